@@ -1,0 +1,81 @@
+"""How much a program may use. Written here once, enforced in ``jail/``, parsed in ``notebook/options.py``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from sandbox_kernel.errors import InvalidRequest
+
+MIB = 1 << 20
+
+#: Longest wall-clock limit that is taken seriously: a week. Beyond that it is a typo.
+MAX_TIMEOUT_S = 7 * 24 * 3600.0
+#: Largest memory limit that is taken seriously: 16 TiB.
+MAX_MEMORY_MB = 16 << 20
+#: What a run gets when the caller names no memory limit: unvetted code never gets the whole machine.
+DEFAULT_MEMORY_MB = 2048
+
+#: The names that ``ExecResult.limit`` may carry.
+LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel")
+
+
+def check_timeout(value: object) -> float:
+    """Return a usable timeout in seconds, or say what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"timeout must be a number of seconds, got {value!r}; for example timeout=5")
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidRequest(f"timeout must be finite and above 0 seconds, got {value!r}; for example timeout=5")
+    if value > MAX_TIMEOUT_S:
+        raise InvalidRequest(
+            f"timeout {value!r} s is longer than the longest allowed, {MAX_TIMEOUT_S:.0f} s (a week); give a shorter one"
+        )
+    return float(value)
+
+
+def check_memory_mb(value: object) -> int:
+    """Return a usable memory limit in MB, or say what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"memory limit must be a whole number of MB, got {value!r}; for example 256")
+    if value < 1:
+        raise InvalidRequest(f"memory limit must be at least 1 MB, got {value!r}")
+    if value > MAX_MEMORY_MB:
+        raise InvalidRequest(f"memory limit {value!r} MB is more than any machine has; at most {MAX_MEMORY_MB}")
+    return value
+
+
+def _check_whole(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"limits.{name} must be a whole number, got {value!r}")
+    if not least <= value <= most:
+        raise InvalidRequest(f"limits.{name} must be between {least} and {most}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one run may use besides time and memory. Every field has a safe default."""
+
+    cpu_seconds: float | None = None
+    processes: int = 64
+    open_files: int = 256
+    disk_mb: int = 256
+    output_bytes: int = MIB
+    fuel: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cpu_seconds is not None:
+            value: object = self.cpu_seconds
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InvalidRequest(f"limits.cpu_seconds must be a number of seconds, got {value!r}")
+            if not math.isfinite(value) or value <= 0:
+                raise InvalidRequest(f"limits.cpu_seconds must be finite and above 0, got {value!r}")
+        _check_whole("processes", self.processes, 1, 32768)
+        _check_whole("open_files", self.open_files, 16, 1 << 20)
+        _check_whole("disk_mb", self.disk_mb, 1, 1 << 20)
+        _check_whole("output_bytes", self.output_bytes, 0, 1 << 30)
+        if self.fuel is not None:
+            _check_whole("fuel", self.fuel, 1, (1 << 63) - 1)
+
+    def to_dict(self) -> dict[str, int | float | None]:
+        """The limits as plain JSON values, in the order of their definition."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
