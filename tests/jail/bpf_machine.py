@@ -1,4 +1,4 @@
-"""A machine for classic BPF in plain Python: says what the kernel would answer, on any system and for any architecture."""
+"""Classic BPF in plain Python: says what the kernel would answer, on any system and for any architecture."""
 
 from __future__ import annotations
 
