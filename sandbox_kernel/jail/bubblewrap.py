@@ -44,7 +44,9 @@ def find_bwrap() -> str:
 @functools.lru_cache(maxsize=1)
 def bwrap_version() -> str:
     """What the program says of itself, for the report."""
-    answer = subprocess.run([find_bwrap(), "--version"], capture_output=True, text=True, timeout=10, check=False, env={})
+    answer = subprocess.run(
+        [find_bwrap(), "--version"], capture_output=True, text=True, timeout=10, check=False, env={}
+    )
     return answer.stdout.strip() or answer.stderr.strip()
 
 
@@ -106,6 +108,8 @@ def bubblewrap_args(
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))
+    # Places that programs list or expect, empty; nobody's home is among them.
+    args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
     # bwrap's own /dev and /dev/shm are unlimited memory.
     args += ["--perms", "1777", "--size", str(walls.shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]

@@ -41,6 +41,7 @@ class Step:
     argv: Sequence[str]
     env: Mapping[str, str]
     rlimits: Mapping[str, int]
+    cwd: str
     source: bytes | None = None
     seccomp: bytes | None = None
     stdout_to_stderr: bool = False
@@ -79,6 +80,7 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
             {
                 "kind": s.kind,
                 "argv": list(s.argv),
+                "cwd": s.cwd,
                 "env": dict(s.env),
                 "rlimits": dict(s.rlimits),
                 "source": blobs.add(s.source) if s.source is not None else None,

@@ -78,12 +78,14 @@ def find_python(path: str) -> Interpreter:
         )
     chosen = os.path.abspath(chosen)
     answer = subprocess.run(
-        [chosen, "-I", "-S", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+        [chosen, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
     )
     try:
         facts = json.loads(answer.stdout)
     except ValueError:
-        raise BackendUnavailable(f"{chosen} is not a working Python interpreter: {answer.stderr.strip()[-300:]}") from None
+        raise BackendUnavailable(
+            f"{chosen} is not a working Python interpreter: {answer.stderr.strip()[-300:]}"
+        ) from None
     version = tuple(facts["version"])
     if version < (3, 8):
         raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, version))}; 3.8 or later is needed")

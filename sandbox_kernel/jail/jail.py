@@ -155,6 +155,14 @@ class Jail:
         self._dead = True
         self.kill()
         self.wait_dead()
+        self.forget()
+        deadline = time.monotonic() + 1.0
+        while not self.meter.close() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def forget(self) -> None:
+        """Let go of the descriptors and of nothing else: in a forked child the jail is the parent's."""
+        self._dead = True
         self.control.close()
         self.channel.close()
         for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd, self._info_fd, self.init_fd, self.box_fd):
@@ -162,9 +170,6 @@ class Jail:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         self.stdin_fd = self.stdout_fd = self.stderr_fd = self._info_fd = self.init_fd = self.box_fd = -1
-        deadline = time.monotonic() + 1.0
-        while not self.meter.close() and time.monotonic() < deadline:
-            time.sleep(0.001)
 
     def wait_dead(self) -> None:
         """Wait until the kernel has ended the namespace: its init becomes readable only after all others are gone."""

@@ -11,10 +11,20 @@ from dataclasses import dataclass
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
 
-#: Places inside every sandbox.
+#: Places inside every sandbox that has a root of its own.
 WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the work folder, the program's source and our own programs are, as the program sees them."""
+
+    work: str = WORK
+    cell: str = CELL
+    guest: str = GUEST
+
 
 #: The user that programs are, inside.
 INNER_UID = 1000

@@ -6,7 +6,6 @@ import os
 import subprocess
 
 from sandbox_kernel.jail.control import JobFile
-from sandbox_kernel.jail.walls import CELL
 from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 
@@ -36,6 +35,6 @@ class Command(Recipe):
 
     def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
         """The script is a file, because an argument may not be longer than 128 KiB."""
-        file = JobFile(root=CELL, name=SCRIPT, data=request.source)
-        step = kitchen.program(request, [shell(), f"{CELL}/{SCRIPT}", *request.args])
+        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
+        step = kitchen.program(request, [shell(), f"{kitchen.places.cell}/{SCRIPT}", *request.args])
         return Plan(steps=(step,), files=(file,))

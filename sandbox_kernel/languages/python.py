@@ -5,7 +5,6 @@ from __future__ import annotations
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.walls import CELL
 from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -34,8 +33,8 @@ class Python(Recipe):
     def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
         """The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
         env = kitchen.environment(request)
-        path = f"{CELL}/{SCRIPT}"
-        file = JobFile(root=CELL, name=SCRIPT, data=request.source)
+        path = f"{kitchen.places.cell}/{SCRIPT}"
+        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
         if any(name.startswith("PYTHON") for name in env):
             # These are read when an interpreter starts, and the waiting one has started already.
             interpreter = find_python(kitchen.config.python_path).executable
@@ -43,6 +42,7 @@ class Python(Recipe):
         step = Step(
             kind="python",
             argv=[path, *request.args],
+            cwd=kitchen.places.work,
             env=env,
             rlimits=kitchen.rlimits,
             source=request.source,

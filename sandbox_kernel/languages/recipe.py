@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -61,6 +62,7 @@ class Kitchen:
     """
 
     config: ProcessConfig
+    places: Places = field(default_factory=Places)
     path: str = SYSTEM_PATH
     policy_env: Mapping[str, str] = field(default_factory=dict)
     rlimits: Mapping[str, int] = field(default_factory=dict)
@@ -69,14 +71,13 @@ class Kitchen:
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a step."""
-        own = {"PATH": self.path, "HOME": "/box", "LANG": "C.UTF-8"}
+        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8"}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
 
     def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
         """The step that runs the user's program: policy in full."""
-        return Step(
-            kind="exec", argv=argv, env=self.environment(request, toolchain), rlimits=self.rlimits, seccomp=self.no_spawn
-        )
+        env = self.environment(request, toolchain)
+        return Step(kind="exec", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn)
 
     def compiler(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
         """A step that compiles: may start processes, gets no input, prints to stderr, and a failure is the compiler's.
@@ -85,7 +86,14 @@ class Kitchen:
         """
         env = {"PATH": self.path, "HOME": "/tmp", "LANG": "C.UTF-8", **(toolchain or {})}
         return Step(
-            kind="exec", argv=argv, env=env, rlimits=self.rlimits, stdout_to_stderr=True, no_stdin=True, compiles=True
+            kind="exec",
+            argv=argv,
+            cwd=self.places.cell,
+            env=env,
+            rlimits=self.rlimits,
+            stdout_to_stderr=True,
+            no_stdin=True,
+            compiles=True,
         )
 
 
