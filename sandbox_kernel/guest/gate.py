@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import lockdown
+import lockdown  # type: ignore[import-not-found]  # noqa: E402
 
 sys.path.pop(0)
 
@@ -91,7 +91,7 @@ def run_python(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
     path = argv[0]
     module = types.ModuleType("__main__")
     module.__file__ = path
-    module.__builtins__ = builtins
+    module.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = module
     sys.argv = list(argv)
     sys.path.insert(0, os.getcwd())
@@ -165,7 +165,7 @@ def note(error: BaseException, flags: mmap.mmap) -> None:
             errno.EFBIG: "disk",
             errno.EDQUOT: "disk",
             errno.EAGAIN: "processes",
-        }.get(error.errno)
+        }.get(error.errno or 0)
     elif isinstance(error, RuntimeError) and "start new thread" in str(error):
         reason = "processes"
     if reason is not None:
@@ -263,7 +263,7 @@ def serve_session(control: socket.socket) -> None:
     import select
 
     while True:
-        ready, _, _ = select.select([control, wake_read], [], [])
+        ready, _, _ = select.select([control.fileno(), wake_read], [], [])
         if wake_read in ready:
             os.read(wake_read, 512)
             while True:
@@ -276,7 +276,7 @@ def serve_session(control: socket.socket) -> None:
                 code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
                 cpu = usage.ru_utime + usage.ru_stime
                 send(control, {"op": "gone", "pid": pid, "code": code, "cpu": cpu, "maxrss": usage.ru_maxrss * 1024})
-        if control in ready:
+        if control.fileno() in ready:
             order, _ = receive_order(control)
             if order["op"] == "signal":
                 try:
