@@ -15,7 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.control import JobFile, Step, StepExit, encode_order, receive_listener, step_exit
+from sandbox_kernel.jail.control import (
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
+    JobFile,
+    Step,
+    StepExit,
+    encode_order,
+    read_kept,
+    receive_listener,
+    step_exit,
+)
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
@@ -62,6 +72,8 @@ class Job:
     processes: int
     cpu_seconds: float | None = None
     output_bytes: int
+    #: What stands on stderr before the program begins: the warnings of a compiler that need not run again.
+    preamble: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +89,7 @@ class Outcome:
     reading: Reading
     disk_full: bool
     metered_by: str
+    kept: tuple[bytes, ...] = ()
 
 
 def run_job(
@@ -88,12 +101,15 @@ def run_job(
     stop: Stop | None = None,
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
+    run: _Run | None = None
     try:
         run = _Run(jail, job, on_output, stop)
         run.begin(on_listener)
         run.watch()
         return run.end()
     finally:
+        if run is not None:
+            run.close()
         box = jail.take_box()
         jail.destroy()
         jail.box_fd = box
@@ -112,6 +128,7 @@ class _Run:
         self.feeder = Feeder(jail.stdin_fd, job.stdin)
         jail.stdin_fd = -1
         self.exits: list[StepExit] = []
+        self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
         self.finished = False
         self.disk_full = False
@@ -124,6 +141,7 @@ class _Run:
     def begin(self, on_listener: OnListener | None) -> None:
         """Send the order; the clock runs from here."""
         jail, job = self.jail, self.job
+        self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
         order = encode_order(job.steps, job.files, listener=on_listener is not None)
         self.started = time.monotonic()
@@ -193,6 +211,7 @@ class _Run:
             reading=jail.meter.read(),
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
+            kept=self._read_kept(),
         )
 
     def _tick(self) -> None:
@@ -224,7 +243,8 @@ class _Run:
 
     def _read_control(self, fd: int) -> None:
         try:
-            data = self.jail.control.recv(65536)
+            data, descriptors, _, _ = socket.recv_fds(self.jail.control, 65536, MAX_KEPT)
+            self.kept_fds += descriptors
         except BlockingIOError:
             return
         except OSError:
@@ -235,6 +255,19 @@ class _Run:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "exit":
                 self._step_ended(step_exit(message))
+
+    def _read_kept(self) -> tuple[bytes, ...]:
+        fds, self.kept_fds = self.kept_fds, []
+        asked = sum(len(step.keeps) for step in self.job.steps)
+        kept = read_kept(fds, MAX_KEPT_BYTES)
+        return kept if len(kept) == asked else ()
+
+    def close(self) -> None:
+        """Give back what the run still holds, however it ended; may be called twice."""
+        self.selector.close()
+        self.feeder.close()
+        read_kept(self.kept_fds, 0)
+        self.kept_fds = []
 
     def _step_ended(self, end: StepExit) -> None:
         step = self.job.steps[min(len(self.exits), len(self.job.steps) - 1)]
