@@ -27,6 +27,7 @@ from sandbox_kernel.jail.bpf import (
     give,
     load_arch,
     load_argument,
+    load_argument_high,
     load_number,
     mask,
     refuse,
@@ -59,6 +60,11 @@ _ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 _SYSV_IPC = (
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
+)
+#: What Landlock does not judge; a file that was opened may still be changed through its descriptor.
+_FILE_METADATA = (
+    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr"),
+    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat", "inotify_add_watch"),
 )
 
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
@@ -103,14 +109,17 @@ def build_filter(
     families: tuple[int, ...] = DEFAULT_FAMILIES,
     deny_sysv_ipc: bool = False,
     shared_pids: bool = False,
+    shared_files: bool = False,
 ) -> bytes:
     """The base filter that every sandboxed process runs under.
 
     ``families`` are the address families that ``socket`` may open; with ``()`` only connected pairs of unix sockets
     remain. ``deny_sysv_ipc`` is for jails without an IPC namespace, ``shared_pids`` for those without a PID namespace:
     it refuses to change limits, priority or scheduling of any process by its id, as the id may be a host process.
+    ``shared_files`` is for those without a mount namespace: it refuses to change mode, owner, times or attributes of a
+    file by its path, or to watch it, as Landlock does not judge that. GNU ld needs ``chmod``: leave it off to compile.
     """
-    refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()))
+    refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()), *(_FILE_METADATA if shared_files else ()))
     verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
     verdicts |= {
         "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
@@ -124,6 +133,10 @@ def build_filter(
     }
     if shared_pids:
         verdicts |= _own_process_rules()
+    if shared_files:
+        # Without a path it means the open file: this is how futimens works.
+        no_path = (*load_argument(1), *unless_equal(0, _EPERM), *load_argument_high(1), *unless_equal(0, _EPERM))
+        verdicts["utimensat"] = (*no_path, *_YES)
     return _program(arch, verdicts)
 
 
