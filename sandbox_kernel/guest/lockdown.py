@@ -41,7 +41,10 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def set_rlimits(limits: Mapping[str, int | tuple[int, int]]) -> None:
-    """Lower limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard). A limit that is lower already stays."""
+    """Set limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard).
+
+    A value above the hard limit that is there already, or -1 for as much as possible, becomes that limit.
+    """
     import resource
 
     for name, value in limits.items():
