@@ -8,13 +8,11 @@ it is refused. What this tier leaves open is listed by ``landlock_weaknesses`` a
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
-from collections.abc import Iterable, Sequence
+import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
-from sandbox_kernel.policy import Grant
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
@@ -76,7 +74,7 @@ class LandlockPlan:
 
 def landlock_abi() -> int:
     """The version of Landlock in the running kernel; 0 when it is absent, switched off at boot or filtered away."""
-    if sys.platform != "linux":
+    if platform.system() != "Linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
@@ -86,26 +84,13 @@ def landlock_abi() -> int:
     return max(answer, 0)
 
 
-def landlock_paths(grants: Iterable[Grant]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split grants into what may be read and what may be written; a place that would need a mount is refused."""
-    reads: list[str] = []
-    writes: list[str] = []
-    for grant in grants:
-        if os.path.realpath(grant.target) != grant.source:
-            raise PolicyViolation(
-                f"{grant.source!r} cannot be shown at {grant.target!r}: this host allows no mounts (landlock); "
-                f"allow it where it is: policy.allow_read({grant.source!r}), or install bubblewrap"
-            )
-        (writes if grant.writable else reads).append(grant.source)
-    return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
-
-
 def landlock_plan(
     reads: Sequence[str], writes: Sequence[str], *, abi: int, allow_tcp_ports: Sequence[int] = ()
 ) -> LandlockPlan:
     """Allow to read and execute beneath ``reads``, and all but device nodes beneath ``writes``; nothing else.
 
-    Paths must be absolute and resolved; files and folders both will do. All the kernel can judge at this ABI is judged.
+    Paths (see ``in_place_paths``) are absolute and resolved; files and folders both will do. All that the kernel can
+    judge at this ABI is judged.
     """
     if abi < 1:
         raise EnforcerUnavailable(

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import platform
 import struct
-import sys
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.bpf import (
@@ -88,8 +87,10 @@ _YES = give(ALLOW)
 def host_arch() -> str:
     """The architecture to build filters for on this machine; ``EnforcerUnavailable`` when we have no table for it."""
     machine = platform.machine()
-    if sys.platform != "linux":
-        raise EnforcerUnavailable("seccomp", f"it is a part of Linux and this is {sys.platform}; use the wasm backend")
+    if platform.system() != "Linux":
+        raise EnforcerUnavailable(
+            "seccomp", f"it is a part of Linux and this is {platform.system()}; use the wasm backend"
+        )
     if machine not in ARCHES:
         raise EnforcerUnavailable(
             "seccomp",

@@ -332,6 +332,6 @@ def test_a_32_bit_python_is_not_given_the_64_bit_table(monkeypatch: pytest.Monke
 
 
 def test_another_system_has_no_seccomp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(EnforcerUnavailable, match="darwin"):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(EnforcerUnavailable, match="Darwin"):
         host_arch()
