@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
-import json
+import marshal
 import os
 import signal
 import subprocess
@@ -39,17 +39,18 @@ def _child(code: str, *arguments: str, check: bool = True) -> subprocess.Complet
 def _locked(spec: object, *command: str, raw: bytes | None = None) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run a command through lockdown.py as a program; the result, and what it wrote to the status descriptor."""
     spec_fd = os.memfd_create("spec", 0)
-    os.write(spec_fd, json.dumps(spec).encode() if raw is None else raw)
+    os.write(spec_fd, marshal.dumps(spec, 2) if raw is None else raw)
     os.lseek(spec_fd, 0, os.SEEK_SET)
     reader, writer = os.pipe()
     try:
         argv = [sys.executable, "-I", "-S", str(LOCKDOWN), str(spec_fd), str(writer), *command]
         done = subprocess.run(argv, pass_fds=(spec_fd, writer), capture_output=True, text=True, timeout=60)
-        os.close(writer)
-        with open(reader) as file:
-            return done, file.read()
     finally:
+        os.close(writer)
         os.close(spec_fd)
+        with open(reader) as file:
+            said = file.read()
+    return done, said
 
 
 def _filter(program: bytes) -> str:
@@ -69,7 +70,7 @@ def test_it_uses_nothing_but_the_standard_library_and_little_of_that() -> None:
             else []
         )
     }
-    assert imported <= {"__future__", "ctypes", "os", "sys", "resource", "json", "binascii", "collections"}
+    assert imported <= {"__future__", "ctypes", "marshal", "os", "sys", "resource", "collections"}
 
 
 def test_importing_it_loads_no_slow_module() -> None:
@@ -244,7 +245,7 @@ def test_a_subreaper_becomes_the_parent_of_orphans() -> None:
 
 
 def test_as_a_program_it_becomes_the_command_behind_the_walls() -> None:
-    filters = [_filter(build_filter(host_arch())), _filter(build_no_spawn_filter(host_arch()))]
+    filters = [build_filter(host_arch()), build_no_spawn_filter(host_arch())]
     spec = {"rlimits": {"NOFILE": 64, "CPU": [5, 6]}, "parent": os.getpid(), "subreaper": True, "seccomp": filters}
     code = """
 import resource, os
@@ -274,9 +275,10 @@ print(sorted(os.listdir("/proc/self/fd")))
         ({"rlimits": 5}, "lockdown: [Errno 22] lock_down: rlimits must be a table"),
         ({"parent": 1 << 22}, "lockdown: [Errno 3] set_pdeathsig: parent 4194304 is gone"),
         ({"parent": "me"}, "lockdown: [Errno 22] lock_down: parent must be a number"),
-        ({"seccomp": ["!"]}, "lockdown: [Errno 22] load_seccomp: "),
-        ({"seccomp": "AAAA"}, "lockdown: [Errno 22] lock_down: seccomp must be a list"),
-        ({"seccomp": [""]}, "lockdown: [Errno 22] load_seccomp: 0 bytes are no filter"),
+        ({"seccomp": [b"!"]}, "lockdown: [Errno 22] load_seccomp: 1 bytes are no filter"),
+        ({"seccomp": ["12345678"]}, "lockdown: [Errno 22] load_seccomp: "),
+        ({"seccomp": b"12345678"}, "lockdown: [Errno 22] lock_down: seccomp must be a list"),
+        ({"seccomp": [b""]}, "lockdown: [Errno 22] load_seccomp: 0 bytes are no filter"),
         ({"landlock": {}}, "lockdown: [Errno 22] lock_down: handled_fs must be a number"),
         (
             {"landlock": {"handled_fs": 4, "handled_net": 0, "scoped": 0, "paths": [["/no/such", 4]], "ports": []}},
@@ -300,8 +302,9 @@ def test_a_wall_that_cannot_stand_stops_the_command_and_says_which(spec: object,
     assert said.startswith(message)
 
 
-def test_a_spec_that_is_no_json_stops_the_command() -> None:
-    done, said = _locked(None, "/bin/echo", "ran", raw=b"{")
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[\x05\x00"])
+def test_a_spec_that_cannot_be_read_stops_the_command(raw: bytes) -> None:
+    done, said = _locked(None, "/bin/echo", "ran", raw=raw)
     assert (done.returncode, done.stdout) == (126, "")
     assert said.startswith("spec: ")
 

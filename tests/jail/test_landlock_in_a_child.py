@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -15,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import sandbox_kernel
 from sandbox_kernel.jail.landlock import landlock_abi, landlock_plan
+from sandbox_kernel.jail.lockdown_spec import LockdownSpec, lockdown_argv
 from sandbox_kernel.jail.seccomp import build_filter, host_arch
 
 ABI = landlock_abi()
 pytestmark = pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")
 
-LOCKDOWN = Path(sandbox_kernel.__file__).parent / "guest" / "lockdown.py"
 PYTHON = "/usr/bin/python3"
 SYSTEM = tuple(
     dict.fromkeys(os.path.realpath(path) for path in ("/usr", "/lib", "/lib64", "/bin") if os.path.exists(path))
@@ -66,15 +64,14 @@ def _run(
     filters: tuple[bytes, ...] = (),
 ) -> object:
     plan = landlock_plan((*SYSTEM, *reads), (*writes, "/dev/null"), abi=ABI, allow_tcp_ports=ports)
-    spec = {"landlock": plan.to_dict(), "seccomp": [base64.b64encode(program).decode() for program in filters]}
     spec_fd = os.memfd_create("spec", 0)
-    os.write(spec_fd, json.dumps(spec).encode())
+    os.write(spec_fd, LockdownSpec(landlock=plan, seccomp=filters).to_bytes())
     os.lseek(spec_fd, 0, os.SEEK_SET)
     reader, writer = os.pipe()
-    program = (PYTHON, "-I", "-S", "-c", PRELUDE + code, *map(str, arguments))
+    command = (PYTHON, "-I", "-S", "-c", PRELUDE + code, *map(str, arguments))
     try:
         done = subprocess.run(
-            [PYTHON, "-I", "-S", str(LOCKDOWN), str(spec_fd), str(writer), *program],
+            lockdown_argv(PYTHON, spec_fd, writer, command),
             pass_fds=(spec_fd, writer),
             capture_output=True,
             text=True,
