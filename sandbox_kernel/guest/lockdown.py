@@ -35,6 +35,7 @@ _LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
 _DIRECTORY_RIGHTS = 0x3FF8
 _EPERM, _ESRCH, _EBUSY, _EINVAL, _ENOSYS = 1, 3, 16, 22, 38
 _CLONE_THREAD = 0x10000
+_SIGPIPE, _SIGXFSZ = 13, 25
 _SETUP_FAILED = 126
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -183,17 +184,24 @@ def lock_down(spec: Mapping[str, object]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Read the spec, lock down, become the command; returns only when that failed."""
+    """Read the spec, lock down, become the command; returns only when that failed.
+
+    The command gets the spec's ``env`` and no more, for Python may have added to its own (LC_CTYPE), and the signals
+    that Python ignores (SIGPIPE, SIGXFSZ) as they were.
+    """
     spec_fd, status_fd, command = int(argv[1]), int(argv[2]), argv[3:]
     os.set_inheritable(status_fd, False)
     step = "spec"
     try:
         with open(spec_fd, "rb") as file:
-            spec = _mapping(marshal.load(file), "spec")  # noqa: S302 - the host wrote it
+            spec = dict(_mapping(marshal.load(file), "spec"))  # noqa: S302 - the host wrote it
+        env = _mapping(spec.pop("env", {}), "env")
         step = "lockdown"
         lock_down(spec)
+        for number in (_SIGPIPE, _SIGXFSZ):
+            _libc.signal(number, None)
         step = f"exec {command[0]!r}"
-        os.execvp(command[0], command)  # noqa: S606 - becoming the command is the purpose
+        os.execvpe(command[0], command, env)  # type: ignore[arg-type]  # noqa: S606 - the purpose
     except (OSError, ValueError, EOFError, TypeError) as error:
         os.write(status_fd, f"{step}: {error}\n".encode("utf-8", "backslashreplace"))
     return _SETUP_FAILED

@@ -25,8 +25,12 @@ _MARSHAL_FORMAT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class LockdownSpec:
-    """The walls of one process. ``parent`` is the process whose spawning thread it shall not outlive."""
+    """The walls of one process, and the whole environment of the command that it becomes.
 
+    ``parent`` is the process whose spawning thread it shall not outlive.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
     rlimits: Mapping[str, int | tuple[int, int]] = field(default_factory=dict)
     parent: int | None = None
     subreaper: bool = False
@@ -37,6 +41,7 @@ class LockdownSpec:
     def to_bytes(self) -> bytes:
         """The form that the guest reads from its descriptor."""
         spec: dict[str, object] = {
+            "env": dict(self.env),
             "rlimits": dict(self.rlimits),
             "subreaper": self.subreaper,
             "seccomp": list(self.seccomp),

@@ -309,6 +309,18 @@ def test_a_spec_that_cannot_be_read_stops_the_command(raw: bytes) -> None:
     assert said.startswith("spec: ")
 
 
+def test_the_command_gets_the_environment_of_the_spec_and_nothing_of_the_launchers() -> None:
+    done, said = _locked({"env": {"A": "1", "PATH": "/usr/bin:/bin"}}, "env")
+    assert (done.stdout.splitlines(), said) == (["A=1", "PATH=/usr/bin:/bin"], "")
+    done, said = _locked({}, "/usr/bin/env")
+    assert (done.returncode, done.stdout, said) == (0, "", "")
+
+
+def test_no_signal_stays_ignored_as_python_had_it() -> None:
+    done, _ = _locked({}, "/bin/grep", "^SigIgn", "/proc/self/status")
+    assert int(done.stdout.split()[1], 16) == 0
+
+
 def test_a_missing_command_is_told_apart_from_a_command_that_fails() -> None:
     done, said = _locked({}, "/no/such/command")
     assert done.returncode == 126

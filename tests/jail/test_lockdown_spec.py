@@ -15,6 +15,7 @@ from sandbox_kernel.jail.lockdown_spec import LOCKDOWN_PATH, LockdownSpec, lockd
 def test_a_spec_holds_only_plain_values_and_leaves_out_what_was_not_asked_for() -> None:
     plan = landlock_plan(["/usr"], ["/box"], abi=7)
     full = LockdownSpec(
+        env={"A": "1"},
         rlimits={"NOFILE": 64, "CPU": (1, 2)},
         parent=7,
         subreaper=True,
@@ -23,6 +24,7 @@ def test_a_spec_holds_only_plain_values_and_leaves_out_what_was_not_asked_for() 
         seccomp=(b"12345678",),
     )
     assert marshal.loads(full.to_bytes()) == {
+        "env": {"A": "1"},
         "rlimits": {"NOFILE": 64, "CPU": (1, 2)},
         "parent": 7,
         "subreaper": True,
@@ -30,7 +32,7 @@ def test_a_spec_holds_only_plain_values_and_leaves_out_what_was_not_asked_for() 
         "dumpable": False,
         "seccomp": [b"12345678"],
     }
-    assert marshal.loads(LockdownSpec().to_bytes()) == {"rlimits": {}, "subreaper": False, "seccomp": []}
+    assert marshal.loads(LockdownSpec().to_bytes()) == {"env": {}, "rlimits": {}, "subreaper": False, "seccomp": []}
 
 
 @pytest.mark.parametrize("command", [[], [""], ["a", "b\0"]])
