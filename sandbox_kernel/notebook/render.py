@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel import receipt
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.model import Display, ExecResult, Status, describe_end
 from sandbox_kernel.notebook.sanitize import safe_text, sanitize_bundle
 from sandbox_kernel.notebook.untrusted import Refused
 from sandbox_kernel.notebook.untrusted.ansi import plain
@@ -65,10 +65,9 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
     messages: list[Message] = []
     removed: list[str] = []
     for display in result.displays:
-        bundle = sanitize_bundle(display.data, display.metadata)
-        removed += bundle.removed
-        kind = Value if display.kind == "result" else Shown
-        messages.append(kind(bundle.data, bundle.metadata))
+        message, gone = render_display(display)
+        messages.append(message)
+        removed += gone
     noted = replace(result, notes=(*result.notes, *_notes(result), *(f"removed {what}" for what in removed)))
     if not result.ok:
         # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
@@ -76,6 +75,13 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
     if not quiet or noted.notes or noted.violations or noted.limit is not None:
         messages.append(receipt_message(noted))
     return tuple(messages)
+
+
+def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
+    """One display of a sandbox, made inert, and what was removed from it."""
+    bundle = sanitize_bundle(display.data, display.metadata)
+    kind = Value if display.kind == "result" else Shown
+    return kind(bundle.data, bundle.metadata), bundle.removed
 
 
 def receipt_message(result: ExecResult) -> Shown:
