@@ -39,6 +39,7 @@ from sandbox_kernel.model import (
     Violation,
 )
 from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
+from sandbox_kernel.report import CapabilityReport
 from sandbox_kernel.sandbox import Sandbox
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __all__ = [
     "Availability",
     "BackendCapabilities",
     "BackendUnavailable",
+    "CapabilityReport",
     "CellError",
     "CommandNotFound",
     "Display",

@@ -5,8 +5,8 @@ waits. It then carries out exactly one order, a list of steps, each a child proc
 with the real signal and resource usage, which bubblewrap's own exit code cannot tell apart (137 is `exit 137` too).
 
 Trust: until the first step starts only our code has run here. From then on the program shares our uid but not our
-descriptors: the control socket is closed in every child, we are not dumpable, and signals that can be ignored are.
-What the program can do is kill us, which ends the whole jail (we are the only child of its init).
+descriptors: the control socket is closed in every child and we are not dumpable. We are the init of the namespace:
+no signal from inside reaches us, orphans come to us, and our end is the end of everything in the jail.
 
 Stdlib only, Python 3.8 or later: this file is run by whichever interpreter the user chose.
 """
@@ -181,7 +181,10 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
         except (OSError, ValueError):
             pass
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN if step["kind"] != "exec" else signal.SIG_DFL)
+    if step["kind"] != "exec":
+        # As a starting interpreter does; a program that is executed sets its own.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     lockdown.set_dumpable(True)
     with open("/proc/self/oom_score_adj", "w") as file:
@@ -289,7 +292,7 @@ def serve_session(control: socket.socket) -> None:
 
 
 def main() -> None:
-    """Wait for the order, carry it out, and end: bubblewrap then ends everything else in the jail."""
+    """Wait for the order, carry it out, and end: the kernel then ends everything else in the jail."""
     control = socket.socket(fileno=int(sys.argv[1]))
     channel = int(sys.argv[2])
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):

@@ -21,9 +21,9 @@ from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
 #: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 100_000
-#: The init of the namespace and the gate, which are not the program's.
-OWN_PROCESSES = 2
+MAX_INODES = 200_000
+#: The gate, which is the init of the namespace and not the program's.
+OWN_PROCESSES = 1
 
 OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
@@ -173,6 +173,7 @@ class _Run:
         self.selector.close()
         self.feeder.close()
         self._look_at_disk()
+        jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
         for fd, capture in self.captures.items():
