@@ -10,6 +10,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
@@ -53,26 +54,27 @@ AuditSink = Callable[[AuditRecord], None]
 
 
 class AuditFile:
-    """Appends records to a file that only the owner can read. Close it, or let it go with the process."""
+    """Appends records to a file that only the owner can read. Closed with the last reference, or by hand."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         try:
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise PolicyViolation(
                 f"audit log {self.path!r} cannot be opened: {error.strerror}; name a file in a folder you can write"
             ) from None
         self._lock = threading.Lock()
-        self._room = MAX_FILE_BYTES - os.fstat(self._fd).st_size
-        self._closed = False
+        self._fd = fd
+        self._room = MAX_FILE_BYTES - os.fstat(fd).st_size
+        self._close = weakref.finalize(self, os.close, fd)
 
     def __call__(self, record: AuditRecord) -> None:
         """Append one line, whole."""
         line = record.to_json_line().encode("ascii")
         with self._lock:
             try:
-                if self._closed:
+                if not self._close.alive:
                     raise OSError("it was closed")
                 self._room -= len(line)
                 if self._room < 0:
@@ -88,9 +90,7 @@ class AuditFile:
     def close(self) -> None:
         """Give the file back; may be called twice."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                os.close(self._fd)
+            self._close()
 
 
 def audit_sink(audit: AuditSink | str | os.PathLike[str] | None) -> AuditSink:

@@ -15,22 +15,24 @@ _T = TypeVar("_T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def network_loop() -> asyncio.AbstractEventLoop:
     """The running loop of the network thread."""
-    global _loop
+    global _loop, _thread
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="sandbox-kernel-net", daemon=True).start()
+            _thread = threading.Thread(target=_loop.run_forever, name="sandbox-kernel-net", daemon=True)
+            _thread.start()
         return _loop
 
 
 def run_on_network_loop(work: Coroutine[object, object, _T]) -> _T:
     """Run to completion there and wait; an interrupt of the caller cancels the work. Never call it from that thread."""
     loop = network_loop()
-    if asyncio._get_running_loop() is loop:
+    if threading.current_thread() is _thread:
         work.close()
         raise RuntimeError("a blocking network call was made from the network thread itself; await the async form")
     future = asyncio.run_coroutine_threadsafe(work, loop)
@@ -42,9 +44,9 @@ def run_on_network_loop(work: Coroutine[object, object, _T]) -> _T:
 
 
 def _after_fork() -> None:
-    global _lock, _loop
+    global _lock, _loop, _thread
     _lock = threading.Lock()
-    _loop = None
+    _loop = _thread = None
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import quote, urljoin
 
+from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.messages import FetchRequest
 from sandbox_kernel.net.targets import Target, parse_url
 
@@ -22,7 +23,12 @@ def next_request(request: FetchRequest, target: Target, status: int, location: s
     """
     if status not in REDIRECT_STATUSES or not location:
         return None
-    new = parse_url(urljoin(target.url, _ascii(location)))
+    try:
+        new = parse_url(urljoin(target.url, _ascii(location)))
+    except ValueError as error:
+        raise FetchError(
+            f"{target.url} redirects to {ascii(location)[:200]}, which is no URL: {error}", rule="invalid_url"
+        ) from None
     headers, method, body = request.header_list, request.method, request.body
     if status not in _KEEP_METHOD:
         method = "HEAD" if method == "HEAD" else "GET"

@@ -167,7 +167,7 @@ class SafeClient:
                     request.method,
                     url,
                     headers=_wire_headers(request, target),
-                    content=request.payload,
+                    content=request.payload or None,
                     extensions={"timeout": timeouts},
                 ) as answer,
             ):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.net.egress_proxy import EgressProxy, ProxyLimits
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 
 LOOPBACK = "127.0.0.1"
@@ -131,6 +131,12 @@ class Site:
     def url(self, path: str = "/", host: str = "site.test", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
 
+    def limits_as(self, port: int, **more: float) -> ProxyLimits:
+        """Let the proxy treat this server's port as it treats 443 (TLS only) or 80 (HTTP too)."""
+        own = frozenset((self.port,))
+        tls, plain = (own, frozenset[int]()) if port == 443 else (frozenset[int](), own)
+        return ProxyLimits(tls_ports=tls, http_ports=plain, **more)  # type: ignore[arg-type]
+
     @staticmethod
     def reply(status: int = 200, body: bytes = b"", *headers: str) -> bytes:
         return reply(status, body, *headers)
@@ -221,6 +227,16 @@ class Door:
             answer += chunk
         assert answer.startswith(b"HTTP/1.1 200 "), answer
         return connection
+
+    @staticmethod
+    def get(url: str, *headers: str, host: str = "ignored") -> bytes:
+        """The bytes of a plain GET request to a proxy."""
+        return "\r\n".join([f"GET {url} HTTP/1.1", f"Host: {host}", *headers, "", ""]).encode()
+
+    @staticmethod
+    def post(url: str, *headers: str, body: bytes = b"") -> bytes:
+        """The bytes of a plain POST request to a proxy; its framing is up to the headers."""
+        return "\r\n".join([f"POST {url} HTTP/1.1", "Host: ignored", *headers, "", ""]).encode() + body
 
     @staticmethod
     def read_all(connection: socket.socket) -> bytes:
