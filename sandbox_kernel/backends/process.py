@@ -17,13 +17,13 @@ from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
-from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import WORK, Walls, sizes
+from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
@@ -81,10 +81,10 @@ class ProcessBackend(SandboxBackend):
         """Run a request on the calling thread; ``on_output`` is called on it too."""
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        job = self._job(request, recipe)
         with self._egress() as proxy:
             jail = self._pool.take(walls)
             try:
+                job = self._job(request, recipe, jail)
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
                 result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
@@ -92,6 +92,7 @@ class ProcessBackend(SandboxBackend):
                     result = replace(result, violations=proxy.violations)
                 return changes_since(result, jail.box_fd, request.files)
             finally:
+                jail.destroy()
                 jail.forget()
 
     async def execute(
@@ -134,25 +135,24 @@ class ProcessBackend(SandboxBackend):
             )
         return recipe
 
-    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
+    def _job(self, request: ExecRequest, recipe: Recipe, jail: Jail) -> Job:
         python = find_python(self.config.python_path)
-        where = find_hierarchies()
-        counted = where is not None and where.pids is not None
         kitchen = Kitchen(
             config=self.config,
+            places=jail.places,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
             rlimits=rlimits(
                 request.limits,
                 request.memory_mb,
-                exact_memory=where is not None,
-                processes=None if counted else request.limits.processes + OWN_PROCESSES,
+                exact_memory=jail.meter.exact,
+                processes=jail.process_limit(request.limits.processes + OWN_PROCESSES),
             ),
             no_spawn=None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
         )
         plan: Plan = recipe.plan(request, kitchen)
         given = [
-            JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
+            JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
             for name, data in request.files.items()
         ]
         return Job(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
@@ -43,7 +43,7 @@ def _prove_bubblewrap() -> Enforcer:
     python = find_python("python3")
     walls = Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=())
     try:
-        jail = Jail.start(walls)
+        jail = start_jail(walls)
         jail.wait_ready()
     except EnforcerFailed as error:
         raise EnforcerUnavailable(bubblewrap.NAME, f"{error.message}; {_userns_remedy()}") from None

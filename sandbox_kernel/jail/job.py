@@ -20,8 +20,6 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
-#: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 200_000
 #: The gate, which is the init of the namespace and not the program's.
 OWN_PROCESSES = 1
 
@@ -172,7 +170,7 @@ class _Run:
         """Kill what is left, drain what was printed, and read the meters."""
         jail = self.jail
         self.close()
-        self._look_at_disk()
+        self._look_at_disk(last=True)
         jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
@@ -210,13 +208,11 @@ class _Run:
         elif self._look_at_disk():
             self.stopped_by = "disk"
 
-    def _look_at_disk(self) -> bool:
-        """Remember when the work folder was full; true when it holds more files than it may."""
-        disk = os.fstatvfs(self.jail.box_fd)
-        self.disk_full = self.disk_full or disk.f_bavail == 0
-        too_many = disk.f_files - disk.f_ffree > MAX_INODES
-        self.disk_full = self.disk_full or too_many
-        return too_many
+    def _look_at_disk(self, *, last: bool = False) -> bool:
+        """Remember when the work folder was full; true when it holds more than it may."""
+        disk = self.jail.disk(last=last)
+        self.disk_full = self.disk_full or disk.full
+        return disk.over
 
     def _read_output(self, fd: int) -> None:
         try:

@@ -63,6 +63,12 @@ class Meter(Protocol):
         """Give back what the meter holds; False to be called again later."""
 
 
+def counts_processes() -> bool:
+    """Whether a meter of this host has the kernel count a sandbox's processes, and refuse one too many."""
+    where = find_hierarchies()
+    return where is not None and where.pids is not None
+
+
 def make_meter() -> Meter:
     """The best meter of this host."""
     where = find_hierarchies()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.control import JobFile, Step
-from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.jail.walls import TMP, Places
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -71,8 +71,12 @@ class Kitchen:
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a step."""
-        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8"}
+        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir()}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
+
+    def _tmpdir(self) -> dict[str, str]:
+        """Programs look for /tmp by themselves; any other place must be named."""
+        return {} if self.places.tmp == TMP else {"TMPDIR": self.places.tmp}
 
     def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
         """The step that runs the user's program: policy in full."""
@@ -84,7 +88,7 @@ class Kitchen:
 
         The request's environment is the program's alone, so that ``env!`` and macros cannot read it at compile time.
         """
-        env = {"PATH": self.path, "HOME": "/tmp", "LANG": "C.UTF-8", **(toolchain or {})}
+        env = {"PATH": self.path, "HOME": self.places.tmp, "LANG": "C.UTF-8", **self._tmpdir(), **(toolchain or {})}
         return Step(
             kind="exec",
             argv=argv,
