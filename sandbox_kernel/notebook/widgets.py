@@ -10,6 +10,7 @@ and each is closed when the next of its kind is shown (ipywidgets keeps every wi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -26,9 +27,16 @@ _shown: dict[str, Any] = {}
 def _replace(kind: str, widget: Any) -> Any:
     old = _shown.pop(kind, None)
     if old is not None:
-        old.close_all() if hasattr(old, "close_all") else old.close()
+        close_tree(old)
     _shown[kind] = widget
     return widget
+
+
+def close_tree(widget: Any) -> None:
+    """Close a widget and everything in it."""
+    for child in getattr(widget, "children", ()):
+        close_tree(child)
+    widget.close()
 
 
 def report_widget(document: Mapping[str, object], measure: Callable[[], Mapping[str, object]] | None = None) -> Any:
@@ -43,17 +51,21 @@ def report_widget(document: Mapping[str, object], measure: Callable[[], Mapping[
     def draw(_: object = None) -> None:
         table.value = report_rows(current, open_only=choice.value == _SHOW_OPEN)
 
-    def remeasure(_: object) -> None:
+    def remeasure() -> None:
         assert measure is not None
-        again.disabled, again.description = True, "Measuring…"
         try:
             current.update(measure())
         finally:
             again.disabled, again.description = False, "Measure again"
         draw()
 
+    def clicked(_: object) -> None:
+        # Measuring takes seconds: not on the thread that serves the page.
+        again.disabled, again.description = True, "Measuring…"
+        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
+
     choice.observe(draw, "value")
-    again.on_click(remeasure)
+    again.on_click(clicked)
     inside = ipywidgets.VBox([ipywidgets.HBox([choice, again]), table])
     return _replace("report", ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
 

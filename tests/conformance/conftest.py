@@ -1,7 +1,6 @@
 """A real kernel process from this source tree, and a client that matches every message to its request."""
 
 import os
-import queue
 import time
 from pathlib import Path
 
@@ -100,11 +99,6 @@ class Client:
         self.km.cleanup_resources()
 
 
-def gone(processes, timeout=10):
-    """Whether all of these processes end within the time."""
-    return not psutil.wait_procs(processes, timeout=timeout)[1]
-
-
 @pytest.fixture(scope="module")
 def kernel():
     client = Client()
@@ -131,6 +125,3 @@ def start_kernel():
     yield start
     for client in clients:
         client.close()
-
-
-__all__ = ["Client", "gone", "queue"]
