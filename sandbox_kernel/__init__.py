@@ -88,3 +88,17 @@ __all__ = [
     "get_enforcer",
     "validate_policy",
 ]
+
+
+def load_ipython_extension(shell: object) -> None:
+    """``%load_ext sandbox_kernel``: the ``%%sandbox`` magic in IPython, the same as in the Sandbox kernel."""
+    from sandbox_kernel.notebook.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """``%unload_ext sandbox_kernel``: end its sandboxes."""
+    from sandbox_kernel.notebook.magics import unload
+
+    unload(shell)

@@ -99,6 +99,11 @@ class Client:
         self.km.cleanup_resources()
 
 
+@pytest.fixture(scope="session")
+def client_class(kernelspec):
+    return Client
+
+
 @pytest.fixture(scope="module")
 def kernel():
     client = Client()
