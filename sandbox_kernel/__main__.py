@@ -7,10 +7,8 @@ import sys
 
 def main() -> None:
     """Called by the kernelspec (``-f FILE``) and by people."""
-    if any(
-        word == "-f" or word.startswith(("-f=", "--f=", "--ConnectionFileMixin", "--IPKernelApp"))
-        for word in sys.argv[1:]
-    ):
+    for_kernel = ("-f=", "--f=", "--ConnectionFileMixin", "--IPKernelApp")
+    if any(word == "-f" or word.startswith(for_kernel) for word in sys.argv[1:]):
         from ipykernel.kernelapp import IPKernelApp  # only here: the command line must not pay for it
 
         from sandbox_kernel.notebook.kernel import SandboxKernel

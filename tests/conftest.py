@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+#: Temporary files of this run alone, so that what others on the machine do is not taken for a leak.
+TEMPORARY = tempfile.mkdtemp(prefix="sandbox-kernel-tests-")
+os.chmod(TEMPORARY, 0o755)
+os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
+atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
 REQUIRE_ALL = os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1"
 
@@ -37,9 +46,13 @@ def descendants(pid: int) -> set[int]:
 
 def cgroup_leaves() -> set[str]:
     """Groups that sandboxes of this very process hold."""
-    root = Path("/sys/fs/cgroup")
-    name = f"sandbox-kernel-{os.getpid()}-*"
-    return {str(path) for path in root.glob(f"**/{name}")} if root.exists() else set()
+    name = f"sandbox-kernel-{os.getpid()}-"
+    return {
+        f"{folder}/{child}"
+        for folder, children, _ in os.walk("/sys/fs/cgroup")
+        for child in children
+        if child.startswith(name)
+    }
 
 
 def open_descriptors() -> dict[str, str]:
@@ -73,4 +86,4 @@ def _mounts() -> set[str]:
 
 
 def _temporary() -> set[str]:
-    return {str(path) for path in Path("/tmp").glob("sandbox-kernel*")}
+    return {name for name in os.listdir(TEMPORARY) if not name.startswith("pytest-of-")}

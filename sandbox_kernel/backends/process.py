@@ -9,6 +9,8 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
@@ -26,6 +28,8 @@ from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessC
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.workspace.outcome import changes_since
 
@@ -55,11 +59,14 @@ class ProcessBackend(SandboxBackend):
         config: ProcessConfig | None = None,
         enforcer: str | None = "auto",
         policy: SandboxPolicy | None = None,
+        *,
+        proxy: Callable[[FetchPolicy], EgressProxy] = EgressProxy,
     ) -> None:
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
+        self._proxy = proxy
 
     @property
     def isolation_class(self) -> str:
@@ -75,19 +82,29 @@ class ProcessBackend(SandboxBackend):
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
         job = self._job(request, recipe)
-        jail = self._pool.take(walls)
-        try:
-            outcome = run_job(jail, job, on_output=on_output, stop=stop)
-            result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
-            return changes_since(result, jail.box_fd, request.files)
-        finally:
-            jail.forget()
+        with self._egress() as proxy:
+            jail = self._pool.take(walls)
+            try:
+                listen = proxy.start if proxy is not None else None
+                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
+                result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                if proxy is not None:
+                    result = replace(result, violations=proxy.violations)
+                return changes_since(result, jail.box_fd, request.files)
+            finally:
+                jail.forget()
 
     async def execute(
         self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
     ) -> ExecResult:
         """See ``SandboxBackend``."""
         return await in_thread(lambda emit, stop: self.run(request, on_output=emit, stop=stop), on_output, cancel)
+
+    def _egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """A proxy of the run's own, when the policy allows any network at all."""
+        if not self.policy.network and not self.policy.network_rules:
+            return contextlib.nullcontext()
+        return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Begin to make ready what the first request of a language will need."""

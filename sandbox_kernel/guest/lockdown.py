@@ -201,7 +201,7 @@ def main(argv: list[str]) -> int:
         for number in (_SIGPIPE, _SIGXFSZ):
             _libc.signal(number, None)
         step = f"exec {command[0]!r}"
-        os.execvpe(command[0], command, env)  # type: ignore[arg-type]  # noqa: S606 - the purpose
+        os.execvpe(command[0], command, env)  # type: ignore[arg-type]
     except (OSError, ValueError, EOFError, TypeError) as error:
         os.write(status_fd, f"{step}: {error}\n".encode("utf-8", "backslashreplace"))
     return _SETUP_FAILED

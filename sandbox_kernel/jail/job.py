@@ -88,12 +88,13 @@ def run_job(
     stop: Stop | None = None,
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
+    run = _Run(jail, job, on_output, stop)
     try:
-        run = _Run(jail, job, on_output, stop)
         run.begin(on_listener)
         run.watch()
         return run.end()
     finally:
+        run.close()
         box = jail.take_box()
         jail.destroy()
         jail.box_fd = box
@@ -170,8 +171,7 @@ class _Run:
     def end(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
         jail = self.jail
-        self.selector.close()
-        self.feeder.close()
+        self.close()
         self._look_at_disk()
         jail.meter.last_look()
         jail.kill()
@@ -195,6 +195,11 @@ class _Run:
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
         )
+
+    def close(self) -> None:
+        """Give back what the loop holds; also when a callback of the caller's raised."""
+        self.selector.close()
+        self.feeder.close()
 
     def _tick(self) -> None:
         meter, job = self.jail.meter, self.job

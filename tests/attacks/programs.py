@@ -127,7 +127,8 @@ ATTACKS = (
     ),
     Attack(
         id="F04", language="python", status=("ok",), never_says=(SECRET,),
-        code="import os\nos.symlink('@SENTINELS@/secret.txt','result.csv'); os.symlink('/proc/self/environ','plot.png')",
+        code="import os\nos.symlink('@SENTINELS@/secret.txt','result.csv')\n"
+             "os.symlink('/proc/self/environ','plot.png')",
     ),
     Attack(
         id="F09", language="command", status=("ok", "failed"), says=("uid=1000",), never_says=("uid=0",),
@@ -165,7 +166,8 @@ ATTACKS = (
     ),
     Attack(
         id="S03", language="python", status=("ok",), says=("unshare EPERM", "mount EPERM", "setns EPERM"),
-        code=_SYSCALL + "call('unshare',272,97,0x10000000|0x20000)\ncall('mount',165,40,b'none',b'/tmp',b'tmpfs',0,None)\n"
+        code=_SYSCALL + "call('unshare',272,97,0x10000000|0x20000)\n"
+             "call('mount',165,40,b'none',b'/tmp',b'tmpfs',0,None)\n"
              "call('setns',308,268,0,0)\ncall('chroot',161,51,b'/tmp')\ncall('pivot_root',155,41,b'/',b'/')",
         never_says=("OPEN",),
     ),
@@ -182,7 +184,8 @@ ATTACKS = (
     ),
     Attack(
         id="S07", language="python", status=("ok",), says=("clone3 ENOSYS",), never_says=("OPEN",),
-        code=_SYSCALL + "call('clone3',435,435,(ctypes.c_uint64*11)(0x10000000),88)\ncall('clone',56,220,0x10000000|17,0,0,0,0)",
+        code=_SYSCALL + "call('clone3',435,435,(ctypes.c_uint64*11)(0x10000000),88)\n"
+             "call('clone',56,220,0x10000000|17,0,0,0,0)",
     ),
     Attack(
         id="S08", language="python", status=("ok",), never_says=("PUSHED",),
@@ -220,7 +223,7 @@ ATTACKS = (
         code="import socket\nfor a in ('\\0@ABSTRACT@','@PATHNAME@'):\n  s=socket.socket(socket.AF_UNIX)\n"
              "  try: s.connect(a); print('CONNECTED')\n  except OSError as e: print(e)\n"
              "for k,p in ((socket.SOCK_STREAM,@TCP@),(socket.SOCK_DGRAM,@UDP@)):\n  s=socket.socket(type=k)\n"
-             "  try: s.connect(('127.0.0.1',p)); s.send(b'x'); print('CONNECTED' if k==socket.SOCK_STREAM else 'sent')\n"
+             "  try: s.connect(('127.0.0.1',p)); s.send(b'x'); print('CONNECTED' if k==1 else 'sent')\n"
              "  except OSError as e: print(e)",
     ),
     Attack(

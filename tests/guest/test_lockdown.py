@@ -122,6 +122,14 @@ def test_capabilities_are_gone_and_do_not_come_back_with_exec() -> None:
         assert int(sets["CapBnd"], 16) == 0
 
 
+def test_capabilities_are_gone_at_once_and_not_only_after_exec() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities()
+        print(*[int(status()[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")])
+    """)
+    assert done.stdout == "0 0 0 0\n"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
 def test_without_the_right_to_empty_the_bounding_set_no_new_privs_must_come_first() -> None:
     done = _child("""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, PolicyViolation
@@ -108,6 +108,7 @@ def test_the_job_structure_has_the_layout_of_the_windows_headers() -> None:
     assert struct.unpack_from("<QQQQ", raw, 112) == (256 << 20, 256 << 20, 0, 0), "process and job memory, peaks"
 
 
+@settings(deadline=None)
 @given(cpu=st.none() | st.floats(0.001, 1e6), processes=st.integers(1, 32768), memory=st.integers(1, 1 << 20))
 def test_nothing_breaks_away_and_everything_dies_with_the_job(cpu: float | None, processes: int, memory: int) -> None:
     flags = struct.unpack_from("<I", job_limits(Limits(cpu_seconds=cpu, processes=processes), memory), 16)[0]
@@ -155,6 +156,7 @@ def _read_back(text: str) -> list[str]:
     return [*words, word] if begun else words
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from('ab "\\\t&|%^é'), max_size=12), max_size=6))
 def test_every_argument_arrives_as_it_was_written(arguments: list[str]) -> None:
     assert _read_back(command_line(["program.exe", *arguments])) == ["program.exe", *arguments]

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
@@ -40,11 +40,13 @@ def test_everything_that_the_abi_can_judge_is_judged_and_nothing_more(abi: int, 
     assert plan.paths == plan.ports == ()
 
 
+@settings(deadline=None)
 @given(abi=st.integers(1, 12))
 def test_a_read_path_may_be_read_listed_and_executed_only(abi: int) -> None:
     assert dict(landlock_plan([READ], [], abi=abi).paths) == {READ: 0b1101}
 
 
+@settings(deadline=None)
 @given(abi=st.integers(1, 12))
 def test_a_write_path_gives_all_but_devices_and_sockets_of_others(abi: int) -> None:
     plan = landlock_plan([], [WRITE], abi=abi)

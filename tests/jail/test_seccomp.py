@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable
@@ -215,6 +215,7 @@ def test_pairs_are_unix_only_as_making_them_would_load_any_family(arch: str) -> 
     ("request_name", "request_number"),
     [("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C), ("TIOCSETD", 0x5423), ("KDSKBENT", 0x4B47)],
 )
+@settings(deadline=None)
 @given(high=st.integers(0, 2**32 - 1))
 def test_the_high_half_of_an_ioctl_request_hides_nothing(
     arch: str, request_name: str, request_number: int, high: int
