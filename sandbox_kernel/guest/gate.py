@@ -210,18 +210,14 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     os.environ.clear()
     os.environ.update(environment)
     if step["kind"] == "session":
-        sys.argv = [step["argv"][0], str(channel), *step["argv"][1:]]
-        path = step["argv"][0]
-        with open(path, "rb") as file:
-            source = file.read()
-        sys.path.insert(0, os.path.dirname(path))
-        exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
-        sys.exit(0)
+        run_session(step["argv"], channel)
     run_python(blobs[step["source"]], step["argv"], flags)
 
 
 def run_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], control: socket.socket, channel: int) -> int:
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
+    if step["kind"] == "session":
+        from sandbox_guest import session_gate  # type: ignore[import-not-found]
     child = os.fork()
     if child == 0:
         control.close()
@@ -232,7 +228,11 @@ def run_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], control
     send(control, {"op": "started", "pid": child})
     if step["kind"] == "session":
         os.close(channel)
-        serve_session(control)
+        gate = session_gate.Gate(control, child, lambda message: send(control, message))
+        try:
+            gate.serve(lambda: receive_order(control)[0])
+        except (EOFError, OSError):
+            pass
         return 0
     while True:
         pid, status, usage = os.wait4(-1, 0)
@@ -253,42 +253,16 @@ def run_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], control
     return code
 
 
-def serve_session(control: socket.socket) -> None:
-    """Stand beside a session: reap what dies and say so, signal and wake its processes when the host asks.
+def run_session(argv: List[str], channel: int) -> None:
+    """Give the channel to the guest module of a session, which stays; never returns."""
+    import importlib
 
-    The session's checkpoints are its forked children; when their parent dies they come to us (subreaper), so that we
-    can always tell the host which process of the session is alive.
-    """
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write)
-    import select
-
-    while True:
-        ready, _, _ = select.select([control.fileno(), wake_read], [], [])
-        if wake_read in ready:
-            os.read(wake_read, 512)
-            while True:
-                try:
-                    pid, status, usage = os.wait4(-1, os.WNOHANG)
-                except ChildProcessError:
-                    break
-                if pid == 0:
-                    break
-                code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
-                cpu = usage.ru_utime + usage.ru_stime
-                send(control, {"op": "gone", "pid": pid, "code": code, "cpu": cpu, "maxrss": usage.ru_maxrss * 1024})
-        if control.fileno() in ready:
-            order, _ = receive_order(control)
-            if order["op"] == "signal":
-                try:
-                    os.kill(order["pid"], order["signal"])
-                    send(control, {"op": "signalled", "pid": order["pid"], "ok": True})
-                except OSError:
-                    send(control, {"op": "signalled", "pid": order["pid"], "ok": False})
-            elif order["op"] == "stop":
-                return
+    try:
+        importlib.import_module(argv[0]).main(channel, argv[1:])
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(125)
 
 
 def main() -> None:
@@ -330,10 +304,16 @@ def main() -> None:
 
 
 def warm(names: List[str]) -> None:
-    """Make the interpreter what the user's programs expect, then import what they will ask for first."""
+    """Make the interpreter what the user's programs expect, then import what they will ask for first.
+
+    Our own programs can be imported ahead too: this folder is the package ``sandbox_guest``.
+    """
     import site
 
     site.main()
+    guest = types.ModuleType("sandbox_guest")
+    guest.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+    sys.modules[guest.__name__] = guest
     for name in names:
         if name != "site":
             try:
