@@ -172,29 +172,64 @@ def note(error: BaseException, flags: mmap.mmap) -> None:
         flags[0] |= FLAGS[reason]
 
 
-def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
-    """Turn this fresh child into the program of one step. Whatever fails before it starts is exit code 126."""
+def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
+    """What every fresh child does before it is anybody's program: its own session, signals, limits and filter."""
     os.setsid()
     for number in range(1, signal.NSIG):
         try:
             signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):
             pass
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if step["kind"] != "exec":
-        # As a starting interpreter does; a program that is executed sets its own.
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     lockdown.set_dumpable(True)
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(step.get("oom_score_adj", 500)))
     lockdown.set_rlimits(step["rlimits"])
     os.umask(0o022)
-    os.chdir(step["cwd"])
-    environment = step["env"]
     if step.get("filter") is not None:
         lockdown.load_seccomp(blobs[step["filter"]])
+
+
+class Waiting:
+    """A program that was started before its order came (Node.js), and now reads a socket that only we hold."""
+
+    def __init__(self, order: Dict[str, Any], blobs: List[bytes], closed: List[int]) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for fd in closed:
+                os.close(fd)
+            stand_alone(order, blobs)
+            os.set_inheritable(theirs.fileno(), True)
+            os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
+        theirs.close()
+
+    def begin(self, step: Dict[str, Any]) -> int:
+        """Hand over the order; what became of the program is for the caller to wait for."""
+        try:
+            send(self.socket, {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]})
+        except OSError:
+            pass  # it died while it waited: its exit code says so
+        self.socket.close()
+        return self.pid
+
+    def dismiss(self) -> None:
+        """The order is for somebody else."""
+        self.socket.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
+    """Turn this fresh child into the program of one step. Whatever fails before it starts is exit code 126."""
+    stand_alone(step, blobs)
+    if step["kind"] != "exec":
+        # As a starting interpreter does; a program that is executed sets its own.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    os.chdir(step["cwd"])
+    environment = step["env"]
     if step.get("stdout_to_stderr"):
         os.dup2(2, 1)
     if step.get("no_stdin"):
@@ -214,13 +249,22 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     run_python(blobs[step["source"]], step["argv"], flags)
 
 
-def run_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], control: socket.socket, channel: int) -> int:
+def run_step(
+    step: Dict[str, Any],
+    flags: mmap.mmap,
+    blobs: List[bytes],
+    control: socket.socket,
+    channel: int,
+    waiting: Waiting | None,
+) -> int:
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
         from sandbox_guest import session_gate  # type: ignore[import-not-found]
-    child = os.fork()
+    child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
     if child == 0:
         control.close()
+        if waiting is not None:
+            waiting.socket.close()
         if step["kind"] != "session":
             os.close(channel)
         become(step, flags, blobs, channel)
@@ -279,10 +323,16 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     send(control, {"op": "ready"})
+    waiting = None
     try:
         order, blobs = receive_order(control)
+        if order.get("op") == "warm":
+            waiting = Waiting(order, blobs, [control.fileno(), channel])
+            order, blobs = receive_order(control)
     except EOFError:
         return
+    if waiting is not None and not any(step["kind"] == "warm" for step in order["steps"]):
+        waiting.dismiss()
     for file in order["files"]:
         put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
     if order["listener"]:
@@ -294,7 +344,7 @@ def main() -> None:
             for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
                 step["env"].setdefault(name, proxy)
     for step in order["steps"]:
-        if run_step(step, flags, blobs, control, channel) != 0:
+        if run_step(step, flags, blobs, control, channel, waiting) != 0:
             break
     # The host ends the jail when it has read the end; if it is gone, its death ends us.
     try:

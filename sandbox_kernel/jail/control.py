@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.walls import Warm
 
 #: The gate never says more than this at once.
 MAX_FRAME = 64 << 10
@@ -33,8 +34,9 @@ class JobFile:
 class Step:
     """One process of a job: a compiler or the program itself. Steps run in order until one fails.
 
-    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``) or
-    ``session`` (the guest program ``argv[0]`` takes over the channel and stays).
+    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
+    ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
+    program ``argv[0]`` takes over the channel and stays).
     """
 
     kind: str
@@ -95,6 +97,19 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
     }  # fmt: skip
     order["blobs"] = [len(blob) for blob in blobs.data]
     return [frame(order), *blobs.data]
+
+
+def encode_warm(warm: Warm) -> list[bytes]:
+    """Tell the gate to start a program that will wait for its order; sent once the gate is being metered."""
+    blobs = [warm.seccomp] if warm.seccomp is not None else []
+    order = {
+        "op": "warm",
+        "argv": list(warm.argv),
+        "rlimits": dict(warm.rlimits),
+        "filter": 0 if blobs else None,
+        "blobs": [len(blob) for blob in blobs],
+    }
+    return [frame(order), *blobs]
 
 
 def frame(message: Mapping[str, object]) -> bytes:

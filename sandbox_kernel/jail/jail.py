@@ -21,7 +21,7 @@ import time
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
-from sandbox_kernel.jail.control import Inbox
+from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.meter import Meter, make_meter
 from sandbox_kernel.jail.pump import CHUNK
 from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
@@ -123,6 +123,10 @@ class Jail:
             # The init becomes the gate; it is moved while it starts, which hides what moving costs.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
+            if self.walls.warm is not None:
+                # Not before: what the gate starts earlier would not be in its group.
+                for part in encode_warm(self.walls.warm):
+                    self.control.sendall(part)
             self.box_fd = os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError, EOFError) as error:
             said = self._last_words()
