@@ -1,5 +1,13 @@
 """Run code nobody has vetted, so that it cannot hurt the machine, the notebook or the session."""
 
+from sandbox_kernel.backends.base import (
+    BackendCapabilities,
+    EnforcedLimits,
+    Enforcement,
+    SandboxBackend,
+    validate_policy,
+)
+from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import (
     BackendUnavailable,
     CommandNotFound,
@@ -17,6 +25,8 @@ from sandbox_kernel.errors import (
     SandboxTimeout,
     SessionError,
 )
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import (
     CellError,
@@ -29,16 +39,22 @@ from sandbox_kernel.model import (
     Violation,
 )
 from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
+from sandbox_kernel.sandbox import Sandbox
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AccessMode",
     "AllowedPath",
+    "Availability",
+    "BackendCapabilities",
     "BackendUnavailable",
     "CellError",
     "CommandNotFound",
     "Display",
+    "EnforcedLimits",
+    "Enforcement",
+    "Enforcer",
     "EnforcerFailed",
     "EnforcerUnavailable",
     "ExecRequest",
@@ -55,6 +71,10 @@ __all__ = [
     "NetworkingDisabled",
     "PathTraversal",
     "PolicyViolation",
+    "ProcessBackend",
+    "ProcessConfig",
+    "Sandbox",
+    "SandboxBackend",
     "SandboxDestroyed",
     "SandboxError",
     "SandboxPolicy",
@@ -63,4 +83,6 @@ __all__ = [
     "Status",
     "Violation",
     "__version__",
+    "get_enforcer",
+    "validate_policy",
 ]

@@ -1,0 +1,343 @@
+"""The first program inside every jail: it waits for one order, runs it, and says how it ended.
+
+The host starts it with the walls already up (bubblewrap), so that walls and interpreter are paid for before anybody
+waits. It then carries out exactly one order, a list of steps, each a child process of its own, and reports each end
+with the real signal and resource usage, which bubblewrap's own exit code cannot tell apart (137 is `exit 137` too).
+
+Trust: until the first step starts only our code has run here. From then on the program shares our uid but not our
+descriptors: the control socket is closed in every child, we are not dumpable, and signals that can be ignored are.
+What the program can do is kill us, which ends the whole jail (we are the only child of its init).
+
+Stdlib only, Python 3.8 or later: this file is run by whichever interpreter the user chose.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import mmap
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import types
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lockdown  # type: ignore[import-not-found]  # noqa: E402
+
+sys.path.pop(0)
+
+#: Largest order that is taken; the host sends files in it.
+MAX_FRAME = 1 << 30
+#: Where the shared page says which error the Python program died of; the kernel has no counter for these.
+FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    """Exactly this many bytes, or EOFError when the host is gone."""
+    parts = []
+    while size:
+        part = sock.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
+    """One order: a JSON header and the blobs that it counts."""
+    (size,) = struct.unpack(">I", receive(sock, 4))
+    if size > MAX_FRAME:
+        raise EOFError
+    order = json.loads(receive(sock, size))
+    return order, [receive(sock, length) for length in order["blobs"]]
+
+
+def send(sock: socket.socket, message: Dict[str, Any]) -> None:
+    """One message to the host; it reads as if we were hostile, so keep it small and plain."""
+    data = json.dumps(message).encode()
+    sock.sendall(struct.pack(">I", len(data)) + data)
+
+
+def put_file(root: str, name: str, data: bytes, mode: int) -> None:
+    """Write one file of the order beneath a folder of this jail, which nobody else has touched yet."""
+    path = os.path.join(root, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+    os.chmod(path, mode)
+
+
+def open_listener() -> socket.socket:
+    """A listening socket in this network namespace, to be accepted from by the host's proxy."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(64)
+    return listener
+
+
+def run_python(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
+    """Run a program as ``python cell.py`` would, in this warm interpreter; never returns."""
+    import builtins
+
+    path = argv[0]
+    module = types.ModuleType("__main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = module
+    sys.argv = list(argv)
+    sys.path.insert(0, os.getcwd())
+    code = 0
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as error:
+        code = exit_code(error.code)
+    except BaseException as error:
+        trace = error.__traceback__
+        error.__traceback__ = trace.tb_next if trace is not None else None
+        note(error, flags)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+        except SystemExit as asked:
+            code = exit_code(asked.code)
+    finish(module, code)
+
+
+def exit_code(value: object) -> int:
+    """What ``sys.exit(value)`` means to the one who waits; anything but a number is a message and failure."""
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF
+    print(value, file=sys.stderr)
+    return 1
+
+
+def finish(module: types.ModuleType, code: int) -> None:
+    """End as an interpreter does, without tearing down every module.
+
+    A full teardown writes to every page that is shared with the waiting parent, which costs more than most programs.
+    What a program can notice is done: threads joined, exit handlers called, its globals dropped (so that ``__del__``
+    runs and files close), and whatever is still open flushed.
+    """
+    import atexit
+    import io
+
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        atexit._run_exitfuncs()
+        module.__dict__.clear()
+        gc.collect()
+        for item in gc.get_objects():
+            if isinstance(item, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and not item.closed:
+                try:
+                    item.flush()
+                except (OSError, ValueError):
+                    pass
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:
+        code = code or 120
+    finally:
+        os._exit(code)
+
+
+def note(error: BaseException, flags: mmap.mmap) -> None:
+    """Leave word of an error at a limit that has no counter in the kernel."""
+    reason = None
+    if isinstance(error, MemoryError):
+        reason = "memory"
+    elif isinstance(error, OSError):
+        reason = {
+            errno.ENOMEM: "memory",
+            errno.EMFILE: "open_files",
+            errno.ENOSPC: "disk",
+            errno.EFBIG: "disk",
+            errno.EDQUOT: "disk",
+            errno.EAGAIN: "processes",
+        }.get(error.errno or 0)
+    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
+        reason = "processes"
+    if reason is not None:
+        flags[0] |= FLAGS[reason]
+
+
+def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
+    """Turn this fresh child into the program of one step. Whatever fails before it starts is exit code 126."""
+    os.setsid()
+    for number in range(1, signal.NSIG):
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN if step["kind"] != "exec" else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    lockdown.set_dumpable(True)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(step.get("oom_score_adj", 500)))
+    lockdown.set_rlimits(step["rlimits"])
+    os.umask(0o022)
+    os.chdir(step["cwd"])
+    environment = step["env"]
+    if step.get("filter") is not None:
+        lockdown.load_seccomp(blobs[step["filter"]])
+    if step.get("stdout_to_stderr"):
+        os.dup2(2, 1)
+    if step.get("no_stdin"):
+        null = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    if step["kind"] == "exec":
+        try:
+            os.execve(step["argv"][0], step["argv"], environment)
+        except OSError as error:
+            sys.stderr.write("{}: {}\n".format(step["argv"][0], error.strerror))
+            os._exit(127 if error.errno == errno.ENOENT else 126)
+    os.environ.clear()
+    os.environ.update(environment)
+    if step["kind"] == "session":
+        sys.argv = [step["argv"][0], str(channel), *step["argv"][1:]]
+        path = step["argv"][0]
+        with open(path, "rb") as file:
+            source = file.read()
+        sys.path.insert(0, os.path.dirname(path))
+        exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
+        sys.exit(0)
+    run_python(blobs[step["source"]], step["argv"], flags)
+
+
+def run_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], control: socket.socket, channel: int) -> int:
+    """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
+    child = os.fork()
+    if child == 0:
+        control.close()
+        if step["kind"] != "session":
+            os.close(channel)
+        become(step, flags, blobs, channel)
+        raise SystemExit(0)
+    send(control, {"op": "started", "pid": child})
+    if step["kind"] == "session":
+        os.close(channel)
+        serve_session(control)
+        return 0
+    while True:
+        pid, status, usage = os.wait4(-1, 0)
+        if pid == child:
+            break
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+    total = resource.getrusage(resource.RUSAGE_CHILDREN)
+    send(
+        control,
+        {
+            "op": "exit",
+            "code": code,
+            "cpu": total.ru_utime + total.ru_stime,
+            "maxrss": max(usage.ru_maxrss, total.ru_maxrss) * 1024,
+            "flags": [name for name, bit in FLAGS.items() if flags[0] & bit],
+        },
+    )
+    return code
+
+
+def serve_session(control: socket.socket) -> None:
+    """Stand beside a session: reap what dies and say so, signal and wake its processes when the host asks.
+
+    The session's checkpoints are its forked children; when their parent dies they come to us (subreaper), so that we
+    can always tell the host which process of the session is alive.
+    """
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write)
+    import select
+
+    while True:
+        ready, _, _ = select.select([control.fileno(), wake_read], [], [])
+        if wake_read in ready:
+            os.read(wake_read, 512)
+            while True:
+                try:
+                    pid, status, usage = os.wait4(-1, os.WNOHANG)
+                except ChildProcessError:
+                    break
+                if pid == 0:
+                    break
+                code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+                cpu = usage.ru_utime + usage.ru_stime
+                send(control, {"op": "gone", "pid": pid, "code": code, "cpu": cpu, "maxrss": usage.ru_maxrss * 1024})
+        if control.fileno() in ready:
+            order, _ = receive_order(control)
+            if order["op"] == "signal":
+                try:
+                    os.kill(order["pid"], order["signal"])
+                    send(control, {"op": "signalled", "pid": order["pid"], "ok": True})
+                except OSError:
+                    send(control, {"op": "signalled", "pid": order["pid"], "ok": False})
+            elif order["op"] == "stop":
+                return
+
+
+def main() -> None:
+    """Wait for the order, carry it out, and end: bubblewrap then ends everything else in the jail."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    channel = int(sys.argv[2])
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    lockdown.set_dumpable(False)
+    lockdown.set_subreaper()
+    if len(sys.argv) > 3:
+        warm(sys.argv[3:])
+    flags = mmap.mmap(-1, mmap.PAGESIZE)
+    gc.collect()
+    gc.freeze()
+    send(control, {"op": "ready"})
+    try:
+        order, blobs = receive_order(control)
+    except EOFError:
+        return
+    for file in order["files"]:
+        put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
+    if order["listener"]:
+        listener = open_listener()
+        socket.send_fds(control, [b"\0"], [listener.fileno()])
+        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.close()
+        for step in order["steps"]:
+            for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+                step["env"].setdefault(name, proxy)
+    for step in order["steps"]:
+        if run_step(step, flags, blobs, control, channel) != 0:
+            break
+    # The host ends the jail when it has read the end; if it is gone, its death ends us.
+    try:
+        control.recv(1)
+    except OSError:
+        pass
+
+
+def warm(names: List[str]) -> None:
+    """Make the interpreter what the user's programs expect, then import what they will ask for first."""
+    import site
+
+    site.main()
+    for name in names:
+        if name != "site":
+            try:
+                __import__(name)
+            except ImportError:
+                pass
+
+
+if __name__ == "__main__":
+    main()
