@@ -169,6 +169,10 @@ def main(arguments: list[str]) -> int:
     return _exit_code(ending)
 
 
-if __name__ == "__main__":
-    # Without the usual teardown: the engine's threads may still sit in a call.
+def start() -> None:
+    """Entry of a process; ends it without the usual teardown, because a guest may still sit in a host call."""
     os._exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    start()

@@ -17,6 +17,10 @@ from sandbox_kernel.errors import EnforcerFailed
 
 #: The gate never says more than this at once.
 MAX_FRAME = 64 << 10
+#: Where a step that reports finds the channel.
+REPORT_FD = 3
+#: A longer report is cut, which makes it unreadable, which is a failed run.
+MAX_REPORT = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,8 @@ class Step:
     """One process of a job: a compiler or the program itself. Steps run in order until one fails.
 
     ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``) or
-    ``session`` (the guest program ``argv[0]`` takes over the channel and stays).
+    ``session`` (the guest program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the
+    channel too, as descriptor ``REPORT_FD``, and what it writes there is ``Outcome.report``.
     """
 
     kind: str
@@ -47,6 +52,7 @@ class Step:
     stdout_to_stderr: bool = False
     no_stdin: bool = False
     compiles: bool = False
+    reports: bool = False
     oom_score_adj: int = 500
 
 
@@ -87,6 +93,7 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
                 "filter": blobs.add(s.seccomp) if s.seccomp is not None else None,
                 "stdout_to_stderr": s.stdout_to_stderr,
                 "no_stdin": s.no_stdin,
+                "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
             }
             for s in steps
