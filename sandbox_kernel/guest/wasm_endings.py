@@ -69,9 +69,9 @@ def printable(text: str, most: int) -> str:
 
 
 def describe_error(error: wasmtime.WasmtimeError) -> str:
-    """The causes of an engine error on one line each, without its own layout."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return printable("\n".join(line for line in lines if line and line != "Caused by:"), _MOST_TEXT)
+    """What the engine says is wrong, without the heading between its causes; source excerpts keep their layout."""
+    lines = [line.rstrip() for line in str(error).splitlines()]
+    return printable("\n".join(line for line in lines if line and line != "Caused by:").strip(), _MOST_TEXT)
 
 
 def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Ending:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import types
@@ -171,6 +172,8 @@ def main(arguments: list[str]) -> int:
 
 def start() -> None:
     """Entry of a process; ends it without the usual teardown, because a guest may still sit in a host call."""
+    # A file that grows beyond its limit is an error for the guest to meet, not the end of the runner.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     os._exit(main(sys.argv[1:]))
 
 
