@@ -38,6 +38,8 @@ sys.path.pop(0)
 MAX_FRAME = 1 << 30
 #: Where the shared page says which error the Python program died of; the kernel has no counter for these.
 FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
+#: Where a step that reports finds the channel to the host.
+REPORT_FD = 3
 
 
 def receive(sock: socket.socket, size: int) -> bytes:
@@ -265,7 +267,9 @@ def run_step(
         control.close()
         if waiting is not None:
             waiting.socket.close()
-        if step["kind"] != "session":
+        if step.get("reports"):
+            os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
+        if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
             os.close(channel)
         become(step, flags, blobs, channel)
         raise SystemExit(0)
