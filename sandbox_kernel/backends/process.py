@@ -17,13 +17,15 @@ from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import Walls, sizes
+from sandbox_kernel.jail.start import places_ahead, process_rlimit
+from sandbox_kernel.jail.walls import Walls, Warm, sizes
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
@@ -73,6 +75,10 @@ class ProcessBackend(SandboxBackend):
         """``process+sandbox`` behind an enforcer, ``process`` without one."""
         return "process+sandbox" if self.enforcer is not None else "process"
 
+    @property
+    def _enforcer_name(self) -> str | None:
+        return self.enforcer.name if self.enforcer is not None else None
+
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
@@ -118,7 +124,11 @@ class ProcessBackend(SandboxBackend):
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
         box, tmp, shm = sizes(request.limits, request.memory_mb)
-        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload)
+        command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
+        limits = tuple(self._rlimits(request, recipe).items())
+        warm = Warm(command, limits, self._no_spawn()) if command else None
+        grants = resolve_grants(self.policy)
+        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, self._enforcer_name)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
@@ -135,6 +145,18 @@ class ProcessBackend(SandboxBackend):
             )
         return recipe
 
+    def _rlimits(self, request: ExecRequest, recipe: Recipe) -> dict[str, int]:
+        return rlimits(
+            request.limits,
+            request.memory_mb,
+            exact_memory=find_hierarchies() is not None,
+            processes=process_rlimit(self._enforcer_name, request.limits.processes + OWN_PROCESSES),
+            reserved_mb=recipe.reserved_mb,
+        )
+
+    def _no_spawn(self) -> bytes | None:
+        return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
+
     def _job(self, request: ExecRequest, recipe: Recipe, jail: Jail) -> Job:
         python = find_python(self.config.python_path)
         kitchen = Kitchen(
@@ -142,13 +164,8 @@ class ProcessBackend(SandboxBackend):
             places=jail.places,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
-            rlimits=rlimits(
-                request.limits,
-                request.memory_mb,
-                exact_memory=jail.meter.exact,
-                processes=jail.process_limit(request.limits.processes + OWN_PROCESSES),
-            ),
-            no_spawn=None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
+            rlimits=self._rlimits(request, recipe),
+            no_spawn=self._no_spawn(),
         )
         plan: Plan = recipe.plan(request, kitchen)
         given = [

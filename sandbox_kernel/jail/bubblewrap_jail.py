@@ -10,7 +10,6 @@ from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file
-from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
@@ -59,10 +58,6 @@ class BubblewrapJail(Jail):
     def disk(self, *, last: bool = False) -> Disk:
         """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
         return of_file_system(self.box_fd)
-
-    def process_limit(self, processes: int) -> int | None:
-        """See ``Jail``; in a user namespace of its own the kernel counts this sandbox's processes and no others."""
-        return None if counts_processes() else processes
 
     def forget(self) -> None:
         """See ``Jail``."""

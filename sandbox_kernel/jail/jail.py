@@ -20,7 +20,7 @@ import time
 from abc import ABC, abstractmethod
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.control import Inbox
+from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.meter import Meter, make_meter
 from sandbox_kernel.jail.pump import CHUNK
@@ -113,10 +113,6 @@ class Jail(ABC):
     def disk(self, *, last: bool = False) -> Disk:
         """How full the work folder is; called at every tick of a run, and a ``last`` time when it is over."""
 
-    @abstractmethod
-    def process_limit(self, processes: int) -> int | None:
-        """RLIMIT_NPROC for a step that may have this many processes; None where something else counts them."""
-
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when the gate waits for its order; ``EnforcerFailed`` with the enforcer's own words if it cannot."""
         deadline = time.monotonic() + timeout_s
@@ -126,6 +122,10 @@ class Jail(ABC):
             # The init becomes the gate; it is moved while it starts, which hides what moving costs.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
+            if self.walls.warm is not None:
+                # Not before: what the gate starts earlier would not be in its group.
+                for part in encode_warm(self.walls.warm):
+                    self.control.sendall(part)
             self.box_fd = self._open_box()
         except (OSError, ValueError, EOFError) as error:
             said = self._last_words()

@@ -7,7 +7,7 @@ between is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,6 +21,9 @@ from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.notebook.session_seam import OnInput
 from sandbox_kernel.notebook.streams import StreamBatch
 from sandbox_kernel.notebook.variables import encode
+
+PANEL_AFTER_S = 2.0
+PANEL_EVERY_S = 0.5
 
 
 @dataclass
@@ -42,8 +45,21 @@ class NotebookState:
         )
 
 
+class Live(Protocol):
+    """A panel beside a running cell."""
+
+    def update(self, elapsed_s: float) -> None:
+        """Draw how long the cell has been running."""
+
+    def close(self) -> None:
+        """The cell has ended."""
+
+
 class Door(Protocol):
     """Where messages go: the kernel's ``Wire``, or IPython's display in the magic."""
+
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> Live | None:
+        """A panel for a cell that runs for long, where somebody looks on; None for clients that record outputs."""
 
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
@@ -112,15 +128,37 @@ class CellExecution:
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
             cancel=self._cancel,
         )
+        panel = asyncio.ensure_future(self._panel(plan.options.effective_timeout_s))
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
         finally:
+            panel.cancel()
+            await asyncio.wait({panel})
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         notes = tuple(f"removed {what}" for what in self._removed)
         result = replace(outcome.result, notes=(*outcome.result.notes, *notes))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    async def _panel(self, timeout_s: float) -> None:
+        """Show a panel once the cell has been running for a while; cancelled when it ends."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await asyncio.sleep(PANEL_AFTER_S)
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(self._cancel.set)
+
+        panel = self._door.live(timeout_s, stop)
+        if panel is None:
+            return
+        try:
+            while True:
+                panel.update(loop.time() - started)
+                await asyncio.sleep(PANEL_EVERY_S)
+        finally:
+            panel.close()
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None

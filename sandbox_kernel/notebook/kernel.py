@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import comm
@@ -31,6 +31,7 @@ from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_IN
 from sandbox_kernel.notebook.option_table import usage
 from sandbox_kernel.notebook.stdin import Questions, StdinChannel
 from sandbox_kernel.notebook.untrusted.json_value import encodable
+from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
 from sandbox_kernel.notebook.wire import Wire, failure_fields
 
 #: How long a shutdown waits for running cells to be killed before the process ends anyway (their walls die with it).
@@ -55,6 +56,7 @@ class SandboxKernel(Kernel):
         self._number = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._widgets_enabled = False
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
@@ -101,7 +103,8 @@ class SandboxKernel(Kernel):
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
         parent = self.get_parent("shell")
         ident = self._get_shell_context_var(self._shell_parent_ident)
-        wire = Wire(self, parent, number, silent)
+        # Notebook pages name the cell they run and can be asked; recorders (nbval, papermill, nbclient) do neither.
+        wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = Questions(channel, self._stdin_lock, cancel, allow_stdin)
@@ -118,6 +121,27 @@ class SandboxKernel(Kernel):
         """Send an iopub message for a parent; see ``wire.Publisher``."""
         if self.session is not None:
             self.session.send(self.iopub_socket, kind, dict(content), parent=dict(parent), ident=self._topic(kind))
+
+    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
+        """See ``wire.Publisher``."""
+        self._enable_widgets()
+        return view(report_widget(document, self._measure_again), "Capability report, to explore")
+
+    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
+        """See ``wire.Publisher``."""
+        self._enable_widgets()
+        return RunPanel(timeout_s, stop)
+
+    def _measure_again(self) -> Mapping[str, object]:
+        return self.state.runner.box(self.state.defaults).report(again=True).to_dict()
+
+    def _enable_widgets(self) -> None:
+        """Let pages find our widgets, also after they are reloaded; the import is paid by the first widget."""
+        if not self._widgets_enabled:
+            import ipywidgets
+
+            ipywidgets.register_comm_target()
+            self._widgets_enabled = True
 
     def _publish_execute_input(self, code: object, parent: Mapping[str, object], execution_count: int) -> None:
         # The wire is UTF-8: one lone surrogate would lose this message, and with it the reply.

@@ -12,10 +12,11 @@ from sandbox_kernel.notebook.cell_options import DEFAULT_TIMEOUT_S, CellOptions
 from sandbox_kernel.notebook.grants import policy_of
 from sandbox_kernel.notebook.option_table import usage
 from sandbox_kernel.notebook.options import LineCommand
-from sandbox_kernel.notebook.render import Message, Shown, one_line
+from sandbox_kernel.notebook.render import Message, ReportPanel, Shown, one_line
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.notebook.session_seam import Session
 from sandbox_kernel.notebook.units import duration_text, size_text
+from sandbox_kernel.notebook.untrusted.tex import defused
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,10 @@ def _load(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
 
 
 def _report(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    report = getattr(desk.runner.box(desk.defaults), "report", None)
-    if report is None:
-        raise InvalidRequest("%sandbox report: this version cannot measure itself yet")
-    found = report()
-    document = found.to_dict()
-    from sandbox_kernel.notebook.report_table import report_html, report_text  # only when somebody asks
-
-    return (Shown({"text/html": report_html(document), "text/plain": report_text(document)}),)
+    report = desk.runner.box(desk.defaults).report()
+    # The evidence quotes what a program met; a page typesets formulas in HTML, so these are defused.
+    static = Shown({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
+    return (static, ReportPanel(report.to_dict()))
 
 
 def _nothing(command: LineCommand, desk: Desk) -> tuple[Message, ...]:

@@ -57,7 +57,14 @@ class Failure:
     traceback: tuple[str, ...]
 
 
-Message = Shown | Value | Failure
+@dataclass(frozen=True)
+class ReportPanel:
+    """The capability report as a widget, below its static table; ``document`` is ``CapabilityReport.to_dict()``."""
+
+    document: Mapping[str, object]
+
+
+Message = Shown | Value | Failure | ReportPanel
 
 
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:

@@ -1,7 +1,6 @@
 """A real kernel process from this source tree, and a client that matches every message to its request."""
 
 import os
-import queue
 import time
 from pathlib import Path
 
@@ -100,9 +99,9 @@ class Client:
         self.km.cleanup_resources()
 
 
-def gone(processes, timeout=10):
-    """Whether all of these processes end within the time."""
-    return not psutil.wait_procs(processes, timeout=timeout)[1]
+@pytest.fixture(scope="session")
+def client_class(kernelspec):
+    return Client
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +130,3 @@ def start_kernel():
     yield start
     for client in clients:
         client.close()
-
-
-__all__ = ["Client", "gone", "queue"]

@@ -3,7 +3,7 @@
 ``nh3`` (a real HTML parser) keeps a list of tags and attributes. Beyond what it does: no ``id`` and no ``class`` but
 pandas' own (a class is how a page's own look and commands are reached), styles through ``css``, pictures only as
 checked ``data:`` URLs (a remote one would tell somebody that and when it was seen), links only to http, https and
-mailto, opened apart. Formulas are defused by ``tex``.
+mailto. Formulas are defused by ``tex``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
         allowed_classes={"table": {"dataframe"}},
         url_schemes=_SCHEMES,
         url_relative="deny",
-        set_tag_attribute_values={"a": {"target": "_blank"}},
         link_rel="noopener noreferrer nofollow",
         strip_comments=True,
     )
