@@ -15,7 +15,7 @@ from dataclasses import replace
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.outcome import make_result
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
@@ -24,7 +24,7 @@ from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.start import places_ahead, process_rlimit
+from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
 from sandbox_kernel.jail.walls import Walls, Warm, sizes
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
@@ -108,10 +108,21 @@ class ProcessBackend(SandboxBackend):
         return await in_thread(lambda emit, stop: self.run(request, on_output=emit, stop=stop), on_output, cancel)
 
     def _egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """A proxy of the run's own, when the policy allows any network at all."""
-        if not self.policy.network and not self.policy.network_rules:
+        """A proxy of the run's own, when the policy allows any network at all; without walls there is no way around."""
+        if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
             return contextlib.nullcontext()
         return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def _check_network(self) -> None:
+        """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
+        asked = "allow_network()" if self.policy.network else None
+        if self.policy.network_rules:
+            asked = f"allow_domain({self.policy.network_rules[0].domain!r})"
+        if asked is not None and self.enforcer is not None and not self.enforcer.allows_network:
+            raise PolicyViolation(
+                f"the policy has {asked}, which the enforcer {self.enforcer.name!r} cannot hold: without a network of "
+                "its own a program is either shut in or out; run where bubblewrap works, or fetch with box.fetch"
+            )
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Begin to make ready what the first request of a language will need."""
@@ -123,6 +134,7 @@ class ProcessBackend(SandboxBackend):
         python = find_python(self.config.python_path)
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
+        self._check_network()
         box, tmp, shm = sizes(request.limits, request.memory_mb)
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
@@ -152,6 +164,7 @@ class ProcessBackend(SandboxBackend):
             exact_memory=find_hierarchies() is not None,
             processes=process_rlimit(self._enforcer_name, request.limits.processes + OWN_PROCESSES),
             reserved_mb=recipe.reserved_mb,
+            own_disk=has_own_disk(self._enforcer_name),
         )
 
     def _no_spawn(self) -> bytes | None:

@@ -177,6 +177,12 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
     )
 
 
+def broken(message: Mapping[str, object]) -> str:
+    """Why a step was not started."""
+    value = message.get("message")
+    return value[:1000] if isinstance(value, str) else "no reason was given"
+
+
 def receive_listener(sock: socket.socket) -> socket.socket:
     """The listening socket of the jail's own network, handed over by the gate."""
     _, descriptors, _, _ = socket.recv_fds(sock, 1, 4)

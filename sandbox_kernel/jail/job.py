@@ -20,6 +20,7 @@ from sandbox_kernel.jail.control import (
     JobFile,
     Step,
     StepExit,
+    broken,
     encode_order,
     receive_listener,
     step_exit,
@@ -72,7 +73,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. ``stopped_by`` names who ended it: timeout, cpu, memory, disk, cancel; None: it ended itself."""
+    """How a job ended.
+
+    ``stopped_by`` names who ended it: timeout, cpu, memory, processes, disk, cancel; None: it ended itself.
+    """
 
     exits: tuple[StepExit, ...]
     stopped_by: str | None
@@ -222,6 +226,8 @@ class _Run:
         meter, job = self.jail.meter, self.job
         if (self.memory_alarm or meter.event_fd() is None) and meter.memory_is_exceeded():
             self.stopped_by = "memory"
+        elif meter.too_many_processes():
+            self.stopped_by = "processes"
         elif job.cpu_seconds is not None and meter.cpu_seconds() > job.cpu_seconds:
             self.stopped_by = "cpu"
         elif self._look_at_disk():
@@ -256,6 +262,9 @@ class _Run:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "exit":
                 self._step_ended(step_exit(message))
+            elif message["op"] == "broken":
+                enforcer = self.jail.walls.enforcer or "none"
+                raise EnforcerFailed(enforcer, f"a wall did not stand, nothing was run: {broken(message)}")
 
     def _step_ended(self, end: StepExit) -> None:
         step = self.job.steps[min(len(self.exits), len(self.job.steps) - 1)]

@@ -62,7 +62,7 @@ class Walls:
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:
-    """Sizes in bytes of /box, /tmp and /dev/shm.
+    """Sizes in bytes of /box, /tmp and /dev/shm; a jail without mounts has the first for all that it writes.
 
     They are memory file systems, and their pages count against the memory limit. Together they stay below it, so that
     a program that fills the disk sees "no space left" and not the end of its memory.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.control import JobFile, Step
-from sandbox_kernel.jail.walls import TMP, Places
+from sandbox_kernel.jail.walls import TMP, Places, sizes
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -133,19 +133,25 @@ class Recipe(ABC):
 
 
 def rlimits(
-    limits: Limits, memory_mb: int, *, exact_memory: bool, processes: int | None, reserved_mb: int = 0
+    limits: Limits,
+    memory_mb: int,
+    *,
+    exact_memory: bool,
+    processes: int | None,
+    reserved_mb: int = 0,
+    own_disk: bool = True,
 ) -> dict[str, int]:
     """The kernel's limits for each process of a run, by their names in ``resource``.
 
     Where a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
     large untouched stacks are not punished. A file may be larger than the disk limit as long as it has holes (memory
-    files do); what really takes room is counted by the file system.
+    files do); what really takes room is counted by the file system, unless that is the host's (``own_disk``).
     """
-    memory = memory_mb * MIB
+    memory, disk = memory_mb * MIB, limits.disk_mb * MIB
     found = {
         "CORE": 0,
         "NOFILE": limits.open_files,
-        "FSIZE": max(4 << 30, 2 * memory, limits.disk_mb * MIB),
+        "FSIZE": max(4 << 30, 2 * memory, disk) if own_disk else sizes(limits, memory_mb)[0],
         "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
         "RTPRIO": 0,
     }

@@ -14,7 +14,7 @@ from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.interpreter import Interpreter, find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
-from sandbox_kernel.jail.start import process_rlimit
+from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.jail.walls import TMP, Places, Walls, sizes
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
@@ -96,13 +96,14 @@ def session_walls(
     """The walls of a session: those of a run, and a worker that waits ready-made behind them."""
     preload = ("site", _WORKERS[language], *backend.config.preload)
     grants = resolve_grants(backend.policy)
+    enforcer = backend.enforcer.name if backend.enforcer is not None else None
     return Walls(
         interpreter.executable,
         interpreter.runtime,
         grants,
         *sizes(limits, memory_mb),
         preload,
-        enforcer=backend.enforcer.name if backend.enforcer is not None else None,
+        enforcer=enforcer,
     )
 
 
@@ -137,6 +138,7 @@ def session_step(
         rlimits=rlimits(
             limits,
             memory_mb,
+            own_disk=has_own_disk(enforcer),
             exact_memory=find_hierarchies() is not None,
             processes=process_rlimit(enforcer, limits.processes + OWN_PROCESSES + checkpoints + 3),
         ),
