@@ -7,6 +7,7 @@ small, JSON objects, with known fields of known types.
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import socket
 import struct
@@ -78,7 +79,7 @@ class _Blobs:
 
 
 def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool) -> list[bytes]:
-    """An order as the gate reads it: a JSON header that counts the blobs, then the blobs."""
+    """An order as the gate reads it: a header that counts the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
         "files": [
@@ -120,8 +121,8 @@ def encode_warm(warm: Warm) -> list[bytes]:
 
 
 def frame(message: Mapping[str, object]) -> bytes:
-    """One message to the gate."""
-    data = json.dumps(message).encode()
+    """One message to the gate: marshalled in the oldest form, which every Python reads without importing anything."""
+    data = marshal.dumps(dict(message), 2)
     return struct.pack(">I", len(data)) + data
 
 
