@@ -23,7 +23,7 @@ from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import WORK, Walls, sizes
+from sandbox_kernel.jail.walls import WORK, Places, Walls, Warm, sizes
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
@@ -117,7 +117,10 @@ class ProcessBackend(SandboxBackend):
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
         box, tmp, shm = sizes(request.limits, request.memory_mb)
-        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload)
+        command = recipe.warm(self.config, request.memory_mb, Places())
+        limits = tuple(self._rlimits(request, recipe).items())
+        warm = Warm(command, limits, self._no_spawn()) if command else None
+        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload, warm)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
@@ -134,21 +137,28 @@ class ProcessBackend(SandboxBackend):
             )
         return recipe
 
-    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
-        python = find_python(self.config.python_path)
+    def _rlimits(self, request: ExecRequest, recipe: Recipe) -> dict[str, int]:
         where = find_hierarchies()
         counted = where is not None and where.pids is not None
+        return rlimits(
+            request.limits,
+            request.memory_mb,
+            exact_memory=where is not None,
+            processes=None if counted else request.limits.processes + OWN_PROCESSES,
+            reserved_mb=recipe.reserved_mb,
+        )
+
+    def _no_spawn(self) -> bytes | None:
+        return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
+
+    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
+        python = find_python(self.config.python_path)
         kitchen = Kitchen(
             config=self.config,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
-            rlimits=rlimits(
-                request.limits,
-                request.memory_mb,
-                exact_memory=where is not None,
-                processes=None if counted else request.limits.processes + OWN_PROCESSES,
-            ),
-            no_spawn=None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
+            rlimits=self._rlimits(request, recipe),
+            no_spawn=self._no_spawn(),
         )
         plan: Plan = recipe.plan(request, kitchen)
         given = [

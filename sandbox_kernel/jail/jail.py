@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.resources
+import importlib.util
 import json
 import os
 import select
@@ -21,12 +23,16 @@ import time
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
-from sandbox_kernel.jail.control import Inbox
+from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.meter import Meter, make_meter
 from sandbox_kernel.jail.pump import CHUNK
 from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
 from sandbox_kernel.jail.spawner import Start, spawn
 from sandbox_kernel.jail.walls import GUEST, WORK, Walls
+
+#: A program that is given as a script is compiled at every start; imported, its compiled form is used.
+GATE_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import gate; gate.main()"
+_STAGE_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import root_stage; root_stage.main()"
 
 #: How long walls may take to come up on a machine under load.
 START_TIMEOUT_S = 30.0
@@ -35,9 +41,21 @@ _DEATH_TIMEOUT_S = 10.0
 _F_SETPIPE_SZ = 1031
 
 
+@functools.lru_cache(maxsize=1)
 def guest_folder() -> str:
-    """Where the programs lie that run inside jails."""
-    return os.path.realpath(str(importlib.resources.files("sandbox_kernel") / "guest"))
+    """Where the programs lie that run inside jails, compiled where that is possible.
+
+    Jails see them read-only, so what is not compiled here is compiled anew at every start.
+    """
+    folder = os.path.realpath(str(importlib.resources.files("sandbox_kernel") / "guest"))
+    for name in ("gate.py", "../jail/root_stage.py"):
+        source = os.path.join(folder, name)
+        if not os.path.exists(importlib.util.cache_from_source(os.path.normpath(source))):
+            import compileall
+
+            with contextlib.suppress(OSError):
+                compileall.compile_dir(os.path.dirname(source), quiet=2, maxlevels=0)
+    return folder
 
 
 def _memory_file(name: str, data: bytes) -> int:
@@ -92,7 +110,7 @@ class Jail:
             info_in, info_out = keep(*os.pipe2(os.O_CLOEXEC))
             (filter_fd,) = keep(_memory_file("filter", program))
             inner = [
-                walls.interpreter, "-I", "-S", "-u", "-B", f"{GUEST}/gate.py",
+                walls.interpreter, "-I", "-S", "-u", "-B", "-c", GATE_START, GUEST,
                 str(control_in.fileno()), str(channel_in.fileno()), *walls.preload,
             ]  # fmt: skip
             argv, uid, passed = _command(walls, bwrap, filter_fd, info_out, inner)
@@ -123,6 +141,10 @@ class Jail:
             # The init becomes the gate; it is moved while it starts, which hides what moving costs.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
+            if self.walls.warm is not None:
+                # Not before: what the gate starts earlier would not be in its group.
+                for part in encode_warm(self.walls.warm):
+                    self.control.sendall(part)
             self.box_fd = os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError, EOFError) as error:
             said = self._last_words()
@@ -238,6 +260,6 @@ def _command(
     os.write(args_fd, b"\0".join(a.encode() for a in args) + b"\0")
     os.lseek(args_fd, 0, os.SEEK_SET)
     plan_fd = _memory_file("plan", stage.plan)
-    program = os.path.join(os.path.dirname(__file__), "root_stage.py")
     python = os.path.realpath(sys.executable)
-    return [python, "-I", "-S", "-B", program, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [python, "-I", "-S", "-B", "-c", _STAGE_START, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)

@@ -15,7 +15,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.control import JobFile, Step, StepExit, encode_order, receive_listener, step_exit
+from sandbox_kernel.jail.control import (
+    MAX_REPORT,
+    JobFile,
+    Step,
+    StepExit,
+    encode_order,
+    receive_listener,
+    step_exit,
+)
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
@@ -77,6 +85,8 @@ class Outcome:
     reading: Reading
     disk_full: bool
     metered_by: str
+    #: What a step that reports said of itself; as trustworthy as the program that runs there.
+    report: bytes = b""
 
 
 def run_job(
@@ -194,12 +204,21 @@ class _Run:
             reading=jail.meter.read(),
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
+            report=self._report(),
         )
 
     def close(self) -> None:
         """Give back what the loop holds; also when a callback of the caller's raised."""
         self.selector.close()
         self.feeder.close()
+
+    def _report(self) -> bytes:
+        if not any(step.reports for step in self.job.steps):
+            return b""
+        self.jail.channel.setblocking(False)
+        with contextlib.suppress(OSError):
+            return self.jail.channel.recv(MAX_REPORT)
+        return b""
 
     def _tick(self) -> None:
         meter, job = self.jail.meter, self.job

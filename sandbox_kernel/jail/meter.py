@@ -47,6 +47,9 @@ class Meter(Protocol):
     def memory_is_exceeded(self) -> bool:
         """Called at every tick; true means: kill it."""
 
+    def oom_kills(self) -> int:
+        """How many processes were ended for memory so far; sessions compare before and after a cell."""
+
     def cpu_seconds(self) -> float:
         """CPU time of the whole tree so far."""
 
@@ -99,6 +102,10 @@ class CgroupMeter:
     def memory_is_exceeded(self) -> bool:
         """The kernel kills one task at a time; the rest of the run is ours to end."""
         return self._leaf.counters().oom_kills > 0
+
+    def oom_kills(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.counters().oom_kills
 
     def cpu_seconds(self) -> float:
         """See ``Meter``."""
@@ -179,6 +186,10 @@ class WatchdogMeter:
         if not self._exceeded:
             signal_all(inner, signal.SIGCONT)
         return self._exceeded
+
+    def oom_kills(self) -> int:
+        """See ``Meter``; whoever found memory exceeded does the killing."""
+        return 0
 
     def cpu_seconds(self) -> float:
         """See ``Meter``."""

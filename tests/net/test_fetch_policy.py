@@ -189,6 +189,14 @@ def test_the_rules_of_a_sandbox_become_a_fetch_policy():
     assert not FetchPolicy.from_sandbox_policy(SandboxPolicy()).check_url("https://example.org/").allowed
 
 
+@pytest.mark.parametrize("name", ["faß.de", "bücher.example", "*.bücher.example", "BÜCHER.example"])
+def test_an_international_name_is_the_same_in_the_sandbox_policy_and_in_a_url(name: str):
+    policy = FetchPolicy.from_sandbox_policy(SandboxPolicy().allow_domain(name))
+    host = name.replace("*", "www")
+    assert policy.check_url(f"https://{host}/").allowed
+    assert not policy.check_url("https://fass.de/").allowed
+
+
 def test_a_sandbox_with_network_reaches_public_addresses_only():
     policy = FetchPolicy.from_sandbox_policy(SandboxPolicy().allow_network())
     assert policy.check_url("https://example.org/").allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,11 +69,11 @@ def test_a_tls_hello_parses_or_is_a_value_error(data: bytes, framed: bool):
         parse_client_hello(data)
 
 
-@given(
-    st.one_of(
-        st.binary(max_size=100), st.recursive(st.none() | st.text() | st.integers(), st.lists).map(repr).map(str.encode)
-    )
-)
+json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=10), st.lists, max_leaves=5)
+documents = st.dictionaries(st.sampled_from(("url", "method", "headers", "body", "body_b64", "x")), json_values)
+
+
+@given(st.one_of(st.binary(max_size=100), documents.map(json.dumps).map(str.encode)))
 @settings(max_examples=200, deadline=None)
 def test_a_guests_json_is_a_request_or_an_invalid_request(raw: bytes):
     with contextlib.suppress(InvalidRequest):

@@ -52,6 +52,19 @@ def test_a_name_cut_between_two_records_and_two_packets_is_still_read(tls_site, 
     assert door.rules == ["sni_mismatch"]
 
 
+def test_an_encrypted_hello_is_cut_off_although_its_outer_name_is_right(tls_site, open_door):
+    door = open_door(tls_site.policy(), limits=tls_site.limits_as(443))
+    name = b"\x00\x00\x00\x0e\x00\x0c\x00\x00\x09site.test"
+    extensions = name + b"\xfe\x0d\x00\x01x"
+    body = b"\x03\x03" + bytes(33) + b"\x00\x02\x13\x01\x01\x00" + len(extensions).to_bytes(2, "big") + extensions
+    message = b"\x01" + len(body).to_bytes(3, "big") + body
+    with door.open_tunnel(f"site.test:{tls_site.port}") as raw:
+        raw.sendall(b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message)
+        door.read_all(raw)
+    assert door.rules == ["sni_mismatch"]
+    assert "ECH" in door.proxy.violations[0].reason
+
+
 @pytest.mark.parametrize(
     "first",
     [

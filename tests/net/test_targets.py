@@ -19,6 +19,8 @@ def test_valid_https():
 
 
 def test_rejects_credentials():
+    with pytest.raises(FetchError, match="user name"):
+        parse_url("https://example.org:443@evil.org/")
     assert rule_of("https://user:pass@example.org/") == "invalid_url"
     assert rule_of("https://user@example.org/") == "invalid_url"
     assert rule_of("https://@example.org/") == "invalid_url"
