@@ -19,7 +19,7 @@ _OUTPUT_PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Contestant:
-    """A kernel with its programs. Ours takes part twice: with a session that cells share, and with a new sandbox each."""
+    """A kernel with its programs. Ours takes part twice: cells that share a session, and a new sandbox for each."""
 
     title: str
     kernel: Kernel

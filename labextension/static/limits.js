@@ -18,32 +18,48 @@ export function limitsInForce(active, cells, everyCell) {
   const magic = cellMagic(active);
   if (!magic && !everyCell) return null;
   const own = magic ?? { language: null, options: new Map() };
-  const executed = cells.filter((cell) => cell.executionCount !== null).sort((a, b) => b.executionCount - a.executionCount);
+  const said = cells.filter((cell) => cell.executionCount !== null).sort((a, b) => b.executionCount - a.executionCount);
   return {
-    language: languageText(own.language),
-    limits: LIMITS.map((limit) => ({ label: limit.label, ...inForce(limit, own.options, executed) })),
+    language: languageInForce(own.language, said),
+    limits: LIMITS.map((limit) => ({ label: limit.label, ...limitInForce(limit, own.options, said) })),
     grants: ['--allow-net', '--mount', '--policy'].flatMap((option) =>
       (own.options.get(option) ?? []).map((value) => `${option} ${value}`),
     ),
   };
 }
 
-function languageText(name) {
-  return name === null ? DEFAULT_LANGUAGE : (parseLanguage(name) ?? `unknown language ${name}`);
+function languageInForce(own, said) {
+  if (own !== null) return parseLanguage(own) ?? `unknown language ${own}`;
+  for (const cell of said) {
+    const { lines, reset } = defaultLines(cell);
+    const named = lines.map(({ language }) => language && parseLanguage(language)).findLast(Boolean);
+    if (named) return named;
+    if (reset) break;
+  }
+  return DEFAULT_LANGUAGE;
 }
 
-function inForce(limit, options, executed) {
+function limitInForce(limit, options, said) {
   const own = options.get(limit.option)?.at(-1);
   if (own !== undefined) return readOption(limit, own, 'set by this cell');
-  for (const cell of executed) {
+  for (const cell of said) {
     const told = cell.receipts.map((data) => readLimits(data)[limit.key]).findLast((value) => value !== null);
     if (told !== undefined && !cellMagic(cell.source)?.options.has(limit.option)) {
       return { text: limit.text(told), origin: 'as in the last run' };
     }
-    const set = lineMagics(cell.source).findLast(({ options: named }) => named.has(limit.option));
+    const { lines, reset } = defaultLines(cell);
+    const set = lines.findLast(({ options: named }) => named.has(limit.option));
     if (set) return readOption(limit, set.options.get(limit.option).at(-1), 'set by %sandbox');
+    if (reset) break;
   }
   return { text: null, origin: 'the default' };
+}
+
+// The %sandbox lines of a cell that still hold, and whether `%sandbox reset` forgot everything before them.
+function defaultLines(cell) {
+  const lines = lineMagics(cell.source);
+  const last = lines.findLastIndex(({ language }) => language === 'reset');
+  return { lines: lines.slice(last + 1), reset: last >= 0 };
 }
 
 function readOption(limit, value, origin) {

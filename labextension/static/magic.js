@@ -8,17 +8,19 @@ export const MOST_MAGIC = 64 * 1024;
 
 const CELL_MAGIC = /^%%sandbox(?=\s|$)[^\S\n]*(.*)$/;
 const LINE_MAGIC = /^[^\S\n]*%sandbox[^\S\n]+(.*)$/gm;
-const FLAGS = new Set(['--fresh', '--quiet']);
+const FLAGS = new Set(['--fresh', '--check', '--quiet']);
+// Empty lines, and comments for nbval: the kernel, too, passes over them to find the magic.
+const BEFORE_MAGIC = /^(?:[^\S\n]*(?:(?:#|\/\/|--|;;)[^\S\n]*(?:NBVAL|PYTEST_VALIDATE)_[A-Z_]+[^\S\n]*)?\n)*/;
 
-// The first line that is not empty: IPython, too, looks for a cell magic there.
-export function firstLine(source) {
-  return source.replace(/^(?:[^\S\n]*\n)+/, '').split(/\r?\n/, 1)[0];
+function firstLine(source) {
+  return source.replace(BEFORE_MAGIC, '').split(/\r?\n/, 1)[0];
 }
 
-// Where the program of a cell begins: after the line that firstLine gives.
+// Where the program of a cell begins: below the magic line.
 export function magicEnd(source) {
-  const end = /^(?:[^\S\n]*\n)*[^\n]*\n?/.exec(source);
-  return end[0].length;
+  const start = BEFORE_MAGIC.exec(source)[0].length;
+  const end = source.indexOf('\n', start);
+  return end < 0 ? source.length : end + 1;
 }
 
 // {language: string | null, options: Map<string, string[]>} of a cell that starts with %%sandbox, else null.

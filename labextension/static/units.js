@@ -5,13 +5,17 @@ const MEGABYTES = { k: 1 / 1024, m: 1, g: 1024, t: 1024 * 1024 };
 // '500ms' -> 0.5; null for anything that the kernel would refuse.
 export function parseSeconds(text) {
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text);
-  return match ? Number(match[1]) * SECONDS[match[2] ?? 's'] : null;
+  return positive(match && Number(match[1]) * SECONDS[match[2] ?? 's']);
 }
 
 // '1G' -> 1024; null for anything that the kernel would refuse.
 export function parseMegabytes(text) {
-  const match = /^(\d+(?:\.\d+)?)([kmgt])?(?:i?b)?$/i.exec(text);
-  return match ? Number(match[1]) * MEGABYTES[(match[2] ?? 'm').toLowerCase()] : null;
+  const match = /^(\d+(?:\.\d+)?)([kmgt])(?:i?b)?$/i.exec(text);
+  return positive(match && Math.ceil(Number(match[1]) * MEGABYTES[match[2].toLowerCase()]));
+}
+
+function positive(value) {
+  return value > 0 ? value : null;
 }
 
 export function secondsText(seconds) {

@@ -13,6 +13,7 @@ from tests.labextension.conftest import Evaluate
         ("%%sandbox", None, {}),
         ("%%sandbox   \r\nprint(1)", None, {}),
         ("\n  \n%%sandbox js\n1", "js", {}),
+        ("# NBVAL_IGNORE_OUTPUT\n// NBVAL_SKIP\n%%sandbox js\n1", "js", {}),
         ("%%sandbox rust --timeout 5s --memory=64M\nfn main(){}", "rust", {"--timeout": ["5s"], "--memory": ["64M"]}),
         ("%%sandbox --fresh c -i a -i b", "c", {"--fresh": [""], "-i": ["a", "b"]}),
         ("%%sandbox py --stdin 'two words' --arg \"a \\\" b\"", "py", {"--stdin": ["two words"], "--arg": ['a " b']}),
@@ -25,7 +26,7 @@ def test_a_cell_magic_is_read(evaluate: Evaluate, source: str, language: str | N
 
 
 @pytest.mark.parametrize(
-    "source", ["", "print(1)", "%%sandboxed js", "x\n%%sandbox js", "%sandbox js", " %%sandbox js"]
+    "source", ["", "print(1)", "%%sandboxed js", "x\n%%sandbox js", "%sandbox js", "# x\n%%sandbox js", " %%sandbox js"]
 )
 def test_other_cells_have_no_magic(evaluate: Evaluate, source: str) -> None:
     assert evaluate("magic.js", "cellMagic(values[0])", source) is None
@@ -46,6 +47,7 @@ def test_every_line_magic_of_a_cell_is_read(evaluate: Evaluate) -> None:
         ("\n\n%%sandbox js\n\n1", "\n1"),
         ("%%sandbox js", ""),
         ("%%sandbox js\r\n1", "1"),
+        ("# NBVAL_SKIP\n%%sandbox js\n1", "1"),
     ],
 )
 def test_the_program_begins_below_the_magic_line(evaluate: Evaluate, source: str, program: str) -> None:

@@ -7,12 +7,12 @@ from tests.labextension.conftest import Evaluate
 
 def test_durations_are_read_in_the_units_of_the_magic(evaluate: Evaluate) -> None:
     assert evaluate("units.js", "values.map(parseSeconds)", "500ms", "5s", "2m", "1.5s") == [0.5, 5, 120, 1.5]
-    assert evaluate("units.js", "values.map(parseSeconds)", "", "s", "-1s", "1 s", "5x", "1e9s") == [None] * 6
+    assert evaluate("units.js", "values.map(parseSeconds)", "", "s", "-1s", "1 s", "5x", "1e9s", "0s") == [None] * 7
 
 
 def test_sizes_are_read_in_the_units_of_the_magic(evaluate: Evaluate) -> None:
-    assert evaluate("units.js", "values.map(parseMegabytes)", "512K", "64M", "1G") == [0.5, 64, 1024]
-    assert evaluate("units.js", "values.map(parseMegabytes)", "", "M", "-64M", "64 M", "64X") == [None] * 5
+    assert evaluate("units.js", "values.map(parseMegabytes)", "512K", "64M", "1G", "1.5MiB") == [1, 64, 1024, 2]
+    assert evaluate("units.js", "values.map(parseMegabytes)", "", "M", "-64M", "64 M", "64X", "64", "0M") == [None] * 7
 
 
 def test_durations_are_shown_with_three_digits_at_most(evaluate: Evaluate) -> None:
