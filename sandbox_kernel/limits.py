@@ -28,7 +28,7 @@ def check_timeout(value: object) -> float:
         raise InvalidRequest(f"timeout must be finite and above 0 seconds, got {value!r}; for example timeout=5")
     if value > MAX_TIMEOUT_S:
         raise InvalidRequest(
-            f"timeout {value!r} s is longer than the longest allowed, {MAX_TIMEOUT_S:.0f} s (a week); give a shorter one"
+            f"timeout {value!r} s is longer than the longest allowed, {MAX_TIMEOUT_S:.0f} s (a week); give less"
         )
     return float(value)
 

@@ -1,0 +1,96 @@
+"""From what the jail saw to what the caller is told: pure classification, and the only place where it happens."""
+
+from __future__ import annotations
+
+import signal
+
+from sandbox_kernel.jail.control import StepExit
+from sandbox_kernel.jail.job import Job, Outcome
+from sandbox_kernel.model import ExecRequest, ExecResult, Status
+
+_STOPPED = {
+    "timeout": (Status.TIMEOUT, "timeout"),
+    "cpu": (Status.CPU_LIMIT, "cpu"),
+    "memory": (Status.MEMORY_EXCEEDED, "memory"),
+    "disk": (Status.KILLED, "disk"),
+    "cancel": (Status.INTERRUPTED, None),
+}
+
+
+def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
+    """Status and limit of a run, by the kernel's own counters first, then by who stopped it, then by how it ended."""
+    last = outcome.exits[-1] if outcome.exits else None
+    if outcome.reading.memory_exceeded:
+        return Status.MEMORY_EXCEEDED, "memory"
+    if outcome.stopped_by is not None:
+        return _STOPPED[outcome.stopped_by]
+    if last is None:
+        return Status.KILLED, _survived_limit(outcome, None)
+    if last.code == -signal.SIGXCPU and job.cpu_seconds is not None:
+        return Status.CPU_LIMIT, "cpu"
+    if last.code != 0 and ("memory" in last.flags or _gave_up_for_memory(outcome, last, job)):
+        return Status.MEMORY_EXCEEDED, "memory"
+    limit = _survived_limit(outcome, last)
+    if last.code == 0:
+        return Status.OK, limit
+    step = job.steps[min(len(outcome.exits), len(job.steps)) - 1]
+    if step.compiles:
+        return Status.COMPILE_FAILED, limit
+    # abort() is a program's own way to say that it failed; other signals are somebody else's doing.
+    if last.code < 0 and last.code != -signal.SIGABRT:
+        return Status.KILLED, "disk" if last.code == -signal.SIGXFSZ else limit
+    return Status.FAILED, limit
+
+
+def _gave_up_for_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
+    """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
+    peak = outcome.reading.peak_bytes or last.max_rss_bytes
+    return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and peak >= job.memory_bytes * 3 // 4
+
+
+def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:
+    """The limit that a program met and lived through, or died of by its own hand."""
+    flags = last.flags if last is not None else ()
+    if outcome.reading.forks_refused or "processes" in flags:
+        return "processes"
+    if outcome.disk_full or "disk" in flags:
+        return "disk"
+    if "open_files" in flags:
+        return "open_files"
+    if outcome.stdout.truncated or outcome.stderr.truncated:
+        return "output"
+    return None
+
+
+def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
+    """The result of one run on a backend."""
+    status, limit = judge(outcome, job)
+    last = outcome.exits[-1] if outcome.exits else None
+    ended_itself = last is not None and outcome.stopped_by is None
+    code = last.code if ended_itself and last is not None else None
+    cpu = outcome.reading.cpu_seconds
+    peak = outcome.reading.peak_bytes
+    if outcome.exits:
+        cpu = max(cpu or 0.0, max(e.cpu_seconds for e in outcome.exits))
+        peak = max(peak or 0, max(e.max_rss_bytes for e in outcome.exits)) if peak is None else peak
+    return ExecResult(
+        stdout=outcome.stdout.text,
+        stderr=outcome.stderr.text,
+        exit_code=None if code is None else code if code >= 0 else 128 - code,
+        duration=outcome.duration_s,
+        status=status,
+        signal=-code if code is not None and code < 0 else None,
+        limit=limit,
+        compile_duration=outcome.compile_s,
+        stdout_bytes=outcome.stdout.total,
+        stderr_bytes=outcome.stderr.total,
+        stdout_truncated=outcome.stdout.truncated,
+        stderr_truncated=outcome.stderr.truncated,
+        peak_memory_bytes=peak,
+        cpu_seconds=cpu,
+        language=str(request.language),
+        backend=backend,
+        isolation=isolation,
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
+    )

@@ -1,0 +1,240 @@
+"""The process backend: every request in a jail of its own, behind walls that the operating system enforces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.capabilities import process_capabilities
+from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.control import JobFile
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
+from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.walls import WORK, Places, Walls, Warm, sizes
+from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
+from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.policy import SandboxPolicy, resolve_grants
+from sandbox_kernel.workspace.outcome import changes_since
+
+
+@functools.lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Runs wait here for their turn; their clocks start when they do."""
+    return ThreadPoolExecutor(max_workers=max(8, 4 * (os.cpu_count() or 2)), thread_name_prefix="sandbox-run")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)
+
+
+@functools.lru_cache(maxsize=8)
+def shared_pool(size: int) -> Pool:
+    """One pool of a size for all backends of this process: a spare serves whoever asks for its walls."""
+    return Pool(size)
+
+
+class ProcessBackend(SandboxBackend):
+    """Runs languages as jailed processes. ``enforcer=None`` runs without walls and must be asked for by name."""
+
+    name = "process"
+
+    def __init__(
+        self,
+        config: ProcessConfig | None = None,
+        enforcer: str | None = "auto",
+        policy: SandboxPolicy | None = None,
+        *,
+        proxy: Callable[[FetchPolicy], EgressProxy] = EgressProxy,
+    ) -> None:
+        self.config = config or ProcessConfig()
+        self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
+        self._pool = shared_pool(self.config.pool_size)
+        self._proxy = proxy
+
+    @property
+    def isolation_class(self) -> str:
+        """``process+sandbox`` behind an enforcer, ``process`` without one."""
+        return "process+sandbox" if self.enforcer is not None else "process"
+
+    def capabilities(self) -> BackendCapabilities:
+        """See ``SandboxBackend``; measured once, in a jail of this very kind."""
+        return process_capabilities(self)
+
+    def run(self, request: ExecRequest, *, on_output: OnOutput | None = None, stop: Stop | None = None) -> ExecResult:
+        """Run a request on the calling thread; ``on_output`` is called on it too."""
+        recipe = self._recipe(request)
+        walls = self.walls(request, recipe)
+        job = self._job(request, recipe)
+        with self._egress() as proxy:
+            jail = self._pool.take(walls)
+            try:
+                listen = proxy.start if proxy is not None else None
+                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
+                result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                if proxy is not None:
+                    result = replace(result, violations=proxy.violations)
+                return changes_since(result, jail.box_fd, request.files)
+            finally:
+                jail.forget()
+
+    async def execute(
+        self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+    ) -> ExecResult:
+        """See ``SandboxBackend``."""
+        return await in_thread(lambda emit, stop: self.run(request, on_output=emit, stop=stop), on_output, cancel)
+
+    def _egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """A proxy of the run's own, when the policy allows any network at all."""
+        if not self.policy.network and not self.policy.network_rules:
+            return contextlib.nullcontext()
+        return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def warm(self, language: Language, memory_mb: int | None = None) -> None:
+        """Begin to make ready what the first request of a language will need."""
+        request = ExecRequest(language=language, code="#", timeout=1, memory_limit_mb=memory_mb)
+        self._pool.warm(self.walls(request, self._recipe(request)))
+
+    def walls(self, request: ExecRequest, recipe: Recipe) -> Walls:
+        """The walls that a request needs."""
+        python = find_python(self.config.python_path)
+        runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
+        preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
+        box, tmp, shm = sizes(request.limits, request.memory_mb)
+        command = recipe.warm(self.config, request.memory_mb, Places())
+        limits = tuple(self._rlimits(request, recipe).items())
+        warm = Warm(command, limits, self._no_spawn()) if command else None
+        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload, warm)
+
+    def _recipe(self, request: ExecRequest) -> Recipe:
+        if request.language is Language.WASM:
+            raise InvalidRequest("wasm is not run by the process backend; use WasmBackend (backend='wasm')")
+        found = availability(self.config, request.language)
+        recipe = RECIPES.get(request.language)
+        if recipe is None or not found.available:
+            remedy = f"; {found.remedy}" if found.remedy else ""
+            raise BackendUnavailable(f"{request.language} cannot run here: {found.reason}{remedy}")
+        if request.memory_mb < recipe.minimum_memory_mb:
+            raise InvalidRequest(
+                f"a memory limit of {request.memory_mb} MB is below what {request.language} needs to start; "
+                f"give at least {recipe.minimum_memory_mb} MB"
+            )
+        return recipe
+
+    def _rlimits(self, request: ExecRequest, recipe: Recipe) -> dict[str, int]:
+        where = find_hierarchies()
+        counted = where is not None and where.pids is not None
+        return rlimits(
+            request.limits,
+            request.memory_mb,
+            exact_memory=where is not None,
+            processes=None if counted else request.limits.processes + OWN_PROCESSES,
+            reserved_mb=recipe.reserved_mb,
+        )
+
+    def _no_spawn(self) -> bytes | None:
+        return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
+
+    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
+        python = find_python(self.config.python_path)
+        kitchen = Kitchen(
+            config=self.config,
+            path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
+            policy_env=self.policy.env,
+            rlimits=self._rlimits(request, recipe),
+            no_spawn=self._no_spawn(),
+        )
+        plan: Plan = recipe.plan(request, kitchen)
+        given = [
+            JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
+            for name, data in request.files.items()
+        ]
+        return Job(
+            steps=plan.steps,
+            files=(*plan.files, *given),
+            stdin=request.stdin_bytes,
+            timeout_s=request.timeout,
+            memory_bytes=request.memory_mb * MIB,
+            processes=request.limits.processes,
+            cpu_seconds=request.limits.cpu_seconds,
+            output_bytes=request.limits.output_bytes,
+        )
+
+
+async def in_thread(
+    work: Callable[[OnOutput | None, Stop], ExecResult], on_output: OnOutput | None, cancel: asyncio.Event | None
+) -> ExecResult:
+    """Run blocking work in a thread, its output on this loop, stopped by ``cancel`` or by cancelling the caller."""
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+    failure: list[BaseException] = []
+
+    def call(stream: str, text: str) -> None:
+        try:
+            if on_output is not None and not failure:
+                on_output(stream, text)
+        except BaseException as error:
+            # The caller's own callback failed: the run has no reader any more.
+            failure.append(error)
+            stop.set()
+
+    def emit(stream: str, text: str) -> None:
+        loop.call_soon_threadsafe(call, stream, text)
+
+    done = loop.run_in_executor(_threads(), work, emit if on_output is not None else None, stop)
+    watcher = asyncio.ensure_future(_stop_when(cancel, stop)) if cancel is not None else None
+    try:
+        result = await asyncio.shield(done)
+    except asyncio.CancelledError:
+        stop.set()
+        with contextlib.suppress(BaseException):
+            await done
+        raise
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+        if done.done():
+            stop.close()
+    if failure:
+        raise failure[0]
+    return result
+
+
+async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
+    await cancel.wait()
+    stop.set()
+
+
+def run_coroutine(work: Coroutine[object, object, ExecResult]) -> ExecResult:
+    """Run a coroutine to its end from synchronous code, also where a loop is running already (notebooks)."""
+    box: list[ExecResult] = []
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            box.append(asyncio.run(work))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=target, name="sandbox-sync")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return box[0]

@@ -1,0 +1,310 @@
+"""The first program inside every jail: it waits for one order, runs it, and says how it ended.
+
+The host starts it with the walls already up (bubblewrap), so that walls and interpreter are paid for before anybody
+waits. It then carries out exactly one order, a list of steps, each a child process of its own, and reports each end
+with the real signal and resource usage, which bubblewrap's own exit code cannot tell apart (137 is `exit 137` too).
+
+Trust: until the first step starts only our code has run here. From then on the program shares our uid but not our
+descriptors: the control socket is closed in every child and we are not dumpable. We are the init of the namespace:
+no signal from inside reaches us, orphans come to us, and our end is the end of everything in the jail.
+
+Stdlib only, Python 3.8 or later: this file is run by whichever interpreter the user chose.
+"""
+
+from __future__ import annotations
+
+# The modules beneath ``signal`` and ``socket`` do all that is needed; the ones above them import half the library, and
+# together with ``json`` they took longer than the walls.
+import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
+import errno
+import gc
+import marshal
+import mmap
+import os
+import resource
+import struct
+import sys
+
+TYPE_CHECKING = False  # importing typing would cost more than all the rest
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
+
+    from sandbox_kernel.guest import lockdown, python_once
+else:
+    import lockdown
+    import python_once
+
+#: Largest order that is taken; the host sends files in it.
+MAX_FRAME = 1 << 30
+#: Where a step that reports finds the channel to the host.
+REPORT_FD = 3
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    """Exactly this many bytes, or EOFError when the host is gone."""
+    parts = []
+    while size:
+        part = sock.recv(min(size, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
+    """One order: a header and the blobs that it counts. It comes from the host, which is trusted here."""
+    (size,) = struct.unpack(">I", receive(sock, 4))
+    if size > MAX_FRAME:
+        raise EOFError
+    order = marshal.loads(receive(sock, size))  # noqa: S302
+    return order, [receive(sock, length) for length in order["blobs"]]
+
+
+def send(sock: socket.socket, message: Dict[str, Any]) -> None:
+    """One message to the host; it reads as if we were hostile, so keep it small and plain."""
+    data = plain_json(message).encode()
+    sock.sendall(struct.pack(">I", len(data)) + data)
+
+
+def plain_json(value: object) -> str:
+    """JSON without ``json``: nearly all that we say is numbers and our own words."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}": {plain_json(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(plain_json, value)) + "]"
+    if isinstance(value, str):
+        if not value.replace("-", "_").replace(" ", "_").replace("_", "a").isalnum():
+            import json
+
+            return json.dumps(value)
+        return '"' + value + '"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
+def put_file(root: str, name: str, data: bytes, mode: int) -> None:
+    """Write one file of the order beneath a folder of this jail, which nobody else has touched yet."""
+    path = os.path.join(root, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+    os.chmod(path, mode)
+
+
+def open_listener() -> socket.socket:
+    """A listening socket in this network namespace, to be accepted from by the host's proxy."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(64)
+    return listener
+
+
+def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
+    """What every fresh child does before it is anybody's program: its own session, signals, limits and filter."""
+    os.setsid()
+    for number in range(1, signal.NSIG):
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    lockdown.set_dumpable(True)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(step.get("oom_score_adj", 500)))
+    lockdown.set_rlimits(step["rlimits"])
+    os.umask(0o022)
+    if step.get("filter") is not None:
+        lockdown.load_seccomp(blobs[step["filter"]])
+
+
+class Waiting:
+    """A program that was started before its order came (Node.js), and now reads a socket that only we hold."""
+
+    def __init__(self, order: Dict[str, Any], blobs: List[bytes], closed: List[int]) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for fd in closed:
+                os.close(fd)
+            stand_alone(order, blobs)
+            os.set_inheritable(theirs.fileno(), True)
+            os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
+        theirs.close()
+
+    def begin(self, step: Dict[str, Any]) -> int:
+        """Hand over the order; what became of the program is for the caller to wait for."""
+        try:
+            import json
+
+            order = json.dumps({"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]}).encode()
+            self.socket.sendall(struct.pack(">I", len(order)) + order)
+        except OSError:
+            pass  # it died while it waited: its exit code says so
+        self.socket.close()
+        return self.pid
+
+    def dismiss(self) -> None:
+        """The order is for somebody else."""
+        self.socket.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
+    """Turn this fresh child into the program of one step. Whatever fails before it starts is exit code 126."""
+    stand_alone(step, blobs)
+    if step["kind"] != "exec":
+        # As a starting interpreter does; a program that is executed sets its own.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    os.chdir(step["cwd"])
+    environment = step["env"]
+    if step.get("stdout_to_stderr"):
+        os.dup2(2, 1)
+    if step.get("no_stdin"):
+        null = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    if step["kind"] == "exec":
+        try:
+            os.execve(step["argv"][0], step["argv"], environment)
+        except OSError as error:
+            sys.stderr.write("{}: {}\n".format(step["argv"][0], error.strerror))
+            os._exit(127 if error.errno == errno.ENOENT else 126)
+    os.environ.clear()
+    os.environ.update(environment)
+    if step["kind"] == "session":
+        run_session(step["argv"], channel)
+    python_once.run(blobs[step["source"]], step["argv"], flags)
+
+
+def run_step(
+    step: Dict[str, Any],
+    flags: mmap.mmap,
+    blobs: List[bytes],
+    control: socket.socket,
+    channel: int,
+    waiting: Waiting | None,
+) -> int:
+    """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
+    if step["kind"] == "session":
+        from sandbox_guest import session_gate  # type: ignore[import-not-found]
+    child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
+    if child == 0:
+        control.close()
+        if waiting is not None:
+            waiting.socket.close()
+        if step.get("reports"):
+            os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
+        if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
+            os.close(channel)
+        become(step, flags, blobs, channel)
+        raise SystemExit(0)
+    send(control, {"op": "started", "pid": child})
+    if step["kind"] == "session":
+        os.close(channel)
+        gate = session_gate.Gate(control, child, lambda message: send(control, message))
+        try:
+            gate.serve(lambda: receive_order(control)[0])
+        except (EOFError, OSError):
+            pass
+        return 0
+    while True:
+        pid, status, usage = os.wait4(-1, 0)
+        if pid == child:
+            break
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+    total = resource.getrusage(resource.RUSAGE_CHILDREN)
+    send(
+        control,
+        {
+            "op": "exit",
+            "code": code,
+            "cpu": total.ru_utime + total.ru_stime,
+            "maxrss": max(usage.ru_maxrss, total.ru_maxrss) * 1024,
+            "flags": [name for name, bit in python_once.FLAGS.items() if flags[0] & bit],
+        },
+    )
+    return code
+
+
+def run_session(argv: List[str], channel: int) -> None:
+    """Give the channel to the guest module of a session, which stays; never returns."""
+    import importlib
+
+    try:
+        importlib.import_module(argv[0]).main(channel, argv[1:])
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(125)
+
+
+def main() -> None:
+    """Wait for the order, carry it out, and end: the kernel then ends everything else in the jail."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    channel = int(sys.argv[2])
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # Our own folder was only for us: programs must not find our modules by their names.
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+    lockdown.set_dumpable(False)
+    lockdown.set_subreaper()
+    if len(sys.argv) > 3:
+        warm(sys.argv[3:])
+    flags = mmap.mmap(-1, mmap.PAGESIZE)
+    gc.collect()
+    gc.freeze()
+    send(control, {"op": "ready"})
+    waiting = None
+    try:
+        order, blobs = receive_order(control)
+        if order.get("op") == "warm":
+            waiting = Waiting(order, blobs, [control.fileno(), channel])
+            order, blobs = receive_order(control)
+    except EOFError:
+        return
+    if waiting is not None and not any(step["kind"] == "warm" for step in order["steps"]):
+        waiting.dismiss()
+    for file in order["files"]:
+        put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
+    if order["listener"]:
+        listener = open_listener()
+        handed = struct.pack("i", listener.fileno())
+        control.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
+        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.close()
+        for step in order["steps"]:
+            for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+                step["env"].setdefault(name, proxy)
+    for step in order["steps"]:
+        if run_step(step, flags, blobs, control, channel, waiting) != 0:
+            break
+    # The host ends the jail when it has read the end; if it is gone, its death ends us.
+    try:
+        control.recv(1)
+    except OSError:
+        pass
+
+
+def warm(names: List[str]) -> None:
+    """Make the interpreter what the user's programs expect, then import what they will ask for first.
+
+    Our own programs can be imported ahead too: this folder is the package ``sandbox_guest``.
+    """
+    import site
+
+    site.main()
+    guest = type(sys)("sandbox_guest")
+    guest.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+    sys.modules[guest.__name__] = guest
+    for name in names:
+        if name != "site":
+            try:
+                __import__(name)
+            except ImportError:
+                pass

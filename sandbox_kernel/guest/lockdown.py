@@ -1,0 +1,277 @@
+"""Puts the walls up around the calling process. Runs INSIDE: standard library only, imported or started by path.
+
+Each function takes one right away and never gives one back; what is lost stays lost over ``exec`` and in all children.
+They act in the order in which they stand here (``lock_down`` does), because each may need what the next one takes: the
+filter comes last, as it may refuse the calls that the others make. Every failure is an OSError that names the step;
+whoever calls must then end the process, never go on without the wall.
+
+As a program, with the arguments SPEC_FD STATUS_FD COMMAND [ARG ...], it reads a spec from one descriptor, locks itself
+down and becomes the command. Nothing on the status descriptor, closed, means that the command runs; else one line there
+says which step failed, and the exit code is 126. The spec is marshalled: reading JSON would double the time to start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import sys
+
+TYPE_CHECKING = False  # typing and collections.abc would cost more time than all the rest of this module
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_NUMBERS = {
+    "x86_64": {"capset": 126, "seccomp": 317, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
+    "aarch64": {"capset": 91, "seccomp": 277, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
+}
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 23, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_CAPABILITY_VERSION_3 = 0x20080522
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+_LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
+#: Rights that only a directory can have; the kernel refuses a rule that gives them to a file.
+_DIRECTORY_RIGHTS = 0x3FF8
+_EPERM, _ESRCH, _EBUSY, _EINVAL, _ENOSYS = 1, 3, 16, 22, 38
+_CLONE_THREAD = 0x10000
+_SIGPIPE, _SIGXFSZ = 13, 25
+_SETUP_FAILED = 126
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def set_rlimits(limits: Mapping[str, int | tuple[int, int]]) -> None:
+    """Set limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard).
+
+    A value above the hard limit that is there already, or -1 for as much as possible, becomes that limit.
+    """
+    import resource
+
+    for name, value in limits.items():
+        which = getattr(resource, f"RLIMIT_{name}", None)
+        if which is None:
+            raise OSError(_EINVAL, f"set_rlimits: there is no limit {name!r}")
+        asked = (value, value) if isinstance(value, int) else (value[0], value[1])
+        most = resource.getrlimit(which)[1]
+        soft, hard = (most if limit < 0 or 0 <= most < limit else limit for limit in asked)
+        try:
+            resource.setrlimit(which, (soft, hard))
+        except (OSError, ValueError, OverflowError) as error:
+            raise OSError(getattr(error, "errno", None) or _EINVAL, f"set_rlimits {name}={asked}: {error}") from None
+
+
+def set_pdeathsig(signal_number: int = 9, parent: int | None = None) -> None:
+    """Die when the thread that started this process ends; ``parent`` closes the race with one that is gone already."""
+    _prctl("set_pdeathsig", _PR_SET_PDEATHSIG, signal_number)
+    if parent is not None and os.getppid() != parent:
+        raise OSError(_ESRCH, f"set_pdeathsig: parent {parent} is gone, now it is {os.getppid()}")
+
+
+def set_subreaper() -> None:
+    """Become the parent of orphaned descendants, so that they can be found and ended."""
+    _prctl("set_subreaper", _PR_SET_CHILD_SUBREAPER, 1)
+
+
+def no_new_privs() -> None:
+    """No exec gives more rights than this process has: set-uid bits and file capabilities lose their power."""
+    require_single_thread("no_new_privs")
+    _prctl("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities() -> None:
+    """Have no capability and no way to get one, as root too.
+
+    Emptying the bounding set itself takes CAP_SETPCAP. Who lacks it must have called ``no_new_privs``, which makes the
+    set meaningless.
+    """
+    require_single_thread("drop_capabilities")
+    _prctl("drop_capabilities: ambient", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    capability = 0
+    while (held := _libc.prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), *_zeros(3))) >= 0:
+        if held and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:
+            if _libc.prctl(_PR_GET_NO_NEW_PRIVS, *_zeros(4)) != 1:
+                raise OSError(_EPERM, f"drop_capabilities: bounding set keeps {capability}; call no_new_privs first")
+            break
+        capability += 1
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _syscall("drop_capabilities", "capset", header, (ctypes.c_uint32 * 6)())
+
+
+def landlock_restrict(plan: Mapping[str, object]) -> None:
+    """Keep to the files, ports and peers of a plan (``LandlockPlan.to_dict``); a path that is missing is an error."""
+    require_single_thread("landlock_restrict")
+    handled = [_number(plan, name) for name in ("handled_fs", "handled_net", "scoped")]
+    # Older kernels take a longer structure when what they do not know is zero.
+    attributes = (ctypes.c_uint64 * 3)(*handled)
+    ruleset = _syscall("landlock_restrict: ruleset", "landlock_create", attributes, ctypes.sizeof(attributes), 0)
+    try:
+        for path, access in _pairs(plan, "paths"):
+            _allow_path(ruleset, path, access)
+        for port, access in _pairs(plan, "ports"):
+            rule = (ctypes.c_uint64 * 2)(access, int(port))
+            what = f"landlock_restrict: port {port}"
+            _syscall(what, "landlock_add", ruleset, _LANDLOCK_RULE_NET_PORT, rule, 0)
+        _syscall("landlock_restrict", "landlock_restrict", ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def set_dumpable(flag: bool) -> None:
+    """False: no core dump, and no other process of this user may look inside. An exec sets it back."""
+    _prctl("set_dumpable", _PR_SET_DUMPABLE, int(flag))
+
+
+def load_seccomp(program: bytes) -> None:
+    """Filter the calls of all threads of this process from now on; filters add up and the strictest answer counts."""
+    count, rest = divmod(len(program), 8)
+    if not isinstance(program, bytes) or rest or not 0 < count <= 4096:
+        raise OSError(_EINVAL, f"load_seccomp: {len(program)} bytes are no filter; need 1 to 4096 records of 8 bytes")
+    code = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog: a 16-bit count, padding, a pointer.
+    fprog = (ctypes.c_uint64 * 2)(count, ctypes.addressof(code))
+    mode, flags = _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC
+    stubborn = _syscall("load_seccomp", "seccomp", mode, flags, fprog)
+    if stubborn:
+        raise OSError(_EBUSY, f"load_seccomp: thread {stubborn} has a filter of its own")
+
+
+def require_single_thread(step: str) -> None:
+    """These walls stand around one thread only, so there must not be a second one that stays outside."""
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+    except OSError:
+        # Without /proc: a process may "unshare" its threads only if it has no others; alone, the call does nothing.
+        ctypes.set_errno(0)
+        if _libc.unshare(_CLONE_THREAD) == 0:
+            return
+        if ctypes.get_errno() != _EINVAL:
+            raise OSError(_EBUSY, f"{step}: cannot tell whether other threads run; mount /proc") from None
+        threads = 2
+    if threads > 1:
+        raise OSError(_EBUSY, f"{step}: {threads} threads run; lock down before any is started")
+
+
+def lock_down(spec: Mapping[str, object]) -> None:
+    """Apply a whole spec in the right order.
+
+    Keys, all optional: ``rlimits`` (name to limit), ``parent`` (die with this process), ``subreaper`` (bool),
+    ``landlock`` (a plan), ``dumpable`` (bool), ``seccomp`` (filters, applied in this order). Privileges and
+    capabilities always go. An unknown key is an error: a misspelt wall must not be a missing one.
+    """
+    unknown = set(spec) - {"rlimits", "parent", "subreaper", "landlock", "dumpable", "seccomp"}
+    if unknown:
+        raise OSError(_EINVAL, f"lock_down: unknown key {min(unknown)!r}")
+    rlimits, parent, landlock = spec.get("rlimits"), spec.get("parent"), spec.get("landlock")
+    if rlimits is not None:
+        set_rlimits(_mapping(rlimits, "rlimits"))  # type: ignore[arg-type]
+    if parent is not None:
+        set_pdeathsig(parent=_number(spec, "parent"))
+    if spec.get("subreaper"):
+        set_subreaper()
+    no_new_privs()
+    drop_capabilities()
+    if landlock is not None:
+        landlock_restrict(_mapping(landlock, "landlock"))
+    if "dumpable" in spec:
+        set_dumpable(bool(spec["dumpable"]))
+    filters = spec.get("seccomp") or ()
+    if not isinstance(filters, list | tuple):
+        raise OSError(_EINVAL, "lock_down: seccomp must be a list")
+    for program in filters:
+        load_seccomp(program)
+
+
+def main(argv: list[str]) -> int:
+    """Read the spec, lock down, become the command; returns only when that failed.
+
+    The command gets the spec's ``env`` and no more, for Python may have added to its own (LC_CTYPE), and the signals
+    that Python ignores (SIGPIPE, SIGXFSZ) as they were.
+    """
+    spec_fd, status_fd, command = int(argv[1]), int(argv[2]), argv[3:]
+    os.set_inheritable(status_fd, False)
+    step = "spec"
+    try:
+        with open(spec_fd, "rb") as file:
+            spec = dict(_mapping(marshal.load(file), "spec"))  # noqa: S302 - the host wrote it
+        env = _mapping(spec.pop("env", {}), "env")
+        step = "lockdown"
+        lock_down(spec)
+        for number in (_SIGPIPE, _SIGXFSZ):
+            _libc.signal(number, None)
+        step = f"exec {command[0]!r}"
+        os.execvpe(command[0], command, env)  # type: ignore[arg-type]
+    except (OSError, ValueError, EOFError, TypeError) as error:
+        os.write(status_fd, f"{step}: {error}\n".encode("utf-8", "backslashreplace"))
+    return _SETUP_FAILED
+
+
+def _allow_path(ruleset: int, path: str, access: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, f"landlock_restrict: path {path!r}: {error.strerror}") from None
+    try:
+        if os.fstat(fd).st_mode & 0o170000 != 0o040000:
+            access &= ~_DIRECTORY_RIGHTS
+        # struct landlock_path_beneath_attr is packed: 64-bit access, then a 32-bit descriptor.
+        rule = (ctypes.c_uint32 * 3)(access & 0xFFFFFFFF, access >> 32, fd)
+        what = f"landlock_restrict: path {path!r}"
+        _syscall(what, "landlock_add", ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+    finally:
+        os.close(fd)
+
+
+def _zeros(count: int) -> Iterable[ctypes.c_ulong]:
+    return (ctypes.c_ulong(0) for _ in range(count))
+
+
+def _prctl(step: str, option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), *_zeros(3)) < 0:
+        raise _failure(step)
+
+
+def _syscall(
+    step: str, name: str, *arguments: int | ctypes.Array[ctypes.c_uint32] | ctypes.Array[ctypes.c_uint64]
+) -> int:
+    numbers = _NUMBERS.get(os.uname().machine)
+    if numbers is None:
+        raise OSError(_ENOSYS, f"{step}: no syscall numbers for {os.uname().machine}")
+    wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    answer: int = _libc.syscall(ctypes.c_long(numbers[name]), *wide)
+    if answer < 0:
+        raise _failure(step)
+    return answer
+
+
+def _failure(step: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{step}: {os.strerror(number)}")
+
+
+def _mapping(value: object, name: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise OSError(_EINVAL, f"lock_down: {name} must be a table")
+    return value
+
+
+def _number(table: Mapping[str, object], name: str) -> int:
+    value = table.get(name)
+    if not isinstance(value, int):
+        raise OSError(_EINVAL, f"lock_down: {name} must be a number, got {value!r}")
+    return value
+
+
+def _pairs(table: Mapping[str, object], name: str) -> Iterable[tuple[str, int]]:
+    rows = table.get(name)
+    if not isinstance(rows, list | tuple):
+        raise OSError(_EINVAL, f"lock_down: {name} must be a list of pairs, got {rows!r}")
+    for row in rows:
+        if not isinstance(row, list | tuple) or len(row) != 2 or not isinstance(row[1], int):
+            raise OSError(_EINVAL, f"lock_down: {name} holds {row!r}, which is no pair of an object and its rights")
+        yield row[0], row[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

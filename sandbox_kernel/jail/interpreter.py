@@ -1,0 +1,102 @@
+"""Which folders an interpreter needs to run: its real executable, its prefixes, its libraries and its packages."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.policy import Grant
+
+#: Below these everything is visible in every jail anyway.
+SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+
+_ASK = """
+import json, sys, sysconfig
+paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sysconfig.get_paths().values()]
+print(json.dumps({"executable": sys.executable, "version": list(sys.version_info[:3]), "paths": paths}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that can stand inside a jail."""
+
+    executable: str
+    version: tuple[int, ...]
+    runtime: tuple[Grant, ...]
+
+
+def is_system(path: str) -> bool:
+    """Whether a path is part of the system that every jail shows."""
+    return any(path == root or path.startswith(root + "/") for root in SYSTEM_ROOTS)
+
+
+def outermost(paths: list[str]) -> list[str]:
+    """The shortest list of existing paths that covers all of these, without the system's own.
+
+    A folder that holds the user's home is never chosen: no interpreter is worth showing it.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))
+    chosen: list[str] = []
+    for path in sorted({os.path.normpath(p) for p in paths}, key=lambda p: (p.count("/"), p)):
+        covered = is_system(path) or any(path == c or path.startswith(c + "/") for c in chosen)
+        if not covered and not (home + "/").startswith(path.rstrip("/") + "/") and os.path.exists(path):
+            chosen.append(path)
+    return chosen
+
+
+def runtime_grants(paths: list[str]) -> tuple[Grant, ...]:
+    """Read-only grants that show these paths at their own place and at their real place."""
+    grants: dict[Grant, None] = {}
+    for path in outermost([*paths, *(os.path.realpath(p) for p in paths)]):
+        grants[Grant(os.path.realpath(path), path, False)] = None
+    return tuple(grants)
+
+
+@functools.lru_cache(maxsize=32)
+def find_python(path: str) -> Interpreter:
+    """Find and question an interpreter; ``python3`` and ``python`` mean the one that runs this program.
+
+    A kernel started by its absolute path has no activated environment, so a look-up on PATH would give a Python
+    without the user's packages. Any other name is looked up on PATH; a folder is taken for a virtual environment.
+    """
+    if path in ("python", "python3", ""):
+        chosen: str | None = sys.executable
+    elif os.path.isdir(path):
+        chosen = os.path.join(path, "bin", "python")
+    else:
+        chosen = shutil.which(path)
+    if not chosen or not os.access(chosen, os.X_OK):
+        raise BackendUnavailable(
+            f"python interpreter {path!r} was not found; give the path of an interpreter or of a virtual environment"
+        )
+    chosen = os.path.abspath(chosen)
+    answer = subprocess.run(
+        [chosen, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+    )
+    try:
+        facts = json.loads(answer.stdout)
+    except ValueError:
+        raise BackendUnavailable(
+            f"{chosen} is not a working Python interpreter: {answer.stderr.strip()[-300:]}"
+        ) from None
+    version = tuple(facts["version"])
+    if version < (3, 8):
+        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, version))}; 3.8 or later is needed")
+    # A shim (pyenv, asdf) answers with the real executable; the shim itself would not work inside.
+    executable = facts["executable"] or chosen
+    return Interpreter(executable, version, runtime_grants([*facts["paths"], *_link_chain(executable)]))
+
+
+def _link_chain(path: str) -> list[str]:
+    """A path and every link on the way to its real file: a virtual environment's python is a link of links."""
+    chain = [path]
+    while os.path.islink(chain[-1]) and len(chain) < 20:
+        chain.append(os.path.join(os.path.dirname(chain[-1]), os.readlink(chain[-1])))
+    return [os.path.normpath(link) for link in chain]

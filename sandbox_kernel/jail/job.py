@@ -1,0 +1,290 @@
+"""Run one job in one jail: feed it, watch it, end it, and say what happened.
+
+``run_job`` blocks the calling thread in one selector loop; asynchronous callers run it in a thread of their own. It
+always ends the jail, so that background children end with their program, and it always returns what was printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.control import (
+    MAX_REPORT,
+    JobFile,
+    Step,
+    StepExit,
+    encode_order,
+    receive_listener,
+    step_exit,
+)
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.meter import TICK_S, Reading
+from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
+
+#: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
+MAX_INODES = 200_000
+#: The gate, which is the init of the namespace and not the program's.
+OWN_PROCESSES = 1
+
+OnOutput = Callable[[str, str], None]
+OnListener = Callable[[socket.socket], None]
+
+
+class Stop:
+    """A stop sign that a selector can see and any thread can raise."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.raised = False
+
+    def fileno(self) -> int:
+        """For ``selectors``."""
+        return self._fd
+
+    def set(self) -> None:
+        """Raise it; may be called twice, from any thread."""
+        self.raised = True
+        os.eventfd_write(self._fd, 1)
+
+    def close(self) -> None:
+        """Give back the descriptor."""
+        os.close(self._fd)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to run and how much of everything it may use."""
+
+    steps: Sequence[Step]
+    files: Sequence[JobFile] = ()
+    stdin: bytes | None = None
+    timeout_s: float
+    memory_bytes: int
+    processes: int
+    cpu_seconds: float | None = None
+    output_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended. ``stopped_by`` names who ended it: timeout, cpu, memory, disk, cancel; None: it ended itself."""
+
+    exits: tuple[StepExit, ...]
+    stopped_by: str | None
+    stdout: Capture
+    stderr: Capture
+    duration_s: float
+    compile_s: float | None
+    reading: Reading
+    disk_full: bool
+    metered_by: str
+    #: What a step that reports said of itself; as trustworthy as the program that runs there.
+    report: bytes = b""
+
+
+def run_job(
+    jail: Jail,
+    job: Job,
+    *,
+    on_output: OnOutput | None = None,
+    on_listener: OnListener | None = None,
+    stop: Stop | None = None,
+) -> Outcome:
+    """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
+    run = _Run(jail, job, on_output, stop)
+    try:
+        run.begin(on_listener)
+        run.watch()
+        return run.end()
+    finally:
+        run.close()
+        box = jail.take_box()
+        jail.destroy()
+        jail.box_fd = box
+
+
+class _Run:
+    """The state of one run; lives inside ``run_job``."""
+
+    def __init__(self, jail: Jail, job: Job, on_output: OnOutput | None, stop: Stop | None) -> None:
+        self.jail, self.job, self.stop = jail, job, stop
+        self.captures: dict[int, Capture] = {}
+        for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
+            os.set_blocking(fd, False)
+            emit = None if on_output is None else _emitter(on_output, name)
+            self.captures[fd] = Capture(job.output_bytes, emit)
+        self.feeder = Feeder(jail.stdin_fd, job.stdin)
+        jail.stdin_fd = -1
+        self.exits: list[StepExit] = []
+        self.stopped_by: str | None = None
+        self.finished = False
+        self.disk_full = False
+        self.memory_alarm = False
+        self.started = 0.0
+        self.ended = 0.0
+        self.compile_s: float | None = None
+        self.selector = selectors.DefaultSelector()
+
+    def begin(self, on_listener: OnListener | None) -> None:
+        """Send the order; the clock runs from here."""
+        jail, job = self.jail, self.job
+        jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
+        order = encode_order(job.steps, job.files, listener=on_listener is not None)
+        self.started = time.monotonic()
+        jail.control.settimeout(job.timeout_s)
+        try:
+            for part in order:
+                jail.control.sendall(part)
+            if on_listener is not None:
+                on_listener(receive_listener(jail.control))
+        except TimeoutError:
+            self.stopped_by = "timeout"
+        except OSError as error:
+            raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
+        jail.control.setblocking(False)
+
+    def watch(self) -> None:
+        """The loop: until the last step ended, something stopped it, or the jail is gone."""
+        watch, jail, job = self.selector, self.jail, self.job
+        for fd in self.captures:
+            watch.register(fd, selectors.EVENT_READ, self._read_output)
+        watch.register(jail.control, selectors.EVENT_READ, self._read_control)
+        watch.register(jail.init_fd, selectors.EVENT_READ, self._init_died)
+        event = jail.meter.event_fd()
+        if event is not None:
+            watch.register(event, selectors.EVENT_READ, self._out_of_memory)
+        if self.stop is not None:
+            watch.register(self.stop.fileno(), selectors.EVENT_READ, self._cancelled)
+        if self.feeder.open:
+            watch.register(self.feeder.fd, selectors.EVENT_WRITE, self._write_input)
+        deadline = self.started + job.timeout_s
+        next_tick = self.started
+        while not self.finished and self.stopped_by is None:
+            now = time.monotonic()
+            if now >= deadline:
+                self.stopped_by = "timeout"
+                break
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                self._tick()
+            for key, _ in watch.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
+                key.data(key.fd)
+        self.ended = time.monotonic()
+
+    def end(self) -> Outcome:
+        """Kill what is left, drain what was printed, and read the meters."""
+        jail = self.jail
+        self.close()
+        self._look_at_disk()
+        jail.meter.last_look()
+        jail.kill()
+        jail.wait_dead()
+        for fd, capture in self.captures.items():
+            # Every writer is dead, so the pipe ends; the bound is for a descriptor that somehow got out.
+            bound = time.monotonic() + 5.0
+            with contextlib.suppress(OSError):
+                while (data := os.read(fd, CHUNK)) and time.monotonic() < bound:
+                    capture.feed(data)
+            capture.finish()
+        stdout, stderr = self.captures.values()
+        return Outcome(
+            exits=tuple(self.exits),
+            stopped_by=self.stopped_by,
+            stdout=stdout,
+            stderr=stderr,
+            duration_s=self.ended - self.started,
+            compile_s=self.compile_s,
+            reading=jail.meter.read(),
+            disk_full=self.disk_full,
+            metered_by=jail.meter.mechanism,
+            report=self._report(),
+        )
+
+    def close(self) -> None:
+        """Give back what the loop holds; also when a callback of the caller's raised."""
+        self.selector.close()
+        self.feeder.close()
+
+    def _report(self) -> bytes:
+        if not any(step.reports for step in self.job.steps):
+            return b""
+        self.jail.channel.setblocking(False)
+        with contextlib.suppress(OSError):
+            return self.jail.channel.recv(MAX_REPORT)
+        return b""
+
+    def _tick(self) -> None:
+        meter, job = self.jail.meter, self.job
+        if (self.memory_alarm or meter.event_fd() is None) and meter.memory_is_exceeded():
+            self.stopped_by = "memory"
+        elif job.cpu_seconds is not None and meter.cpu_seconds() > job.cpu_seconds:
+            self.stopped_by = "cpu"
+        elif self._look_at_disk():
+            self.stopped_by = "disk"
+
+    def _look_at_disk(self) -> bool:
+        """Remember when the work folder was full; true when it holds more files than it may."""
+        disk = os.fstatvfs(self.jail.box_fd)
+        self.disk_full = self.disk_full or disk.f_bavail == 0
+        too_many = disk.f_files - disk.f_ffree > MAX_INODES
+        self.disk_full = self.disk_full or too_many
+        return too_many
+
+    def _read_output(self, fd: int) -> None:
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self.captures[fd].feed(data)
+        else:
+            self.selector.unregister(fd)
+
+    def _read_control(self, fd: int) -> None:
+        try:
+            data = self.jail.control.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.finished = True
+            return
+        for message in self.jail.inbox.feed(data):
+            if message["op"] == "exit":
+                self._step_ended(step_exit(message))
+
+    def _step_ended(self, end: StepExit) -> None:
+        step = self.job.steps[min(len(self.exits), len(self.job.steps) - 1)]
+        self.exits.append(end)
+        if step.compiles:
+            self.compile_s = time.monotonic() - self.started
+        self.finished = end.code != 0 or len(self.exits) >= len(self.job.steps)
+
+    def _init_died(self, fd: int) -> None:
+        self.finished = True
+
+    def _out_of_memory(self, fd: int) -> None:
+        # The alarm rings before the kernel has chosen and counted its victim: look again at every tick.
+        os.eventfd_read(fd)
+        self.memory_alarm = True
+        if self.jail.meter.memory_is_exceeded():
+            self.stopped_by = "memory"
+
+    def _cancelled(self, fd: int) -> None:
+        self.stopped_by = "cancel"
+
+    def _write_input(self, fd: int) -> None:
+        if not self.feeder.write_some():
+            self.selector.unregister(fd)
+
+
+def _emitter(on_output: OnOutput, name: str) -> Callable[[str], None]:
+    return lambda text: on_output(name, text)

@@ -1,0 +1,180 @@
+"""Ready-made jails: walls up, interpreter started, each for exactly one run.
+
+Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
+while the last one is in use. A kind (``Walls``) is learnt when it is first asked for, and forgotten when it has not
+been asked for in a while. Spares hold little memory and no secret; one that died is noticed before it is handed out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
+
+#: Spares of all kinds together, and how long a kind that nobody asks for is kept.
+MAX_SPARES = 8
+IDLE_S = 300.0
+
+
+@dataclass
+class _Shelf:
+    """The spares of one kind."""
+
+    spares: list[Jail] = field(default_factory=list)
+    coming: int = 0
+    asked_at: float = 0.0
+
+
+class Pool:
+    """Spares for one process; thread-safe. ``size`` spares of each kind are kept, 0 keeps none."""
+
+    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = Jail.start) -> None:
+        self.size = size
+        self._start = start
+        self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()
+        self._lock = threading.Lock()
+        self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        _pools.add(self)
+
+    def take(self, walls: Walls) -> Jail:
+        """A ready jail of this kind: a spare if one lives, else a new one, made now."""
+        if self.size <= 0:
+            return self._make(walls)
+        with self._lock:
+            shelf = self._shelves.setdefault(walls, _Shelf())
+            self._shelves.move_to_end(walls)
+            shelf.asked_at = time.monotonic()
+            spare = shelf.spares.pop(0) if shelf.spares else None
+        while spare is not None and not spare.alive:
+            spare.destroy()
+            with self._lock:
+                spare = shelf.spares.pop(0) if shelf.spares else None
+        jail = spare if spare is not None else self._make(walls)
+        self._order(walls, shelf)
+        return jail
+
+    def warm(self, walls: Walls) -> None:
+        """Begin to make spares of a kind that will be asked for."""
+        if self.size > 0:
+            with self._lock:
+                shelf = self._shelves.setdefault(walls, _Shelf())
+                shelf.asked_at = time.monotonic()
+            self._order(walls, shelf)
+
+    def spares(self) -> int:
+        """How many jails wait."""
+        with self._lock:
+            return sum(len(shelf.spares) for shelf in self._shelves.values())
+
+    def close(self) -> None:
+        """End every spare; the pool makes none any more. May be called twice."""
+        with self._lock:
+            self._closed = True
+            jails = [jail for shelf in self._shelves.values() for jail in shelf.spares]
+            self._shelves.clear()
+            thread = self._thread
+        self._work.put(None)
+        for jail in jails:
+            jail.destroy()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10.0)
+
+    def _make(self, walls: Walls) -> Jail:
+        jail = self._start(walls)
+        jail.wait_ready()
+        return jail
+
+    def _order(self, walls: Walls, shelf: _Shelf) -> None:
+        """Ask the background thread for as many spares as this kind lacks."""
+        with self._lock:
+            if self._closed:
+                return
+            lacking = self.size - len(shelf.spares) - shelf.coming
+            shelf.coming += max(0, lacking)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._serve, name="sandbox-pool", daemon=True)
+                self._thread.start()
+        for _ in range(lacking):
+            self._work.put(walls)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                walls = self._work.get(timeout=IDLE_S / 2)
+            except queue.Empty:
+                self._drop_idle()
+                continue
+            if walls is None:
+                return
+            jail: Jail | None = None
+            # A failed spare is no error: whoever needs a jail makes one and meets the reason there.
+            with contextlib.suppress(SandboxError, OSError):
+                jail = self._make(walls)
+            self._shelve(walls, jail)
+
+    def _shelve(self, walls: Walls, jail: Jail | None) -> None:
+        surplus: list[Jail] = []
+        with self._lock:
+            shelf = self._shelves.get(walls)
+            if shelf is not None:
+                shelf.coming = max(0, shelf.coming - 1)
+            if jail is not None:
+                if shelf is None or self._closed:
+                    surplus.append(jail)
+                else:
+                    shelf.spares.append(jail)
+            total = sum(len(s.spares) for s in self._shelves.values())
+            for kind in list(self._shelves):
+                while total > MAX_SPARES and kind != walls and self._shelves[kind].spares:
+                    surplus.append(self._shelves[kind].spares.pop())
+                    total -= 1
+        for old in surplus:
+            old.destroy()
+
+    def _drop_idle(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > IDLE_S]
+            jails = [jail for kind in idle for jail in self._shelves.pop(kind).spares]
+        for jail in jails:
+            jail.destroy()
+
+    def _forget(self) -> None:
+        """In a forked child the spares are the parent's: let go of their descriptors, and of the lock."""
+        self._lock = threading.Lock()
+        self._work = queue.SimpleQueue()
+        self._thread = None
+        for shelf in self._shelves.values():
+            for jail in shelf.spares:
+                jail.forget()
+        self._shelves = OrderedDict()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+def _forget_all() -> None:
+    for pool in list(_pools):
+        pool._forget()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,67 @@
+"""When host root needs a stage before bubblewrap, and the plan for it. ``root_stage.py`` carries it out."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import secrets
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Where the stage shows the sources.
+PLACE = "/run"
+
+#: Unprivileged ids that no account uses; each sandbox of root gets its own, so that none can signal another.
+_FIRST_UID, _UID_COUNT = 0x77000000, 1 << 20
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The plan of one stage, and where each source will be found after it."""
+
+    plan: bytes
+    sources: dict[str, str]
+
+
+def fresh_uid() -> int:
+    """An id for one sandbox of root."""
+    return _FIRST_UID + secrets.randbelow(_UID_COUNT)
+
+
+def reachable_by_all(path: str) -> bool:
+    """Whether an unprivileged stranger can walk to this path and read it."""
+    try:
+        mode = os.stat(path).st_mode
+        wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+        if mode & wanted != wanted:
+            return False
+        while path != "/":
+            path = os.path.dirname(path)
+            if not os.stat(path).st_mode & 0o001:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def plan_stage(uid: int, shared: Sequence[str], granted: Sequence[str], bwrap: str, args_fd: int) -> Stage:
+    """Plan a stage: ``shared`` sources are shown as they are, ``granted`` ones with root's ids mapped to ``uid``.
+
+    The program that is executed at the end is bwrap with its arguments from ``args_fd``. A bwrap from a registry
+    package finds its library beside itself, so the folder that holds both is shown.
+    """
+    sources: dict[str, str] = {}
+    binds: list[tuple[str, str, bool]] = []
+    for mapped, paths in ((True, granted), (False, shared)):
+        for path in paths:
+            if path not in sources:
+                sources[path] = f"{PLACE}/{len(sources)}"
+                binds.append((path, sources[path], mapped))
+    program = bwrap
+    if os.path.basename(os.path.dirname(bwrap)) == "_bin":
+        package = os.path.dirname(os.path.dirname(os.path.dirname(bwrap)))
+        binds.append((package, f"{PLACE}/bwrap", False))
+        program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
+    plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}
+    return Stage(marshal.dumps(plan, 2), sources)

@@ -1,0 +1,76 @@
+"""The one thread that starts sandboxes.
+
+``--die-with-parent`` (PR_SET_PDEATHSIG) is tied to the *thread* that forked: started from a short-lived thread, a
+sandbox is killed when that thread ends. So every child is started by this thread, which lives as long as the process.
+After a fork of the host the child has no such thread and makes its own when it first needs one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to start: always with an empty environment, because /proc/1/environ is readable inside."""
+
+    argv: Sequence[str]
+    pass_fds: Sequence[int]
+    stdin: int
+    stdout: int
+    stderr: int
+    uid: int | None = None
+
+
+@dataclass
+class _Thread:
+    orders: queue.SimpleQueue[tuple[Start, Future[subprocess.Popen[bytes]]]] = field(default_factory=queue.SimpleQueue)
+    pid: int = field(default_factory=os.getpid)
+
+
+_lock = threading.Lock()
+_thread: _Thread | None = None
+
+
+def _forget() -> None:
+    """In a forked child the thread does not exist, and the lock may be held for ever."""
+    global _lock, _thread
+    _lock, _thread = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def spawn(start: Start) -> subprocess.Popen[bytes]:
+    """Start a child from the long-lived thread and return it; raises what ``Popen`` raises."""
+    global _thread
+    with _lock:
+        if _thread is None:
+            _thread = _Thread()
+            threading.Thread(target=_serve, args=(_thread,), name="sandbox-spawner", daemon=True).start()
+        thread = _thread
+    answer: Future[subprocess.Popen[bytes]] = Future()
+    thread.orders.put((start, answer))
+    return answer.result()
+
+
+def _serve(thread: _Thread) -> None:
+    while True:
+        start, answer = thread.orders.get()
+        try:
+            who: dict[str, object] = {}
+            if start.uid is not None:
+                who = {"user": start.uid, "group": start.uid, "extra_groups": []}
+            child = subprocess.Popen(
+                list(start.argv), env={}, cwd="/", stdin=start.stdin, stdout=start.stdout, stderr=start.stderr,
+                pass_fds=tuple(start.pass_fds), **who,
+            )  # type: ignore[call-overload]  # fmt: skip
+            answer.set_result(child)
+        except BaseException as error:
+            answer.set_exception(error)

@@ -1,0 +1,40 @@
+"""Commands: bash if the host has it, else sh, with the system's own tools."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from sandbox_kernel.jail.control import JobFile
+from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.model import ExecRequest, Language
+
+SCRIPT = "cell.sh"
+
+
+def shell() -> str:
+    """The shell inside: the system's folders are the same there."""
+    return next((path for path in ("/usr/bin/bash", "/bin/bash") if os.path.exists(path)), "/bin/sh")
+
+
+class Command(Recipe):
+    """A shell script; the shell's exit code and signal are the result's."""
+
+    language = Language.COMMAND
+    minimum_memory_mb = 16
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        program = shell()
+        if not os.path.exists(program):
+            return Availability(available=False, reason="no shell was found", remedy="install bash")
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False, env={})
+        lines = answer.stdout.splitlines()
+        version = lines[0] if answer.returncode == 0 and lines else os.path.basename(os.path.realpath(program))
+        return Availability(available=True, version=version, origin=program)
+
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """The script is a file, because an argument may not be longer than 128 KiB."""
+        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
+        step = kitchen.program(request, [shell(), f"{kitchen.places.cell}/{SCRIPT}", *request.args])
+        return Plan(steps=(step,), files=(file,))

@@ -1,0 +1,51 @@
+"""Python: runs in the interpreter that already waits in the jail, as ``python cell.py`` would."""
+
+from __future__ import annotations
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.policy import Grant
+
+SCRIPT = "cell.py"
+
+
+class Python(Recipe):
+    """CPython, with the packages of the environment that it belongs to."""
+
+    language = Language.PYTHON
+    minimum_memory_mb = 32
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        try:
+            found = find_python(config.python_path)
+        except BackendUnavailable as error:
+            return Availability(available=False, reason=str(error), remedy="install Python 3.8 or later")
+        return Availability(available=True, version=".".join(map(str, found.version)), origin=found.executable)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        return find_python(config.python_path).runtime
+
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
+        env = kitchen.environment(request)
+        path = f"{kitchen.places.cell}/{SCRIPT}"
+        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
+        if any(name.startswith("PYTHON") for name in env):
+            # These are read when an interpreter starts, and the waiting one has started already.
+            interpreter = find_python(kitchen.config.python_path).executable
+            return Plan(steps=(kitchen.program(request, [interpreter, "-u", path, *request.args]),), files=(file,))
+        step = Step(
+            kind="python",
+            argv=[path, *request.args],
+            cwd=kitchen.places.work,
+            env=env,
+            rlimits=kitchen.rlimits,
+            source=request.source,
+            seccomp=kitchen.no_spawn,
+        )
+        return Plan(steps=(step,), files=(file,))

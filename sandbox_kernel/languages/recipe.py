@@ -1,0 +1,152 @@
+"""What a language must say of itself, so that the process backend can run it.
+
+One file a language in this folder holds one ``Recipe``. A recipe never starts the user's program: it answers questions
+(is the toolchain here, what must be readable, how does a request become steps) with plain data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.policy import Grant
+
+#: Where programs are found inside; the interpreter's own folder comes first.
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessConfig:
+    """Which programs serve which language; names are looked up on PATH, paths are taken as they are."""
+
+    rustc_path: str = "rustc"
+    python_path: str = "python3"
+    node_path: str = "node"
+    cc_path: str = "cc"
+    cxx_path: str = "c++"
+    #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.
+    pool_size: int = 2
+    #: Modules that waiting Python interpreters have imported already.
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether a language can run here: the version and where it comes from, or why not and how to get it."""
+
+    available: bool
+    version: str = ""
+    origin: str = ""
+    reason: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A request as the jail runs it."""
+
+    steps: tuple[Step, ...]
+    files: tuple[JobFile, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kitchen:
+    """What a recipe works with: the configuration, and how steps get their environment and limits.
+
+    The environment is layered: the sandbox's own < what the toolchain needs < the policy's < the request's.
+    """
+
+    config: ProcessConfig
+    places: Places = field(default_factory=Places)
+    path: str = SYSTEM_PATH
+    policy_env: Mapping[str, str] = field(default_factory=dict)
+    rlimits: Mapping[str, int] = field(default_factory=dict)
+    #: The filter that denies starting processes, when the policy does.
+    no_spawn: bytes | None = None
+
+    def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The whole environment of a step."""
+        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8"}
+        return {**own, **(toolchain or {}), **self.policy_env, **request.env}
+
+    def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
+        """The step that hands the program to the one that waits since the sandbox was made (``Recipe.warm``)."""
+        env = self.environment(request)
+        return Step(kind="warm", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits)
+
+    def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
+        """The step that runs the user's program: policy in full."""
+        env = self.environment(request, toolchain)
+        return Step(kind="exec", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn)
+
+    def compiler(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
+        """A step that compiles: may start processes, gets no input, prints to stderr, and a failure is the compiler's.
+
+        The request's environment is the program's alone, so that ``env!`` and macros cannot read it at compile time.
+        """
+        env = {"PATH": self.path, "HOME": "/tmp", "LANG": "C.UTF-8", **(toolchain or {})}
+        return Step(
+            kind="exec",
+            argv=argv,
+            cwd=self.places.cell,
+            env=env,
+            rlimits=self.rlimits,
+            stdout_to_stderr=True,
+            no_stdin=True,
+            compiles=True,
+        )
+
+
+class Recipe(ABC):
+    """One language on the process backend."""
+
+    language: Language
+    #: Below this the runtime itself does not start; requests with less are refused with this number.
+    minimum_memory_mb: int = 16
+    #: Address space that the runtime reserves and never touches; RLIMIT_DATA counts it, other meters do not.
+    reserved_mb: int = 0
+
+    @abstractmethod
+    def probe(self, config: ProcessConfig) -> Availability:
+        """Look for the toolchain; called once and remembered by the backend."""
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """Host paths beyond the system that must be readable inside."""
+        return ()
+
+    def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
+        """The command that waits in a ready-made sandbox for a step of kind ``warm``; empty: there is none."""
+        return ()
+
+    @abstractmethod
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """Turn a checked request into steps and files."""
+
+
+def rlimits(
+    limits: Limits, memory_mb: int, *, exact_memory: bool, processes: int | None, reserved_mb: int = 0
+) -> dict[str, int]:
+    """The kernel's limits for each process of a run, by their names in ``resource``.
+
+    Where a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
+    large untouched stacks are not punished. A file may be larger than the disk limit as long as it has holes (memory
+    files do); what really takes room is counted by the file system.
+    """
+    memory = memory_mb * MIB
+    found = {
+        "CORE": 0,
+        "NOFILE": limits.open_files,
+        "FSIZE": max(4 << 30, 2 * memory, limits.disk_mb * MIB),
+        "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
+        "RTPRIO": 0,
+    }
+    if processes is not None:
+        found["NPROC"] = processes
+    if limits.cpu_seconds is not None:
+        found["CPU"] = int(limits.cpu_seconds) + 2
+    return found

@@ -1,0 +1,30 @@
+"""All languages of the process backend, by name. A new language is one file and one line here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from sandbox_kernel.languages.command import Command
+from sandbox_kernel.languages.javascript import JavaScript
+from sandbox_kernel.languages.python import Python
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
+from sandbox_kernel.model import Language
+
+RECIPES: Mapping[Language, Recipe] = MappingProxyType(
+    {recipe.language: recipe for recipe in (Python(), JavaScript(), Command())}
+)
+
+
+@functools.lru_cache(maxsize=64)
+def availability(config: ProcessConfig, language: Language) -> Availability:
+    """Whether this host can run a language with this configuration; asked once a process."""
+    recipe = RECIPES.get(language)
+    if recipe is None:
+        return Availability(
+            available=False,
+            reason=f"{language} has no recipe on the process backend",
+            remedy="use backend='wasm'" if language is Language.WASM else "",
+        )
+    return recipe.probe(config)
