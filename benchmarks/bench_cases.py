@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from bench_samples import Samples
-from kernel_client import NoAnswer, RunningKernel
-from kernel_peers import Kernel
-from kernel_programs import PROGRAMS, STARTED
+from benchmarks.bench_samples import Samples
+from benchmarks.kernel_client import NoAnswer, RunningKernel
+from benchmarks.kernel_peers import Kernel
+from benchmarks.kernel_programs import PROGRAMS, STARTED
 
 _WARM_UP = 3
 _OUTPUT_CHARACTERS = 10_000_000

@@ -1,6 +1,6 @@
 """Times a notebook kernel against others, in one run: the cells go round robin, so that a busy machine hits all alike.
 
-    python benchmarks/bench_kernel.py --rounds 100
+    python -m benchmarks.bench_kernel --rounds 100
 
 Prints Markdown: medians, 95th percentiles and the ratio to ipykernel, whether output was lost, and what was not
 comparable. A cell is done when its reply and the idle message are both there; its output is checked every time.
@@ -9,16 +9,15 @@ comparable. A cell is done when its reply and the idle message are both there; i
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench_cases import Contestant, contestants, run_cells, run_interrupts, run_output, run_starts
-from bench_samples import Samples
-from kernel_peers import DEFAULT_SCRATCH, Field, find_kernels
-from markdown_section import replace_section, table
+from benchmarks.bench_cases import Contestant, contestants, run_cells, run_interrupts, run_output, run_starts
+from benchmarks.bench_samples import Samples
+from benchmarks.kernel_peers import DEFAULT_SCRATCH, Field, find_kernels
+from benchmarks.markdown_section import replace_section, table
+from benchmarks.measure import machine
 
 CASES = {
     "start": "start to first reply",
@@ -36,14 +35,13 @@ NOT_COMPARABLE = (
 )
 
 
-def markdown(field: Field, everyone: Sequence[Contestant], samples: Samples, load: str) -> str:
+def markdown(field: Field, everyone: Sequence[Contestant], samples: Samples, where: str) -> str:
     """The table, one row a contestant, and what must be known to read it."""
     rows = [[who.title, *(samples.text(case, who.title) for case in CASES)] for who in everyone]
     versions = ", ".join(f"{kernel.label} {kernel.version}" for kernel in field.kernels)
     notes = [
         f"Median / 95th percentile (ratio of the medians to {samples.baseline}).",
-        f"{platform.platform()}, {os.cpu_count()} CPUs, load before {load}; Python {platform.python_version()}.",
-        f"{versions}.",
+        f"{where}; {versions}.",
         *NOT_COMPARABLE,
         *(f"Not measured: {reason}." for reason in field.absent),
     ]
@@ -57,7 +55,7 @@ def main() -> None:
     parser.add_argument("--no-install", action="store_true", help="use only what is installed already")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the markers of this document")
     options = parser.parse_args()
-    load = f"{os.getloadavg()[0]:.1f}"
+    where = machine()
     field = find_kernels(options.scratch, install=not options.no_install)
     everyone = contestants(field.kernels)
     samples = Samples(baseline="ipykernel")
@@ -69,7 +67,7 @@ def main() -> None:
     ):
         print(f"{group.__name__}: {rounds} rounds", file=sys.stderr)
         group(everyone, samples, rounds=rounds)
-    text = markdown(field, everyone, samples, load)
+    text = markdown(field, everyone, samples, where)
     if options.write:
         replace_section(options.write, "bench_kernel", text)
     else:

@@ -6,6 +6,8 @@ import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from benchmarks.measure import p95
+
 _MIB = 1 << 20
 
 
@@ -36,7 +38,7 @@ class Samples:
         parts = []
         if values:
             middle = statistics.median(values)
-            spread = f" / {_amount(case, percentile(values, 95))}" if case != "memory" else ""
+            spread = f" / {_amount(case, p95(values))}" if case != "memory" else ""
             base = self.values.get((case, self.baseline), [])
             ratio = f" ({middle / statistics.median(base):.2f}×)" if base and who != self.baseline else ""
             parts.append(f"{_amount(case, middle)}{spread}{ratio}")
@@ -45,12 +47,6 @@ class Samples:
         if remark := self.remarks.get((case, who)):
             parts.append(remark)
         return ", ".join(parts) or "–"
-
-
-def percentile(values: list[float], share: int) -> float:
-    """The smallest value that at least ``share`` percent of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
 
 
 def _amount(case: str, value: float) -> str:

@@ -16,7 +16,8 @@ import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
-from kernel_peers import Kernel
+
+from benchmarks.kernel_peers import Kernel
 
 Json = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 
-from kernel_client import NoAnswer, RunningKernel
-from kernel_finding import Feature, Finding, works
-from kernel_programs import STARTED, Programs
+from benchmarks.kernel_client import NoAnswer, RunningKernel
+from benchmarks.kernel_finding import Feature, Finding, works
+from benchmarks.kernel_programs import STARTED, Programs
 
 _INFO_FIELDS = ("name", "version", "mimetype", "file_extension", "pygments_lexer", "codemirror_mode")
 

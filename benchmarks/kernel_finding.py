@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernel_client import RunningKernel
-from kernel_programs import Programs
+from benchmarks.kernel_client import RunningKernel
+from benchmarks.kernel_programs import Programs
 
 
 @dataclass(frozen=True)

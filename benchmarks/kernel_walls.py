@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from kernel_client import RunningKernel
-from kernel_finding import Feature, Finding, works
-from kernel_programs import Programs
+
+from benchmarks.kernel_client import RunningKernel
+from benchmarks.kernel_finding import Feature, Finding, works
+from benchmarks.kernel_programs import Programs
 
 #: Given to every kernel that is probed; a cell that can print it could print a real secret.
 CANARY_ENVIRONMENT = {"CANARY": "seen"}

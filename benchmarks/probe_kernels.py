@@ -1,6 +1,6 @@
 """Probes installed kernels and prints which protocol features work: the table of docs/kernel.md.
 
-    python benchmarks/probe_kernels.py --write docs/kernel.md
+    python -m benchmarks.probe_kernels --write docs/kernel.md
 
 Every mark is the answer of a running kernel. Kernels that cannot be installed on this machine are named below it.
 """
@@ -12,13 +12,13 @@ import platform
 import sys
 from pathlib import Path
 
-from kernel_client import NoAnswer, RunningKernel
-from kernel_features import PROTOCOL
-from kernel_finding import Feature, Finding
-from kernel_peers import DEFAULT_SCRATCH, Field, Kernel, find_kernels
-from kernel_programs import PROGRAMS
-from kernel_walls import CANARY_ENVIRONMENT, WALLS
-from markdown_section import replace_section, table
+from benchmarks.kernel_client import NoAnswer, RunningKernel
+from benchmarks.kernel_features import PROTOCOL
+from benchmarks.kernel_finding import Feature, Finding
+from benchmarks.kernel_peers import DEFAULT_SCRATCH, Field, Kernel, find_kernels
+from benchmarks.kernel_programs import PROGRAMS
+from benchmarks.kernel_walls import CANARY_ENVIRONMENT, WALLS
+from benchmarks.markdown_section import replace_section, table
 
 FEATURES = PROTOCOL + WALLS
 
@@ -56,7 +56,7 @@ def markdown(field: Field, columns: list[list[Finding]]) -> str:
     rows = [[feature.title, *map(str, found)] for feature, *found in zip(FEATURES, *columns, strict=True)]
     notes = [
         "✓ works · ~ in part · ✗ does not · – does not apply.",
-        f"Probed by `benchmarks/probe_kernels.py` on {platform.system()} {platform.machine()}.",
+        f"Probed by `python -m benchmarks.probe_kernels` on {platform.system()} {platform.machine()}.",
         *(f"Not probed here: {reason}." for reason in field.absent),
     ]
     return table(header, rows) + "\n\n" + " ".join(notes)

@@ -2,7 +2,7 @@
 import { limitsInForce, limitsText } from './limits.js';
 import { MIME } from './receipt-facts.js';
 
-const IMPLEMENTATION = 'sandbox_kernel';
+const IMPLEMENTATION = 'sandbox-kernel';
 
 export async function limitsPlugin(shared) {
   const [{ INotebookTracker }, { IStatusBar }, { Widget }, { Signal }] = await Promise.all(

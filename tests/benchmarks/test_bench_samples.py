@@ -1,12 +1,6 @@
 from __future__ import annotations
 
-from bench_samples import Samples, percentile
-
-
-def test_the_95th_percentile_is_a_value_that_was_measured() -> None:
-    assert percentile([float(value) for value in range(1, 101)], 95) == 95
-    assert percentile([3.0, 1.0, 2.0], 95) == 3
-    assert percentile([7.0], 95) == 7
+from benchmarks.bench_samples import Samples
 
 
 def test_an_entry_tells_median_percentile_ratio_and_every_failure() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from markdown_section import replace_section, table
+
+from benchmarks.markdown_section import replace_section, table
 
 
 def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:

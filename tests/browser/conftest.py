@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.conftest import need
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -24,24 +26,15 @@ _FLAGS = (
 )
 
 
-def _missing(what: str) -> None:
-    """Skip with the reason; where everything must run, an absent tool is a failure."""
-    if os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1":
-        pytest.fail(f"{what}, and SANDBOX_KERNEL_REQUIRE_ALL=1 asks for every test", pytrace=False)
-    pytest.skip(what)
-
-
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        _missing("playwright is not installed: pip install playwright")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        _missing("no chromium on PATH: apt-get install chromium")
+    need(importlib.util.find_spec("playwright"), "playwright is not installed: pip install playwright")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    need(found, "no chromium on PATH: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=[*_FLAGS])
+        browser = playwright.chromium.launch(executable_path=found, args=[*_FLAGS])
         yield browser
         browser.close()
 

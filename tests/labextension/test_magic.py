@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox_kernel.notebook.option_table import OPTIONS
 from tests.labextension.conftest import Evaluate
 
 
@@ -52,3 +53,12 @@ def test_every_line_magic_of_a_cell_is_read(evaluate: Evaluate) -> None:
 )
 def test_the_program_begins_below_the_magic_line(evaluate: Evaluate, source: str, program: str) -> None:
     assert evaluate("magic.js", "values[0].slice(magicEnd(values[0]))", source) == program
+
+
+def test_every_option_of_the_kernel_is_read_with_its_value_or_as_a_flag(evaluate: Evaluate) -> None:
+    written = " ".join(option.name if option.is_flag else f"{option.name} value" for option in OPTIONS)
+    expected = {option.name: [""] if option.is_flag else ["value"] for option in OPTIONS}
+    assert evaluate("magic.js", "cellMagic(values[0])", f"%%sandbox {written} rust") == {
+        "language": "rust",
+        "options": expected,
+    }
