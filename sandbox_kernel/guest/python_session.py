@@ -13,6 +13,7 @@ import errno
 import getpass
 import os
 import re
+import subprocess
 import sys
 import traceback
 import warnings
@@ -52,8 +53,6 @@ _INSTALL = (
 class Shell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
 
-    system = InteractiveShell.system_raw
-
     def __init__(self, **kwargs: Any) -> None:
         self.traceback: List[str] = []
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
@@ -62,6 +61,16 @@ class Shell(InteractiveShell):
     def _tee(self, channel: str) -> Iterator[None]:
         """IPython would keep a copy of everything that is printed."""
         yield
+
+    def system(self, cmd: str) -> None:
+        """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
+        sys.stdout.flush()
+        code = subprocess.call(  # noqa: S602  the user asked for a shell
+            self.var_expand(cmd, depth=1), shell=True, executable=os.environ.get("SHELL")
+        )
+        self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
+        if getattr(self, "system_raise_on_error", False) and code:
+            raise subprocess.CalledProcessError(code, cmd)
 
     def ask_exit(self) -> None:
         """``exit()`` ends the cell; the session belongs to the host."""
