@@ -13,6 +13,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.report import CapabilityReport, make_report
 
 
 class Sandbox:
@@ -98,6 +99,11 @@ class Sandbox:
                     progress(done, len(given))
         return results
 
+    def report(self, *, again: bool = False) -> CapabilityReport:
+        """What is enforced here, measured in the jail that is really used; cached, ``again`` measures anew."""
+        self._check_alive()
+        return make_report(self.backend, again=again)
+
     def destroy(self) -> None:
         """End everything that this sandbox holds; every later call raises ``SandboxDestroyed``."""
         self._destroyed = True
@@ -114,8 +120,7 @@ class Sandbox:
         files: Mapping[str, bytes | str] | None,
         limits: Limits | None,
     ) -> ExecRequest:
-        if self._destroyed:
-            raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")
+        self._check_alive()
         return ExecRequest(
             language=Language.parse(language),
             code=code,
@@ -127,3 +132,7 @@ class Sandbox:
             files=files or {},
             limits=limits or Limits(),
         )
+
+    def _check_alive(self) -> None:
+        if self._destroyed:
+            raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")

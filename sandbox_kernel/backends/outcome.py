@@ -28,7 +28,7 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
         return Status.KILLED, _survived_limit(outcome, None)
     if last.code == -signal.SIGXCPU and job.cpu_seconds is not None:
         return Status.CPU_LIMIT, "cpu"
-    if last.code != 0 and "memory" in last.flags:
+    if last.code != 0 and ("memory" in last.flags or _gave_up_for_memory(outcome, last, job)):
         return Status.MEMORY_EXCEEDED, "memory"
     limit = _survived_limit(outcome, last)
     if last.code == 0:
@@ -40,6 +40,12 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
     if last.code < 0 and last.code != -signal.SIGABRT:
         return Status.KILLED, "disk" if last.code == -signal.SIGXFSZ else limit
     return Status.FAILED, limit
+
+
+def _gave_up_for_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
+    """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
+    peak = outcome.reading.peak_bytes or last.max_rss_bytes
+    return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and peak >= job.memory_bytes * 3 // 4
 
 
 def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:

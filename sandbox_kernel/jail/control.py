@@ -7,6 +7,7 @@ small, JSON objects, with known fields of known types.
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import socket
 import struct
@@ -14,9 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.walls import Warm
 
 #: The gate never says more than this at once.
 MAX_FRAME = 64 << 10
+#: Where a step that reports finds the channel.
+REPORT_FD = 3
+#: A longer report is cut, which makes it unreadable, which is a failed run.
+MAX_REPORT = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +39,10 @@ class JobFile:
 class Step:
     """One process of a job: a compiler or the program itself. Steps run in order until one fails.
 
-    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``) or
-    ``session`` (the guest program ``argv[0]`` takes over the channel and stays).
+    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
+    ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
+    program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
+    ``REPORT_FD``, and what it writes there is ``Outcome.report``.
     """
 
     kind: str
@@ -47,6 +55,7 @@ class Step:
     stdout_to_stderr: bool = False
     no_stdin: bool = False
     compiles: bool = False
+    reports: bool = False
     oom_score_adj: int = 500
 
 
@@ -70,7 +79,7 @@ class _Blobs:
 
 
 def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool) -> list[bytes]:
-    """An order as the gate reads it: a JSON header that counts the blobs, then the blobs."""
+    """An order as the gate reads it: a header that counts the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
         "files": [
@@ -87,6 +96,7 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
                 "filter": blobs.add(s.seccomp) if s.seccomp is not None else None,
                 "stdout_to_stderr": s.stdout_to_stderr,
                 "no_stdin": s.no_stdin,
+                "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
             }
             for s in steps
@@ -97,9 +107,22 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
     return [frame(order), *blobs.data]
 
 
+def encode_warm(warm: Warm) -> list[bytes]:
+    """Tell the gate to start a program that will wait for its order; sent once the gate is being metered."""
+    blobs = [warm.seccomp] if warm.seccomp is not None else []
+    order = {
+        "op": "warm",
+        "argv": list(warm.argv),
+        "rlimits": dict(warm.rlimits),
+        "filter": 0 if blobs else None,
+        "blobs": [len(blob) for blob in blobs],
+    }
+    return [frame(order), *blobs]
+
+
 def frame(message: Mapping[str, object]) -> bytes:
-    """One message to the gate."""
-    data = json.dumps(message).encode()
+    """One message to the gate: marshalled in the oldest form, which every Python reads without importing anything."""
+    data = marshal.dumps(dict(message), 2)
     return struct.pack(">I", len(data)) + data
 
 

@@ -15,15 +15,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.control import JobFile, Step, StepExit, encode_order, receive_listener, step_exit
+from sandbox_kernel.jail.control import (
+    MAX_REPORT,
+    JobFile,
+    Step,
+    StepExit,
+    encode_order,
+    receive_listener,
+    step_exit,
+)
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
 #: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 100_000
-#: The init of the namespace and the gate, which are not the program's.
-OWN_PROCESSES = 2
+MAX_INODES = 200_000
+#: The gate, which is the init of the namespace and not the program's.
+OWN_PROCESSES = 1
 
 OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
@@ -77,6 +85,8 @@ class Outcome:
     reading: Reading
     disk_full: bool
     metered_by: str
+    #: What a step that reports said of itself; as trustworthy as the program that runs there.
+    report: bytes = b""
 
 
 def run_job(
@@ -88,12 +98,13 @@ def run_job(
     stop: Stop | None = None,
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
+    run = _Run(jail, job, on_output, stop)
     try:
-        run = _Run(jail, job, on_output, stop)
         run.begin(on_listener)
         run.watch()
         return run.end()
     finally:
+        run.close()
         box = jail.take_box()
         jail.destroy()
         jail.box_fd = box
@@ -170,9 +181,9 @@ class _Run:
     def end(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
         jail = self.jail
-        self.selector.close()
-        self.feeder.close()
+        self.close()
         self._look_at_disk()
+        jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
         for fd, capture in self.captures.items():
@@ -193,7 +204,21 @@ class _Run:
             reading=jail.meter.read(),
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
+            report=self._report(),
         )
+
+    def close(self) -> None:
+        """Give back what the loop holds; also when a callback of the caller's raised."""
+        self.selector.close()
+        self.feeder.close()
+
+    def _report(self) -> bytes:
+        if not any(step.reports for step in self.job.steps):
+            return b""
+        self.jail.channel.setblocking(False)
+        with contextlib.suppress(OSError):
+            return self.jail.channel.recv(MAX_REPORT)
+        return b""
 
     def _tick(self) -> None:
         meter, job = self.jail.meter, self.job

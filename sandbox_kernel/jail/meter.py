@@ -68,6 +68,9 @@ class Meter(Protocol):
     def cpu_seconds(self) -> float:
         """CPU time of the whole tree so far."""
 
+    def last_look(self) -> None:
+        """The program has just ended or is about to be killed; what it left is still there."""
+
     def kill(self) -> None:
         """Help to kill what is left."""
 
@@ -145,6 +148,9 @@ class CgroupMeter:
             return counted
         return usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
 
+    def last_look(self) -> None:
+        """Nothing to do: the kernel has counted."""
+
     def kill(self) -> None:
         """See ``Meter``."""
         self._leaf.kill()
@@ -174,6 +180,7 @@ class WatchdogMeter:
         self._processes = 0
         self._peak = 0
         self._cpu = 0.0
+        self._cpu_before = 0.0
         self._full = False
         self._exceeded = False
 
@@ -184,6 +191,8 @@ class WatchdogMeter:
     def arm(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._memory_bytes, self._processes = memory_bytes, processes
+        if self._pid is not None:
+            self._cpu_before = usage(tree(self._pid)).cpu_seconds
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
@@ -220,7 +229,7 @@ class WatchdogMeter:
             return False
         pids = tree(self._pid)
         seen = usage(pids)
-        self._cpu = max(self._cpu, seen.cpu_seconds)
+        self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks >= self._processes
         if seen.resident_bytes <= self._memory_bytes:
             self._peak = max(self._peak, seen.resident_bytes)
@@ -241,8 +250,15 @@ class WatchdogMeter:
     def cpu_seconds(self) -> float:
         """See ``Meter``."""
         if self._pid is not None:
-            self._cpu = max(self._cpu, usage(tree(self._pid)).cpu_seconds)
+            self._cpu = max(self._cpu, usage(tree(self._pid)).cpu_seconds - self._cpu_before)
         return self._cpu
+
+    def last_look(self) -> None:
+        """A fork bomb fills every place and then ends; the places that its children hold tell of it."""
+        if self._pid is not None:
+            seen = usage(tree(self._pid))
+            self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+            self._full = self._full or seen.tasks + 1 >= self._processes
 
     def kill(self) -> None:
         """Nothing beyond the namespace, which dies with its init."""

@@ -74,6 +74,11 @@ class Kitchen:
         own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8"}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
 
+    def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
+        """The step that hands the program to the one that waits since the sandbox was made (``Recipe.warm``)."""
+        env = self.environment(request)
+        return Step(kind="warm", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits)
+
     def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
         """The step that runs the user's program: policy in full."""
         env = self.environment(request, toolchain)
@@ -103,6 +108,8 @@ class Recipe(ABC):
     language: Language
     #: Below this the runtime itself does not start; requests with less are refused with this number.
     minimum_memory_mb: int = 16
+    #: Address space that the runtime reserves and never touches; RLIMIT_DATA counts it, other meters do not.
+    reserved_mb: int = 0
 
     @abstractmethod
     def probe(self, config: ProcessConfig) -> Availability:
@@ -112,12 +119,18 @@ class Recipe(ABC):
         """Host paths beyond the system that must be readable inside."""
         return ()
 
+    def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
+        """The command that waits in a ready-made sandbox for a step of kind ``warm``; empty: there is none."""
+        return ()
+
     @abstractmethod
     def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
         """Turn a checked request into steps and files."""
 
 
-def rlimits(limits: Limits, memory_mb: int, *, exact_memory: bool, processes: int | None) -> dict[str, int]:
+def rlimits(
+    limits: Limits, memory_mb: int, *, exact_memory: bool, processes: int | None, reserved_mb: int = 0
+) -> dict[str, int]:
     """The kernel's limits for each process of a run, by their names in ``resource``.
 
     Where a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
@@ -129,7 +142,7 @@ def rlimits(limits: Limits, memory_mb: int, *, exact_memory: bool, processes: in
         "CORE": 0,
         "NOFILE": limits.open_files,
         "FSIZE": max(4 << 30, 2 * memory, limits.disk_mb * MIB),
-        "DATA": 4 * memory + (512 << 20) if exact_memory else memory,
+        "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
         "RTPRIO": 0,
     }
     if processes is not None:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sandbox_kernel.languages.command import Command
+from sandbox_kernel.languages.javascript import JavaScript
 from sandbox_kernel.languages.python import Python
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
 from sandbox_kernel.model import Language
 
-RECIPES: Mapping[Language, Recipe] = MappingProxyType({recipe.language: recipe for recipe in (Python(), Command())})
+RECIPES: Mapping[Language, Recipe] = MappingProxyType(
+    {recipe.language: recipe for recipe in (Python(), JavaScript(), Command())}
+)
 
 
 @functools.lru_cache(maxsize=64)
