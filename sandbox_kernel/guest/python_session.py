@@ -65,11 +65,8 @@ class Shell(InteractiveShell):
     def system(self, cmd: str) -> None:
         """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
         sys.stdout.flush()
-        code = subprocess.call(  # noqa: S602  the user asked for a shell
-            self.var_expand(cmd, depth=1),
-            shell=True,
-            executable=os.environ.get("SHELL"),  # type: ignore[no-untyped-call]
-        )
+        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
