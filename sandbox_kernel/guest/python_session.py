@@ -37,7 +37,6 @@ if not TYPE_CHECKING:
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
     from sandbox_guest.session_worker import Engine, Worker
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
     errno.EDQUOT: "disk", errno.EAGAIN: "processes",
@@ -81,11 +80,11 @@ class Shell(InteractiveShell):
             raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to stderr as plain text, and to the host as IPython made them."""
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
-        self.traceback = lines
-        if etype is not SystemExit:
-            print(_COLOURS.sub("", "\n".join(lines)), file=sys.stderr)
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def text_of(error: BaseException) -> str:
