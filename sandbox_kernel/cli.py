@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sandbox_kernel import BackendUnavailable, Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
+from sandbox_kernel import Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.policy import PRESETS
 
