@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sandbox_kernel import Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
+from sandbox_kernel import BackendUnavailable, Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.policy import PRESETS
 
@@ -168,10 +168,7 @@ def install_command(options: argparse.Namespace) -> int:
 def lab_command(options: argparse.Namespace) -> NoReturn:
     """``sandbox-kernel lab``: this process becomes JupyterLab."""
     if importlib.util.find_spec("jupyterlab") is None:
-        print(
-            "sandbox-kernel: JupyterLab is not installed here; install it with: pip install jupyterlab", file=sys.stderr
-        )
-        return 2
+        raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
     tour = Path("notebooks") / "tour.ipynb"
     target = options.notebook or (str(tour) if tour.exists() else ".")
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
