@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -31,7 +30,7 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
-from sandbox_kernel.workspace.outcome import changes_since
+from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,8 +76,18 @@ class ProcessBackend(SandboxBackend):
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
 
-    def run(self, request: ExecRequest, *, on_output: OnOutput | None = None, stop: Stop | None = None) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too."""
+    def run(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        stop: Stop | None = None,
+        keep: Keep | None = None,
+    ) -> ExecResult:
+        """Run a request on the calling thread; ``on_output`` is called on it too.
+
+        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
+        """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
         job = self._job(request, recipe)
@@ -90,15 +99,24 @@ class ProcessBackend(SandboxBackend):
                 result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 if proxy is not None:
                     result = replace(result, violations=proxy.violations)
-                return changes_since(result, jail.box_fd, request.files)
+                return with_changes(result, jail.box_fd, request, keep)
             finally:
                 jail.forget()
 
     async def execute(
-        self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``."""
-        return await in_thread(lambda emit, stop: self.run(request, on_output=emit, stop=stop), on_output, cancel)
+        """See ``SandboxBackend``; ``keep`` as in ``run``."""
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep)
+
+        return await in_thread(work, on_output, cancel)
 
     def _egress(self) -> AbstractContextManager[EgressProxy | None]:
         """A proxy of the run's own, when the policy allows any network at all."""
@@ -219,22 +237,3 @@ async def in_thread(
 async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
     await cancel.wait()
     stop.set()
-
-
-def run_coroutine(work: Coroutine[object, object, ExecResult]) -> ExecResult:
-    """Run a coroutine to its end from synchronous code, also where a loop is running already (notebooks)."""
-    box: list[ExecResult] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            box.append(asyncio.run(work))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=target, name="sandbox-sync")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return box[0]

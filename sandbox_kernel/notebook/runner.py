@@ -117,6 +117,11 @@ class CellRunner:
                 self._boxes[key] = self._factory(*key)
             return self._boxes[key]
 
+    def warm(self, options: CellOptions) -> None:
+        """Make ready what the first cell under these options will need; called in the background."""
+        backend = self.box(options).backend
+        backend.warm(options.effective_language, options.memory_mb)
+
     def session(self, options: CellOptions) -> Session | None:
         """The running session that a line command means: by name or language, else the one used last."""
         with self._lock:

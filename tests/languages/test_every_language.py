@@ -55,7 +55,8 @@ LANGUAGES = {
         echo="console.log(require('fs').readFileSync(0, 'utf8').toUpperCase())",
         args="console.log(process.argv.slice(2).join('\\n'))",
         env="console.log(process.env.WORD)",
-        files="const fs = require('fs'); fs.copyFileSync('in.txt', 'out.txt'); console.log(`${fs.readFileSync('out.txt')}`)",
+        files="const fs = require('fs'); fs.copyFileSync('in.txt', 'out.txt'); "
+        "console.log(`${fs.readFileSync('out.txt')}`)",
         three="process.exit(3)",
         fails="let a = 1\n\nthrow new Error('here')",
         fails_at="/cell/cell.js:3",
