@@ -13,6 +13,7 @@ import errno
 import getpass
 import os
 import re
+import subprocess
 import sys
 import traceback
 import warnings
@@ -36,7 +37,6 @@ if not TYPE_CHECKING:
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
     from sandbox_guest.session_worker import Engine, Worker
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
     errno.EDQUOT: "disk", errno.EAGAIN: "processes",
@@ -52,10 +52,8 @@ _INSTALL = (
 class Shell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
 
-    system = InteractiveShell.system_raw
-
     def __init__(self, **kwargs: Any) -> None:
-        self.failure: Dict[str, Any] | None = None
+        self.traceback: List[str] = []
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
@@ -63,16 +61,30 @@ class Shell(InteractiveShell):
         """IPython would keep a copy of everything that is printed."""
         yield
 
+    def system(self, cmd: str) -> None:
+        """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
+        sys.stdout.flush()
+        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
+        self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
+        if getattr(self, "system_raise_on_error", False) and code:
+            raise subprocess.CalledProcessError(code, cmd)
+
     def ask_exit(self) -> None:
         """``exit()`` ends the cell; the session belongs to the host."""
         raise SystemExit(0)
 
+    def enable_gui(self, gui: str | None = None) -> None:
+        """There is no screen here, so figures are always inline."""
+        if gui not in (None, "inline"):
+            raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to stderr as plain text, and to the host as IPython made them."""
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
-        self.failure = {"ename": etype.__name__, "evalue": text_of(evalue), "traceback": lines}
-        if etype is not SystemExit:
-            print(_COLOURS.sub("", "\n".join(lines)), file=sys.stderr)
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def text_of(error: BaseException) -> str:
@@ -128,9 +140,11 @@ class Python(Engine):
         self.worker = worker
 
         def ask(prompt: object = "", /) -> str:
+            __tracebackhide__ = True
             return worker.input(str(prompt), False)
 
         def ask_secret(prompt: str = "Password: ", stream: object = None, **_: object) -> str:
+            __tracebackhide__ = True
             return worker.input(str(prompt), True)
 
         builtins.input = ask
@@ -143,7 +157,7 @@ class Python(Engine):
         """See ``Engine``."""
         shell = self.shell
         SCREEN.cell = self.worker.cell
-        shell.failure = None
+        shell.traceback = []
         if number is not None:
             shell.execution_count = number
         result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
@@ -156,11 +170,10 @@ class Python(Engine):
         """How a cell failed, as the host is told."""
         if isinstance(error, SystemExit):
             return self.exited(error)
-        failure = self.shell.failure
-        if failure is None:
-            lines = [line.rstrip("\n") for line in traceback.format_exception_only(type(error), error)]
-            failure = {"ename": type(error).__name__, "evalue": text_of(error), "traceback": lines}
-        failure = {**failure, "evalue": failure["evalue"][:10_000], "traceback": failure["traceback"][-200:]}
+        lines = self.shell.traceback
+        if not lines:
+            lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines[-200:]}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         return {"status": status, "exit_code": 1, "error": failure, "limit": limit_of(error)}
 

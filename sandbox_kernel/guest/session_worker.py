@@ -16,9 +16,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
+    from sandbox_kernel.guest import session_children
     from sandbox_kernel.guest.session_channel import Channel
     from sandbox_kernel.guest.session_freeze import Freezer, Marks
 else:
+    from sandbox_guest import session_children
     from sandbox_guest.session_channel import Channel
     from sandbox_guest.session_freeze import Freezer, Marks
 
@@ -61,6 +63,7 @@ class Worker:
         self.cell = 0
         self.unfinished = False
         self.questions = 0
+        session_children.hide(lambda: self.freezer.children)
         engine.begin(self)
 
     def serve(self) -> None:
@@ -154,6 +157,7 @@ class Worker:
 
     def input(self, prompt: str, password: bool) -> str:
         """Ask the host's user for a line; EOFError where there is nobody to ask."""
+        __tracebackhide__ = True
         if os.getpid() != self.pid or threading.current_thread() is not threading.main_thread():
             raise EOFError("only the cell itself can ask for input, not its threads or child processes")
         self.engine.flush()

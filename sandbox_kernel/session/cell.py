@@ -276,8 +276,10 @@ class Cell:
         # The user's time is not the cell's.
         self._deadline += time.monotonic() - asking.began
         if isinstance(asking.failure, KeyboardInterrupt):
+            # No answer: the interrupt is what the question is to meet.
             self._ask_to_stop()
-        elif asking.failure is not None and not isinstance(asking.failure, EOFError):
+            return
+        if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise asking.failure
         value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
         self.live.channel.put({"op": "input", "question": asking.number, "value": value})
