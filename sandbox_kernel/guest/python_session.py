@@ -66,7 +66,9 @@ class Shell(InteractiveShell):
         """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
         sys.stdout.flush()
         code = subprocess.call(  # noqa: S602  the user asked for a shell
-            self.var_expand(cmd, depth=1), shell=True, executable=os.environ.get("SHELL")
+            self.var_expand(cmd, depth=1),  # type: ignore[no-untyped-call]
+            shell=True,
+            executable=os.environ.get("SHELL"),
         )
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
