@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
+import idna
+
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import check_env
 
@@ -126,7 +128,8 @@ class SandboxPolicy:
         """Let the program reach one domain (``*.example.org`` for those below it) on these ports, else 80 and 443."""
         name = domain.strip().rstrip(".").lower() if isinstance(domain, str) else ""
         try:
-            name = name.encode("idna").decode() if not name.isascii() else name
+            # The standard library knows only IDNA 2003, which turns faß.de into fass.de: somebody else's domain.
+            name = name if name.isascii() else _wildcard_idna(name)
         except UnicodeError:
             name = ""
         if not name or len(name) > 253 or not _HOST_NAME.match(name):
@@ -215,6 +218,12 @@ class SandboxPolicy:
     def __hash__(self) -> int:
         rest = (self.allowed_paths, self.network, self.network_rules, self.process_spawn, self.mounts)
         return hash((rest, tuple(sorted(self.env.items()))))
+
+
+def _wildcard_idna(name: str) -> str:
+    """The ASCII form of an international domain, with or without a leading ``*.``; ``UnicodeError`` if it has none."""
+    star, rest = ("*.", name[2:]) if name.startswith("*.") else ("", name)
+    return star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
 
 
 def _path_text(path: str | os.PathLike[str]) -> str:

@@ -6,6 +6,7 @@ import signal
 
 from sandbox_kernel.jail.control import StepExit
 from sandbox_kernel.jail.job import Job, Outcome
+from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 _STOPPED = {
@@ -28,7 +29,7 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
         return Status.KILLED, _survived_limit(outcome, None)
     if last.code == -signal.SIGXCPU and job.cpu_seconds is not None:
         return Status.CPU_LIMIT, "cpu"
-    if last.code != 0 and "memory" in last.flags:
+    if last.code != 0 and ("memory" in last.flags or _gave_up_for_memory(outcome, last, job)):
         return Status.MEMORY_EXCEEDED, "memory"
     limit = _survived_limit(outcome, last)
     if last.code == 0:
@@ -40,6 +41,12 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
     if last.code < 0 and last.code != -signal.SIGABRT:
         return Status.KILLED, "disk" if last.code == -signal.SIGXFSZ else limit
     return Status.FAILED, limit
+
+
+def _gave_up_for_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
+    """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
+    peak = outcome.reading.peak_bytes or last.max_rss_bytes
+    return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and peak >= job.memory_bytes * 3 // 4
 
 
 def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:
@@ -56,7 +63,18 @@ def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:
     return None
 
 
-def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
+def _notes(outcome: Outcome, job: Job, plan: Plan) -> tuple[str, ...]:
+    """What is worth knowing beside the status."""
+    notes = list(plan.notes)
+    step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
+    if step.compiles and outcome.stopped_by is not None:
+        notes.append("it was stopped while it was being compiled")
+    return tuple(notes)
+
+
+def make_result(
+    request: ExecRequest, outcome: Outcome, job: Job, plan: Plan, *, backend: str, isolation: str
+) -> ExecResult:
     """The result of one run on a backend."""
     status, limit = judge(outcome, job)
     last = outcome.exits[-1] if outcome.exits else None
@@ -75,7 +93,7 @@ def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
         status=status,
         signal=-code if code is not None and code < 0 else None,
         limit=limit,
-        compile_duration=outcome.compile_s,
+        compile_duration=outcome.compile_s if plan.messages is None else 0.0,
         stdout_bytes=outcome.stdout.total,
         stderr_bytes=outcome.stderr.total,
         stdout_truncated=outcome.stdout.truncated,
@@ -87,4 +105,5 @@ def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
         isolation=isolation,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
+        notes=_notes(outcome, job, plan),
     )

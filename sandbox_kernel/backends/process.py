@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import functools
 import os
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
@@ -21,13 +22,16 @@ from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import WORK, Walls, sizes
+from sandbox_kernel.jail.walls import WORK, Places, Walls, Warm, sizes
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
-from sandbox_kernel.workspace.outcome import changes_since
+from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 
 @functools.lru_cache(maxsize=1)
@@ -55,11 +59,18 @@ class ProcessBackend(SandboxBackend):
         config: ProcessConfig | None = None,
         enforcer: str | None = "auto",
         policy: SandboxPolicy | None = None,
+        *,
+        proxy: Callable[[FetchPolicy], EgressProxy] = EgressProxy,
     ) -> None:
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
+        self._proxy = proxy
+        folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
+        # What the policy shows of the host can be compiled in, and changes without our knowing.
+        shown = self.policy.allowed_paths or self.policy.mounts
+        self._cache = CompileCache(folder) if folder and not shown else None
 
     @property
     def isolation_class(self) -> str:
@@ -70,24 +81,56 @@ class ProcessBackend(SandboxBackend):
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
 
-    def run(self, request: ExecRequest, *, on_output: OnOutput | None = None, stop: Stop | None = None) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too."""
+    def run(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        stop: Stop | None = None,
+        keep: Keep | None = None,
+    ) -> ExecResult:
+        """Run a request on the calling thread; ``on_output`` is called on it too.
+
+        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
+        """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        job = self._job(request, recipe)
-        jail = self._pool.take(walls)
-        try:
-            outcome = run_job(jail, job, on_output=on_output, stop=stop)
-            result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
-            return changes_since(result, jail.box_fd, request.files)
-        finally:
-            jail.forget()
+        plan = recipe.plan(request, self._kitchen(request, recipe))
+        job = self._job(request, plan)
+        with self._egress() as proxy:
+            jail = self._pool.take(walls)
+            try:
+                listen = proxy.start if proxy is not None else None
+                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
+                result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                    self._cache.put(plan.cache_key, Compiled(*outcome.kept))
+                if proxy is not None:
+                    result = replace(result, violations=proxy.violations)
+                return with_changes(result, jail.box_fd, request, keep)
+            finally:
+                jail.forget()
 
     async def execute(
-        self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``."""
-        return await in_thread(lambda emit, stop: self.run(request, on_output=emit, stop=stop), on_output, cancel)
+        """See ``SandboxBackend``; ``keep`` as in ``run``."""
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep)
+
+        return await in_thread(work, on_output, cancel)
+
+    def _egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """A proxy of the run's own, when the policy allows any network at all."""
+        if not self.policy.network and not self.policy.network_rules:
+            return contextlib.nullcontext()
+        return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Begin to make ready what the first request of a language will need."""
@@ -100,7 +143,10 @@ class ProcessBackend(SandboxBackend):
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
         box, tmp, shm = sizes(request.limits, request.memory_mb)
-        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload)
+        command = recipe.warm(self.config, request.memory_mb, Places())
+        limits = tuple(self._rlimits(request, recipe).items())
+        warm = Warm(command, limits, self._no_spawn()) if command else None
+        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload, warm)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
@@ -117,23 +163,32 @@ class ProcessBackend(SandboxBackend):
             )
         return recipe
 
-    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
-        python = find_python(self.config.python_path)
+    def _rlimits(self, request: ExecRequest, recipe: Recipe) -> dict[str, int]:
         where = find_hierarchies()
         counted = where is not None and where.pids is not None
-        kitchen = Kitchen(
+        return rlimits(
+            request.limits,
+            request.memory_mb,
+            exact_memory=where is not None,
+            processes=None if counted else request.limits.processes + OWN_PROCESSES,
+            reserved_mb=recipe.reserved_mb,
+        )
+
+    def _no_spawn(self) -> bytes | None:
+        return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
+
+    def _kitchen(self, request: ExecRequest, recipe: Recipe) -> Kitchen:
+        python = find_python(self.config.python_path)
+        return Kitchen(
             config=self.config,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
-            rlimits=rlimits(
-                request.limits,
-                request.memory_mb,
-                exact_memory=where is not None,
-                processes=None if counted else request.limits.processes + OWN_PROCESSES,
-            ),
-            no_spawn=None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
+            rlimits=self._rlimits(request, recipe),
+            no_spawn=self._no_spawn(),
+            cache=self._cache,
         )
-        plan: Plan = recipe.plan(request, kitchen)
+
+    def _job(self, request: ExecRequest, plan: Plan) -> Job:
         given = [
             JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
             for name, data in request.files.items()
@@ -147,6 +202,7 @@ class ProcessBackend(SandboxBackend):
             processes=request.limits.processes,
             cpu_seconds=request.limits.cpu_seconds,
             output_bytes=request.limits.output_bytes,
+            preamble=plan.messages or b"",
         )
 
 
@@ -192,22 +248,3 @@ async def in_thread(
 async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
     await cancel.wait()
     stop.set()
-
-
-def run_coroutine(work: Coroutine[object, object, ExecResult]) -> ExecResult:
-    """Run a coroutine to its end from synchronous code, also where a loop is running already (notebooks)."""
-    box: list[ExecResult] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            box.append(asyncio.run(work))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=target, name="sandbox-sync")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return box[0]

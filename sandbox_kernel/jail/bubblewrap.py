@@ -105,6 +105,9 @@ def bubblewrap_args(
         "--cap-drop", "ALL",
         "--uid", str(INNER_UID), "--gid", str(INNER_UID),
         "--hostname", "sandbox",
+        # The gate is the namespace's init: it reaps, nothing inside can signal it, and it is not dumpable. bwrap's own
+        # init would be: any program inside could open its /proc/1/mem and run code there, outside of the filter.
+        "--as-pid-1",
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))

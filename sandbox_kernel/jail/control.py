@@ -6,7 +6,9 @@ small, JSON objects, with known fields of known types.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import marshal
 import os
 import socket
 import struct
@@ -14,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.walls import Warm
 
 #: The gate never says more than this at once.
 MAX_FRAME = 64 << 10
@@ -21,6 +24,9 @@ MAX_FRAME = 64 << 10
 REPORT_FD = 3
 #: A longer report is cut, which makes it unreadable, which is a failed run.
 MAX_REPORT = 64 << 10
+#: Files that a step may hand over, and how large each may be.
+MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
+_UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +43,10 @@ class JobFile:
 class Step:
     """One process of a job: a compiler or the program itself. Steps run in order until one fails.
 
-    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``) or
-    ``session`` (the guest program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the
-    channel too, as descriptor ``REPORT_FD``, and what it writes there is ``Outcome.report``.
+    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
+    ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
+    program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
+    ``REPORT_FD``, and what it writes there is ``Outcome.report``.
     """
 
     kind: str
@@ -54,6 +61,8 @@ class Step:
     compiles: bool = False
     reports: bool = False
     oom_score_adj: int = 500
+    #: Files that the host gets when the step succeeded, all or none of them (``Outcome.kept``).
+    keeps: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +85,7 @@ class _Blobs:
 
 
 def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool) -> list[bytes]:
-    """An order as the gate reads it: a JSON header that counts the blobs, then the blobs."""
+    """An order as the gate reads it: a header that counts the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
         "files": [
@@ -95,6 +104,7 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
                 "no_stdin": s.no_stdin,
                 "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
+                "keeps": list(s.keeps),
             }
             for s in steps
         ],
@@ -104,9 +114,22 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
     return [frame(order), *blobs.data]
 
 
+def encode_warm(warm: Warm) -> list[bytes]:
+    """Tell the gate to start a program that will wait for its order; sent once the gate is being metered."""
+    blobs = [warm.seccomp] if warm.seccomp is not None else []
+    order = {
+        "op": "warm",
+        "argv": list(warm.argv),
+        "rlimits": dict(warm.rlimits),
+        "filter": 0 if blobs else None,
+        "blobs": [len(blob) for blob in blobs],
+    }
+    return [frame(order), *blobs]
+
+
 def frame(message: Mapping[str, object]) -> bytes:
-    """One message to the gate."""
-    data = json.dumps(message).encode()
+    """One message to the gate: marshalled in the oldest form, which every Python reads without importing anything."""
+    data = marshal.dumps(dict(message), 2)
     return struct.pack(">I", len(data)) + data
 
 
@@ -160,6 +183,24 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
         max_rss_bytes=int(number(message, "maxrss")),
         flags=named,
     )
+
+
+def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
+    """The contents of files that the gate handed over, or nothing; the descriptors are closed.
+
+    They are sealed memory, so that what was handed over before the program ran is what is read after it.
+    """
+    contents = []
+    for fd in descriptors:
+        with open(fd, "rb") as file:
+            try:
+                sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
+            except OSError:
+                sealed = False
+            if sealed and os.fstat(fd).st_size <= most_bytes:
+                os.lseek(fd, 0, os.SEEK_SET)
+                contents.append(file.read())
+    return tuple(contents) if len(contents) == len(descriptors) else ()
 
 
 def receive_listener(sock: socket.socket) -> socket.socket:

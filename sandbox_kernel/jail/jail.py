@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib.resources
+import importlib.util
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -22,12 +23,16 @@ import time
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
-from sandbox_kernel.jail.control import Inbox
+from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.meter import Meter, make_meter
 from sandbox_kernel.jail.pump import CHUNK
 from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
 from sandbox_kernel.jail.spawner import Start, spawn
 from sandbox_kernel.jail.walls import GUEST, WORK, Walls
+
+#: A program that is given as a script is compiled at every start; imported, its compiled form is used.
+GATE_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import gate; gate.main()"
+_STAGE_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import root_stage; root_stage.main()"
 
 #: How long walls may take to come up on a machine under load.
 START_TIMEOUT_S = 30.0
@@ -36,9 +41,21 @@ _DEATH_TIMEOUT_S = 10.0
 _F_SETPIPE_SZ = 1031
 
 
+@functools.lru_cache(maxsize=1)
 def guest_folder() -> str:
-    """Where the programs lie that run inside jails."""
-    return os.path.realpath(str(importlib.resources.files("sandbox_kernel") / "guest"))
+    """Where the programs lie that run inside jails, compiled where that is possible.
+
+    Jails see them read-only, so what is not compiled here is compiled anew at every start.
+    """
+    folder = os.path.realpath(str(importlib.resources.files("sandbox_kernel") / "guest"))
+    for name in ("gate.py", "../jail/root_stage.py"):
+        source = os.path.join(folder, name)
+        if not os.path.exists(importlib.util.cache_from_source(os.path.normpath(source))):
+            import compileall
+
+            with contextlib.suppress(OSError):
+                compileall.compile_dir(os.path.dirname(source), quiet=2, maxlevels=0)
+    return folder
 
 
 def _memory_file(name: str, data: bytes) -> int:
@@ -69,7 +86,6 @@ class Jail:
         self.inbox = Inbox()
         self.init_pid = 0
         self.init_fd = -1
-        self.gate_pid = 0
         self.box_fd = -1
         self._dead = False
 
@@ -88,14 +104,13 @@ class Jail:
         control, control_in = socket.socketpair()
         channel, channel_in = socket.socketpair()
         try:
-            control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             stdin_in, stdin_out = keep(*os.pipe2(os.O_CLOEXEC))
             stdout_in, stdout_out = keep(*_large_pipe())
             stderr_in, stderr_out = keep(*_large_pipe())
             info_in, info_out = keep(*os.pipe2(os.O_CLOEXEC))
             (filter_fd,) = keep(_memory_file("filter", program))
             inner = [
-                walls.interpreter, "-I", "-S", "-u", "-B", f"{GUEST}/gate.py",
+                walls.interpreter, "-I", "-S", "-u", "-B", "-c", GATE_START, GUEST,
                 str(control_in.fileno()), str(channel_in.fileno()), *walls.preload,
             ]  # fmt: skip
             argv, uid, passed = _command(walls, bwrap, filter_fd, info_out, inner)
@@ -123,9 +138,13 @@ class Jail:
         try:
             self._read_init_pid(deadline)
             self.init_fd = os.pidfd_open(self.init_pid)
+            # The init becomes the gate; it is moved while it starts, which hides what moving costs.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
-            self.meter.attach(self.gate_pid)
+            if self.walls.warm is not None:
+                # Not before: what the gate starts earlier would not be in its group.
+                for part in encode_warm(self.walls.warm):
+                    self.control.sendall(part)
             self.box_fd = os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError, EOFError) as error:
             said = self._last_words()
@@ -202,15 +221,9 @@ class Jail:
 
     def _read_ready(self, deadline: float) -> None:
         self._wait_readable(self.control.fileno(), deadline)
-        data, ancillary, _, _ = self.control.recvmsg(4096, socket.CMSG_SPACE(struct.calcsize("3i")))
-        for _level, kind, content in ancillary:
-            if kind == socket.SCM_CREDENTIALS:
-                # The kernel translates the sender's pid into our namespace.
-                (self.gate_pid, _, _) = struct.unpack("3i", content[: struct.calcsize("3i")])
-        messages = self.inbox.feed(data)
-        if not messages or messages[0]["op"] != "ready" or not self.gate_pid:
+        messages = self.inbox.feed(self.control.recv(4096))
+        if not messages or messages[0]["op"] != "ready":
             raise EOFError("the gate inside did not start")
-        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
 
     def _last_words(self) -> str:
         """What bubblewrap (or the interpreter) printed before it gave up."""
@@ -247,6 +260,6 @@ def _command(
     os.write(args_fd, b"\0".join(a.encode() for a in args) + b"\0")
     os.lseek(args_fd, 0, os.SEEK_SET)
     plan_fd = _memory_file("plan", stage.plan)
-    program = os.path.join(os.path.dirname(__file__), "root_stage.py")
     python = os.path.realpath(sys.executable)
-    return [python, "-I", "-S", "-B", program, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [python, "-I", "-S", "-B", "-c", _STAGE_START, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.control import (
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
     MAX_REPORT,
     JobFile,
     Step,
     StepExit,
     encode_order,
+    read_kept,
     receive_listener,
     step_exit,
 )
@@ -29,9 +32,9 @@ from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
 #: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 100_000
-#: The init of the namespace and the gate, which are not the program's.
-OWN_PROCESSES = 2
+MAX_INODES = 200_000
+#: The gate, which is the init of the namespace and not the program's.
+OWN_PROCESSES = 1
 
 OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
@@ -70,6 +73,8 @@ class Job:
     processes: int
     cpu_seconds: float | None = None
     output_bytes: int
+    #: What stands on stderr before the program begins: the warnings of a compiler that need not run again.
+    preamble: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,7 @@ class Outcome:
     metered_by: str
     #: What a step that reports said of itself; as trustworthy as the program that runs there.
     report: bytes = b""
+    kept: tuple[bytes, ...] = ()
 
 
 def run_job(
@@ -98,12 +104,13 @@ def run_job(
     stop: Stop | None = None,
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
+    run = _Run(jail, job, on_output, stop)
     try:
-        run = _Run(jail, job, on_output, stop)
         run.begin(on_listener)
         run.watch()
         return run.end()
     finally:
+        run.close()
         box = jail.take_box()
         jail.destroy()
         jail.box_fd = box
@@ -122,6 +129,7 @@ class _Run:
         self.feeder = Feeder(jail.stdin_fd, job.stdin)
         jail.stdin_fd = -1
         self.exits: list[StepExit] = []
+        self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
         self.finished = False
         self.disk_full = False
@@ -134,6 +142,7 @@ class _Run:
     def begin(self, on_listener: OnListener | None) -> None:
         """Send the order; the clock runs from here."""
         jail, job = self.jail, self.job
+        self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
         order = encode_order(job.steps, job.files, listener=on_listener is not None)
         self.started = time.monotonic()
@@ -183,6 +192,7 @@ class _Run:
         self.selector.close()
         self.feeder.close()
         self._look_at_disk()
+        jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
         for fd, capture in self.captures.items():
@@ -204,6 +214,7 @@ class _Run:
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
             report=self._report(),
+            kept=self._read_kept(),
         )
 
     def _report(self) -> bytes:
@@ -243,7 +254,8 @@ class _Run:
 
     def _read_control(self, fd: int) -> None:
         try:
-            data = self.jail.control.recv(65536)
+            data, descriptors, _, _ = socket.recv_fds(self.jail.control, 65536, MAX_KEPT)
+            self.kept_fds += descriptors
         except BlockingIOError:
             return
         except OSError:
@@ -254,6 +266,19 @@ class _Run:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "exit":
                 self._step_ended(step_exit(message))
+
+    def _read_kept(self) -> tuple[bytes, ...]:
+        fds, self.kept_fds = self.kept_fds, []
+        asked = sum(len(step.keeps) for step in self.job.steps)
+        kept = read_kept(fds, MAX_KEPT_BYTES)
+        return kept if len(kept) == asked else ()
+
+    def close(self) -> None:
+        """Give back what the run still holds, however it ended; may be called twice."""
+        self.selector.close()
+        self.feeder.close()
+        read_kept(self.kept_fds, 0)
+        self.kept_fds = []
 
     def _step_ended(self, end: StepExit) -> None:
         step = self.job.steps[min(len(self.exits), len(self.job.steps) - 1)]

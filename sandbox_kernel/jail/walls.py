@@ -31,6 +31,19 @@ INNER_UID = 1000
 
 
 @dataclass(frozen=True)
+class Warm:
+    """A program that starts before its order comes, and reads it from the descriptor that its last argument names.
+
+    The order (cwd, environment, arguments) is one frame of JSON. Limits and the filter that denies starting processes
+    are set before a program starts, so they are part of the walls here.
+    """
+
+    argv: tuple[str, ...]
+    rlimits: tuple[tuple[str, int], ...] = ()
+    seccomp: bytes | None = None
+
+
+@dataclass(frozen=True)
 class Walls:
     """One sandbox's mounts and sizes, and the interpreter that waits inside it."""
 
@@ -41,6 +54,7 @@ class Walls:
     tmp_bytes: int
     shm_bytes: int
     preload: tuple[str, ...] = ("site",)
+    warm: Warm | None = None
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:

