@@ -37,6 +37,7 @@ if not TYPE_CHECKING:
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
     from sandbox_guest.session_worker import Engine, Worker
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
@@ -80,12 +81,21 @@ class Shell(InteractiveShell):
         if gui not in (None, "inline"):
             raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
 
+    def _get_exc_info(self, exc_tuple: Any = None) -> Any:
+        """A traceback ends in the user's code: how ``input`` works inside is not their concern."""
+        kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
+        last, walk = None, trace
+        while walk is not None:
+            if os.path.dirname(walk.tb_frame.f_code.co_filename) != _HERE:
+                last = walk
+            walk = walk.tb_next
+        if last is not None:
+            last.tb_next = None
+        return kind, error, trace
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to stderr as plain text, and to the host as IPython made them."""
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
-        self.traceback = lines
-        if etype is not SystemExit:
-            print(_COLOURS.sub("", "\n".join(lines)), file=sys.stderr)
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
 
 
 def text_of(error: BaseException) -> str:
@@ -141,11 +151,9 @@ class Python(Engine):
         self.worker = worker
 
         def ask(prompt: object = "", /) -> str:
-            __tracebackhide__ = True
             return worker.input(str(prompt), False)
 
         def ask_secret(prompt: str = "Password: ", stream: object = None, **_: object) -> str:
-            __tracebackhide__ = True
             return worker.input(str(prompt), True)
 
         builtins.input = ask
@@ -160,12 +168,19 @@ class Python(Engine):
         SCREEN.cell = self.worker.cell
         shell.traceback = []
         if number is not None:
-            shell.execution_count = number
+            self.count_from(number)
         result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
         if error is None:
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
+
+    def count_from(self, number: int) -> None:
+        """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""
+        self.shell.execution_count = number
+        history: Any = self.shell.history_manager
+        for cells in (history.input_hist_parsed, history.input_hist_raw):
+            cells.extend([""] * min(number - len(cells), 100_000))
 
     def failed(self, error: BaseException) -> Dict[str, Any]:
         """How a cell failed, as the host is told."""

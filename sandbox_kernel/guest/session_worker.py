@@ -157,7 +157,6 @@ class Worker:
 
     def input(self, prompt: str, password: bool) -> str:
         """Ask the host's user for a line; EOFError where there is nobody to ask."""
-        __tracebackhide__ = True
         if os.getpid() != self.pid or threading.current_thread() is not threading.main_thread():
             raise EOFError("only the cell itself can ask for input, not its threads or child processes")
         self.engine.flush()

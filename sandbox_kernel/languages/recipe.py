@@ -35,6 +35,8 @@ class ProcessConfig:
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
+    #: Whether TypeScript is type-checked before it runs.
+    check_types: bool = False
     #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.
     pool_size: int = 2
     #: Modules that waiting Python interpreters have imported already.

@@ -12,11 +12,15 @@ from sandbox_kernel.languages.cpp import Cpp
 from sandbox_kernel.languages.javascript import JavaScript
 from sandbox_kernel.languages.python import Python
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
+from sandbox_kernel.languages.rust import Rust
+from sandbox_kernel.languages.typescript import TypeScript
 from sandbox_kernel.model import Language
 
 _ALL: tuple[Recipe, ...] = (
     Python(),
     JavaScript(),
+    TypeScript(),
+    Rust(),
     C(),
     Cpp(),
     Command(),

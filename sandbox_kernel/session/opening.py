@@ -37,6 +37,11 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NU
 _numbers = itertools.count(1)
 
 
+def has_sessions(language: Language) -> bool:
+    """Whether a language can keep its state from run to run; the others are always fresh."""
+    return language in _WORKERS
+
+
 def open_session(
     backend: ProcessBackend,
     language: str | Language = Language.PYTHON,
