@@ -23,6 +23,7 @@ from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.walls import WORK, Places, Walls, Warm, sizes
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
@@ -66,6 +67,10 @@ class ProcessBackend(SandboxBackend):
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
         self._proxy = proxy
+        folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
+        # What the policy shows of the host can be compiled in, and changes without our knowing.
+        shown = self.policy.allowed_paths or self.policy.mounts
+        self._cache = CompileCache(folder) if folder and not shown else None
 
     @property
     def isolation_class(self) -> str:
@@ -90,13 +95,16 @@ class ProcessBackend(SandboxBackend):
         """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        job = self._job(request, recipe)
+        plan = recipe.plan(request, self._kitchen(request, recipe))
+        job = self._job(request, plan)
         with self._egress() as proxy:
             jail = self._pool.take(walls)
             try:
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
-                result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                    self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                 if proxy is not None:
                     result = replace(result, violations=proxy.violations)
                 return with_changes(result, jail.box_fd, request, keep)
@@ -169,16 +177,18 @@ class ProcessBackend(SandboxBackend):
     def _no_spawn(self) -> bytes | None:
         return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
 
-    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
+    def _kitchen(self, request: ExecRequest, recipe: Recipe) -> Kitchen:
         python = find_python(self.config.python_path)
-        kitchen = Kitchen(
+        return Kitchen(
             config=self.config,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
             rlimits=self._rlimits(request, recipe),
             no_spawn=self._no_spawn(),
+            cache=self._cache,
         )
-        plan: Plan = recipe.plan(request, kitchen)
+
+    def _job(self, request: ExecRequest, plan: Plan) -> Job:
         given = [
             JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
             for name, data in request.files.items()
@@ -192,6 +202,7 @@ class ProcessBackend(SandboxBackend):
             processes=request.limits.processes,
             cpu_seconds=request.limits.cpu_seconds,
             output_bytes=request.limits.output_bytes,
+            preamble=plan.messages or b"",
         )
 
 

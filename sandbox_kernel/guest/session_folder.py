@@ -88,7 +88,7 @@ class Folder:
         self.copies[cell] = copy
         self._last = copy
         self._bound()
-        return {"files": len(copy.entries), "bytes": copy.size, "problem": copy.problem}
+        return {"problem": copy.problem, "held": sum(each.size for each in self.copies.values() if not each.problem)}
 
     def forget(self, cell: int) -> None:
         """No checkpoint needs this copy any more."""

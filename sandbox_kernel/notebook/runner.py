@@ -26,6 +26,7 @@ from sandbox_kernel.notebook.session_seam import OnDisplay, OnInput, OnOutput, S
 from sandbox_kernel.notebook.variables import MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.sandbox import Sandbox
+from sandbox_kernel.session.opening import has_sessions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +135,7 @@ class CellRunner:
 
     def _session(self, box: Sandbox, options: CellOptions) -> tuple[Session | None, str]:
         """The cell's session, or None and the reason why it runs fresh."""
-        open_session = getattr(box, "session", None)
-        if open_session is None:
+        if not has_sessions(options.effective_language):
             return None, ""
         if options.env or options.args:
             return None, "--env and --arg are given to a new process"
@@ -150,14 +150,14 @@ class CellRunner:
                     return None, f"the {name or language} session was started with other limits or another policy"
                 self.last_session = (language, name)
                 return found[0], ""
-        wanted = {
-            "name": options.session,
-            "memory_mb": options.memory_mb,
-            "checkpoints": options.checkpoints,
-            "python": options.python,
-        }
         try:
-            session: Session = open_session(language, **{k: v for k, v in wanted.items() if v is not None})
+            session = box.session(
+                language,
+                name=options.session,
+                memory_mb=512 if options.memory_mb is None else options.memory_mb,
+                checkpoints=5 if options.checkpoints is None else options.checkpoints,
+                python=options.python,
+            )
         except (BackendUnavailable, NotImplementedError) as error:
             return None, str(error)
         with self._lock:

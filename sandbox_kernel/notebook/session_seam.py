@@ -37,7 +37,7 @@ class Session(Protocol):
         """Run one cell. A session without ``on_display`` shows everything at the end of the cell."""
         ...
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> object:
         """Stop the running cell as Ctrl-C would; callable from any thread."""
         ...
 
