@@ -12,7 +12,8 @@ from sandbox_kernel.jail.control import Step, StepExit
 from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.jail.meter import Reading
 from sandbox_kernel.jail.pump import Capture
-from sandbox_kernel.model import ExecRequest, Language, Status
+from sandbox_kernel.languages.recipe import Plan
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 MEMORY = 64 << 20
 
@@ -106,8 +107,7 @@ def test_what_was_seen_becomes_what_is_told(seen: Outcome, status: Status, limit
 
 
 def test_every_status_that_a_process_can_have_is_in_the_table() -> None:
-    told = {row[2] for row in TABLE}
-    assert told == set(Status) - {Status.COMPILE_FAILED, Status.FUEL_EXHAUSTED}
+    assert {row[2] for row in TABLE} == set(Status) - {Status.COMPILE_FAILED, Status.FUEL_EXHAUSTED}
 
 
 def test_sigxcpu_is_the_cpu_limit_only_when_there_is_one() -> None:
@@ -141,39 +141,62 @@ def test_a_compiler_that_ran_out_of_memory_or_time_is_told_as_that() -> None:
 REQUEST = ExecRequest(language=Language.PYTHON, code="1", timeout=5, memory_limit_mb=64)
 
 
+def told(
+    seen: Outcome, *, request: ExecRequest = REQUEST, of: Job | None = None, plan: Plan | None = None
+) -> ExecResult:
+    """The result that a caller gets."""
+    asked = of or job()
+    given = plan or Plan(steps=tuple(asked.steps))
+    return make_result(request, seen, asked, given, backend="process", isolation="process+sandbox")
+
 
 @pytest.mark.parametrize(
     ("code", "exit_code", "number"),
     [(0, 0, None), (42, 42, None), (137, 137, None), (-9, 137, 9), (-11, 139, 11)],
 )
 def test_a_signal_is_told_beside_the_exit_code_that_shells_use(code: int, exit_code: int, number: int | None) -> None:
-    made = make_result(REQUEST, outcome(end(code)), job(), backend="b", isolation="i")
+    made = told(outcome(end(code)))
     assert (made.exit_code, made.signal) == (exit_code, number)
 
 
 def test_a_run_that_was_stopped_has_no_exit_code_even_if_a_step_ended() -> None:
-    made = make_result(REQUEST, outcome(end(0), stopped_by="timeout"), job(), backend="b", isolation="i")
+    made = told(outcome(end(0), stopped_by="timeout"))
     assert (made.exit_code, made.signal, made.status) == (None, None, Status.TIMEOUT)
 
 
 def test_output_so_far_and_its_true_size_are_told_whatever_happened() -> None:
-    made = make_result(REQUEST, outcome(stopped_by="timeout", stdout=FLOOD, stderr=b"e"), job(), backend="b", isolation="i")
+    made = told(outcome(stopped_by="timeout", stdout=FLOOD, stderr=b"e"))
     assert made.stdout.startswith("xxx")
     assert (made.stdout_bytes, made.stdout_truncated) == (5000, True)
     assert (made.stderr, made.stderr_bytes, made.stderr_truncated) == ("e", 1, False)
 
 
 def test_the_result_says_under_which_limits_and_behind_which_walls_it_ran() -> None:
-    made = make_result(REQUEST, outcome(end(0)), job(), backend="process", isolation="process+sandbox")
+    made = told(outcome(end(0)))
     assert (made.timeout, made.memory_limit_mb, made.language) == (5.0, 64, "python")
     assert (made.backend, made.isolation) == ("process", "process+sandbox")
     free = replace(REQUEST, memory_limit_mb=None)
-    assert make_result(free, outcome(end(0)), job(), backend="b", isolation="i").memory_limit_mb == 2048
+    assert told(outcome(end(0)), request=free).memory_limit_mb == 2048
 
 
 def test_the_kernels_count_of_memory_is_believed_before_the_programs_own() -> None:
     counted = outcome(end(0, rss=7 << 20), reading=Reading(peak_bytes=9 << 20, cpu_seconds=2.0))
-    made = make_result(REQUEST, counted, job(), backend="b", isolation="i")
+    made = told(counted)
     assert (made.peak_memory_bytes, made.cpu_seconds) == (9 << 20, 2.0)
-    uncounted = make_result(REQUEST, outcome(end(0, rss=7 << 20, cpu=0.3)), job(), backend="b", isolation="i")
+    uncounted = told(outcome(end(0, rss=7 << 20, cpu=0.3)))
     assert (uncounted.peak_memory_bytes, uncounted.cpu_seconds) == (7 << 20, 0.3)
+
+
+def test_a_program_taken_from_the_cache_took_no_time_to_compile() -> None:
+    two = job(step(compiles=True), step())
+    seen = replace(outcome(end(0), end(0)), compile_s=1.5)
+    assert told(seen, of=two).compile_duration == 1.5
+    cached = Plan(steps=tuple(two.steps), messages=b"warning: x", notes=("remembered",))
+    assert told(seen, of=two, plan=cached).compile_duration == 0.0
+    assert told(seen, of=two, plan=cached).notes == ("remembered",)
+
+
+def test_a_run_that_was_stopped_while_it_compiled_says_so_and_one_that_ran_does_not() -> None:
+    two = job(step(compiles=True), step())
+    assert told(outcome(stopped_by="timeout"), of=two).notes == ("it was stopped while it was being compiled",)
+    assert told(outcome(end(0), stopped_by="timeout"), of=two).notes == ()
