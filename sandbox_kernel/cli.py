@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from sandbox_kernel import Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
+from sandbox_kernel import BackendUnavailable, Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.policy import PRESETS
 
@@ -58,6 +60,15 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     run.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    install = commands.add_parser("install", help="make the kernel known to a Jupyter in another environment")
+    where = install.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
+    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    install.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
+    install.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
+    lab = commands.add_parser("lab", help="open JupyterLab on a notebook")
+    lab.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
     report = commands.add_parser("report", help="what is enforced here, measured")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", action="store_true", help="as an HTML table")
@@ -142,11 +153,35 @@ def report_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def install_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel install``."""
+    from sandbox_kernel.notebook.install import install
+
+    place = install(
+        user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
+        display_name=options.display_name,
+    )  # fmt: skip
+    print(f"installed kernel {options.name!r} in {place}")
+    return 0
+
+
+def lab_command(options: argparse.Namespace) -> NoReturn:
+    """``sandbox-kernel lab``: this process becomes JupyterLab."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
+    tour = Path("notebooks") / "tour.ipynb"
+    target = options.notebook or (str(tour) if tour.exists() else ".")
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
+
+
+_COMMANDS = {"run": run_command, "report": report_command, "install": install_command, "lab": lab_command}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; errors are one line and exit code 2."""
     options = make_parser().parse_args(arguments)
     try:
-        return {"run": run_command, "report": report_command}[options.command](options)
+        return _COMMANDS[options.command](options)
     except (SandboxError, OSError, UnicodeDecodeError) as error:
         print(f"sandbox-kernel: {error}", file=sys.stderr)
         return 2

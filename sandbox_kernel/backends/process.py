@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -21,11 +20,11 @@ from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
-from sandbox_kernel.jail.walls import Walls, Warm, sizes
+from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
@@ -33,7 +32,7 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
-from sandbox_kernel.workspace.outcome import changes_since
+from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 
 @functools.lru_cache(maxsize=1)
@@ -69,6 +68,10 @@ class ProcessBackend(SandboxBackend):
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
         self._proxy = proxy
+        folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
+        # What the policy shows of the host can be compiled in, and changes without our knowing.
+        shown = self.policy.allowed_paths or self.policy.mounts
+        self._cache = CompileCache(folder) if folder and not shown else None
 
     @property
     def isolation_class(self) -> str:
@@ -83,29 +86,51 @@ class ProcessBackend(SandboxBackend):
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
 
-    def run(self, request: ExecRequest, *, on_output: OnOutput | None = None, stop: Stop | None = None) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too."""
+    def run(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        stop: Stop | None = None,
+        keep: Keep | None = None,
+    ) -> ExecResult:
+        """Run a request on the calling thread; ``on_output`` is called on it too.
+
+        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
+        """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
         with self._egress() as proxy:
             jail = self._pool.take(walls)
             try:
-                job = self._job(request, recipe, jail)
+                plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
+                job = self._job(request, plan, jail.places)
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
-                result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                    self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                 if proxy is not None:
                     result = replace(result, violations=proxy.violations)
-                return changes_since(result, jail.box_fd, request.files)
+                return with_changes(result, jail.box_fd, request, keep)
             finally:
                 jail.destroy()
                 jail.forget()
 
     async def execute(
-        self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``."""
-        return await in_thread(lambda emit, stop: self.run(request, on_output=emit, stop=stop), on_output, cancel)
+        """See ``SandboxBackend``; ``keep`` as in ``run``."""
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep)
+
+        return await in_thread(work, on_output, cancel)
 
     def _egress(self) -> AbstractContextManager[EgressProxy | None]:
         """A proxy of the run's own, when the policy allows any network at all; without walls there is no way around."""
@@ -170,19 +195,21 @@ class ProcessBackend(SandboxBackend):
     def _no_spawn(self) -> bytes | None:
         return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
 
-    def _job(self, request: ExecRequest, recipe: Recipe, jail: Jail) -> Job:
+    def _kitchen(self, request: ExecRequest, recipe: Recipe, places: Places) -> Kitchen:
         python = find_python(self.config.python_path)
-        kitchen = Kitchen(
+        return Kitchen(
             config=self.config,
-            places=jail.places,
+            places=places,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
             rlimits=self._rlimits(request, recipe),
             no_spawn=self._no_spawn(),
+            cache=self._cache,
         )
-        plan: Plan = recipe.plan(request, kitchen)
+
+    def _job(self, request: ExecRequest, plan: Plan, places: Places) -> Job:
         given = [
-            JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
+            JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
             for name, data in request.files.items()
         ]
         return Job(
@@ -194,6 +221,7 @@ class ProcessBackend(SandboxBackend):
             processes=request.limits.processes,
             cpu_seconds=request.limits.cpu_seconds,
             output_bytes=request.limits.output_bytes,
+            preamble=plan.messages or b"",
         )
 
 
@@ -239,22 +267,3 @@ async def in_thread(
 async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
     await cancel.wait()
     stop.set()
-
-
-def run_coroutine(work: Coroutine[object, object, ExecResult]) -> ExecResult:
-    """Run a coroutine to its end from synchronous code, also where a loop is running already (notebooks)."""
-    box: list[ExecResult] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            box.append(asyncio.run(work))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=target, name="sandbox-sync")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return box[0]

@@ -41,7 +41,7 @@ from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.workspace.outcome import changes_since
+from sandbox_kernel.workspace.outcome import with_changes
 
 #: Compiled modules of cells that are kept on disk, and those kept in memory.
 _DISK_BYTES, _MEMORY_BYTES = 512 << 20, 64 << 20
@@ -112,7 +112,7 @@ class WasmBackend(SandboxBackend):
             outcome = run_job(jail, job, on_output=on_output, stop=stop)
             result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
             result = replace(result, duration=result.duration + compile_s, compile_duration=compile_s)
-            return changes_since(result, jail.box_fd, request.files)
+            return with_changes(result, jail.box_fd, request)
         finally:
             jail.forget()
 

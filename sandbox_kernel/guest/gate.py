@@ -13,34 +13,36 @@ Stdlib only, Python 3.8 or later: this file is run by whichever interpreter the 
 
 from __future__ import annotations
 
+# The modules beneath ``signal`` and ``socket`` do all that is needed; the ones above them import half the library, and
+# together with ``json`` they took longer than the walls.
+import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
 import errno
 import fcntl
 import gc
-import json
+import marshal
 import mmap
 import os
 import resource
-import signal
-import socket
 import struct
 import sys
-import types
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import lockdown  # type: ignore[import-not-found]  # noqa: E402
-
-sys.path.pop(0)
+    from sandbox_kernel.guest import lockdown, python_once
+else:
+    import lockdown
+    import python_once
 
 #: Largest order that is taken; the host sends files in it.
 MAX_FRAME = 1 << 30
-#: Where the shared page says which error the Python program died of; the kernel has no counter for these.
-FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
 #: Where a step that reports finds the channel to the host.
 REPORT_FD = 3
+#: Largest file that is handed over to the host.
+MAX_KEPT = 32 << 20
+F_ADD_SEALS, ALL_SEALS = 1033, 0xF
 
 
 def receive(sock: socket.socket, size: int) -> bytes:
@@ -56,18 +58,35 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 
 def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
-    """One order: a JSON header and the blobs that it counts."""
+    """One order: a header and the blobs that it counts. It comes from the host, which is trusted here."""
     (size,) = struct.unpack(">I", receive(sock, 4))
     if size > MAX_FRAME:
         raise EOFError
-    order = json.loads(receive(sock, size))
+    order = marshal.loads(receive(sock, size))  # noqa: S302
     return order, [receive(sock, length) for length in order["blobs"]]
 
 
 def send(sock: socket.socket, message: Dict[str, Any]) -> None:
     """One message to the host; it reads as if we were hostile, so keep it small and plain."""
-    data = json.dumps(message).encode()
+    data = plain_json(message).encode()
     sock.sendall(struct.pack(">I", len(data)) + data)
+
+
+def plain_json(value: object) -> str:
+    """JSON without ``json``: nearly all that we say is numbers and our own words."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}": {plain_json(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(plain_json, value)) + "]"
+    if isinstance(value, str):
+        if not value.replace("-", "_").replace(" ", "_").replace("_", "a").isalnum():
+            import json
+
+            return json.dumps(value)
+        return '"' + value + '"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
 
 
 def put_file(root: str, name: str, data: bytes, mode: int) -> None:
@@ -85,94 +104,6 @@ def open_listener() -> socket.socket:
     listener.bind(("127.0.0.1", 0))
     listener.listen(64)
     return listener
-
-
-def run_python(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
-    """Run a program as ``python cell.py`` would, in this warm interpreter; never returns."""
-    import builtins
-
-    path = argv[0]
-    module = types.ModuleType("__main__")
-    module.__file__ = path
-    module.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = module
-    sys.argv = list(argv)
-    sys.path.insert(0, os.getcwd())
-    code = 0
-    try:
-        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-    except SystemExit as error:
-        code = exit_code(error.code)
-    except BaseException as error:
-        trace = error.__traceback__
-        error.__traceback__ = trace.tb_next if trace is not None else None
-        note(error, flags)
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        try:
-            sys.excepthook(type(error), error, error.__traceback__)
-        except SystemExit as asked:
-            code = exit_code(asked.code)
-    finish(module, code)
-
-
-def exit_code(value: object) -> int:
-    """What ``sys.exit(value)`` means to the one who waits; anything but a number is a message and failure."""
-    if value is None:
-        return 0
-    if isinstance(value, int):
-        return value & 0xFF
-    print(value, file=sys.stderr)
-    return 1
-
-
-def finish(module: types.ModuleType, code: int) -> None:
-    """End as an interpreter does, without tearing down every module.
-
-    A full teardown writes to every page that is shared with the waiting parent, which costs more than most programs.
-    What a program can notice is done: threads joined, exit handlers called, its globals dropped (so that ``__del__``
-    runs and files close), and whatever is still open flushed.
-    """
-    import atexit
-    import io
-
-    try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        atexit._run_exitfuncs()
-        module.__dict__.clear()
-        gc.collect()
-        for item in gc.get_objects():
-            if isinstance(item, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and not item.closed:
-                try:
-                    item.flush()
-                except (OSError, ValueError):
-                    pass
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    except OSError:
-        code = code or 120
-    finally:
-        os._exit(code)
-
-
-def note(error: BaseException, flags: mmap.mmap) -> None:
-    """Leave word of an error at a limit that has no counter in the kernel."""
-    reason = None
-    if isinstance(error, MemoryError):
-        reason = "memory"
-    elif isinstance(error, OSError):
-        reason = {
-            errno.ENOMEM: "memory",
-            errno.EMFILE: "open_files",
-            errno.ENOSPC: "disk",
-            errno.EFBIG: "disk",
-            errno.EDQUOT: "disk",
-            errno.EAGAIN: "processes",
-        }.get(error.errno or 0)
-    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
-        reason = "processes"
-    if reason is not None:
-        flags[0] |= FLAGS[reason]
 
 
 def volunteer(score: int) -> None:
@@ -227,7 +158,10 @@ class Waiting:
     def begin(self, step: Dict[str, Any]) -> int:
         """Hand over the order; what became of the program is for the caller to wait for."""
         try:
-            send(self.socket, {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]})
+            import json
+
+            order = json.dumps({"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]}).encode()
+            self.socket.sendall(struct.pack(">I", len(order)) + order)
         except OSError:
             pass  # it died while it waited: its exit code says so
         self.socket.close()
@@ -264,7 +198,7 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     os.environ.update(environment)
     if step["kind"] == "session":
         run_session(step["argv"], channel)
-    run_python(blobs[step["source"]], step["argv"], flags)
+    python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
 def run_step(
@@ -329,9 +263,11 @@ def run_step(
             "code": code,
             "cpu": total.ru_utime + total.ru_stime,
             "maxrss": max(usage.ru_maxrss, total.ru_maxrss) * 1024,
-            "flags": [name for name, bit in FLAGS.items() if flags[0] & bit],
+            "flags": [name for name, bit in python_once.FLAGS.items() if flags[0] & bit],
         },
     )
+    if code == 0 and step.get("keeps"):
+        hand_over(step["keeps"], control)
     return code
 
 
@@ -340,6 +276,30 @@ def move_up(fd: int) -> int:
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
     os.close(fd)
     return moved
+
+
+def hand_over(paths: List[str], control: socket.socket) -> None:
+    """Give the host copies of files as they are now, sealed; all of them, or none when one cannot be had."""
+    copies: List[int] = []
+    try:
+        for path in paths:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > MAX_KEPT:
+                    return
+                copies.append(os.memfd_create("kept", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+                while size:
+                    size -= os.sendfile(copies[-1], file.fileno(), None, size) or size
+            fcntl.fcntl(copies[-1], F_ADD_SEALS, ALL_SEALS)
+        message = plain_json({"op": "kept"}).encode()
+        handed = struct.pack(f"{len(copies)}i", *copies)
+        frame = struct.pack(">I", len(message)) + message
+        control.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
+    except OSError:
+        pass  # it is compiled again next time
+    finally:
+        for fd in copies:
+            os.close(fd)
 
 
 def run_session(argv: List[str], channel: int) -> None:
@@ -360,6 +320,8 @@ def main() -> None:
     channel = int(sys.argv[2])
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # Our own folder was only for us: programs must not find our modules by their names.
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     lockdown.set_dumpable(False)
     lockdown.set_subreaper()
     if len(sys.argv) > 3:
@@ -382,7 +344,8 @@ def main() -> None:
         put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
     if order["listener"]:
         listener = open_listener()
-        socket.send_fds(control, [b"\0"], [listener.fileno()])
+        handed = struct.pack("i", listener.fileno())
+        control.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.close()
         for step in order["steps"]:
@@ -406,7 +369,7 @@ def warm(names: List[str]) -> None:
     import site
 
     site.main()
-    guest = types.ModuleType("sandbox_guest")
+    guest = type(sys)("sandbox_guest")
     guest.__path__ = [os.path.dirname(os.path.abspath(__file__))]
     sys.modules[guest.__name__] = guest
     for name in names:
@@ -415,7 +378,3 @@ def warm(names: List[str]) -> None:
                 __import__(name)
             except ImportError:
                 pass
-
-
-if __name__ == "__main__":
-    main()

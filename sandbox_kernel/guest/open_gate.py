@@ -4,15 +4,15 @@ The kernel does not end its tree with it, so it does that itself, also when the 
 walls, as a user of the sandbox's own where the host is root; each step puts the walls up around itself before it
 becomes the program, so that no program ever runs without them: a wall that does not stand ends the step.
 
-Started by path as ``python -I -S open_gate.py SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]`` (``jail/open_spec.py``
-writes the spec). Stdlib only, Python 3.8 or later.
+Its arguments are SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]; ``jail/open_spec.py`` writes the spec. Stdlib only, Python
+3.8 or later.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]
 import marshal
 import os
-import signal
 import sys
 import time
 
@@ -20,11 +20,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import gate  # type: ignore[import-not-found]  # noqa: E402
-import lockdown  # type: ignore[import-not-found]  # noqa: E402
-
-sys.path.pop(0)
+    from sandbox_kernel.guest import gate, lockdown
+else:
+    import gate
+    import lockdown
 
 #: Sent by the kernel when the host is gone; the gate ignores those that people send.
 HOST_GONE = signal.SIGRTMIN + 7
@@ -119,6 +118,8 @@ def main() -> None:
     with open(int(sys.argv.pop(1)), "rb") as file:
         spec = marshal.load(file)  # noqa: S302 - the host wrote it
     os.setsid()
+    # Sessions keep copies of the folder where their gate stands.
+    os.chdir(spec["work"])
     if spec["uid"] is not None:
         lockdown.become_user(spec["uid"], spec["capabilities"])
     signal.signal(HOST_GONE, lambda *_: end_everything())
@@ -131,7 +132,3 @@ def main() -> None:
     finally:
         if os.getpid() == us:
             end_everything()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ import errno
 import getpass
 import os
 import re
+import subprocess
 import sys
 import traceback
 import warnings
@@ -36,6 +37,7 @@ if not TYPE_CHECKING:
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
     from sandbox_guest.session_worker import Engine, Worker
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
@@ -52,10 +54,8 @@ _INSTALL = (
 class Shell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
 
-    system = InteractiveShell.system_raw
-
     def __init__(self, **kwargs: Any) -> None:
-        self.failure: Dict[str, Any] | None = None
+        self.traceback: List[str] = []
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
@@ -63,16 +63,39 @@ class Shell(InteractiveShell):
         """IPython would keep a copy of everything that is printed."""
         yield
 
+    def system(self, cmd: str) -> None:
+        """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
+        sys.stdout.flush()
+        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
+        self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
+        if getattr(self, "system_raise_on_error", False) and code:
+            raise subprocess.CalledProcessError(code, cmd)
+
     def ask_exit(self) -> None:
         """``exit()`` ends the cell; the session belongs to the host."""
         raise SystemExit(0)
 
+    def enable_gui(self, gui: str | None = None) -> None:
+        """There is no screen here, so figures are always inline."""
+        if gui not in (None, "inline"):
+            raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
+
+    def _get_exc_info(self, exc_tuple: Any = None) -> Any:
+        """A traceback ends in the user's code: how ``input`` works inside is not their concern."""
+        kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
+        last, walk = None, trace
+        while walk is not None:
+            if os.path.dirname(walk.tb_frame.f_code.co_filename) != _HERE:
+                last = walk
+            walk = walk.tb_next
+        if last is not None:
+            last.tb_next = None
+        return kind, error, trace
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to stderr as plain text, and to the host as IPython made them."""
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
-        self.failure = {"ename": etype.__name__, "evalue": text_of(evalue), "traceback": lines}
-        if etype is not SystemExit:
-            print(_COLOURS.sub("", "\n".join(lines)), file=sys.stderr)
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
 
 
 def text_of(error: BaseException) -> str:
@@ -143,24 +166,30 @@ class Python(Engine):
         """See ``Engine``."""
         shell = self.shell
         SCREEN.cell = self.worker.cell
-        shell.failure = None
+        shell.traceback = []
         if number is not None:
-            shell.execution_count = number
+            self.count_from(number)
         result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
         if error is None:
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
 
+    def count_from(self, number: int) -> None:
+        """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""
+        self.shell.execution_count = number
+        history: Any = self.shell.history_manager
+        for cells in (history.input_hist_parsed, history.input_hist_raw):
+            cells.extend([""] * min(number - len(cells), 100_000))
+
     def failed(self, error: BaseException) -> Dict[str, Any]:
         """How a cell failed, as the host is told."""
         if isinstance(error, SystemExit):
             return self.exited(error)
-        failure = self.shell.failure
-        if failure is None:
-            lines = [line.rstrip("\n") for line in traceback.format_exception_only(type(error), error)]
-            failure = {"ename": type(error).__name__, "evalue": text_of(error), "traceback": lines}
-        failure = {**failure, "evalue": failure["evalue"][:10_000], "traceback": failure["traceback"][-200:]}
+        lines = self.shell.traceback
+        if not lines:
+            lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines[-200:]}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         return {"status": status, "exit_code": 1, "error": failure, "limit": limit_of(error)}
 

@@ -34,7 +34,8 @@ class Channel:
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large to be sent."""
-        data = json.dumps(message).encode()
+        # A lone surrogate is text in Python; the host makes it readable.
+        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(data) > MAX_FRAME:
             return False
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)

@@ -16,9 +16,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
+    from sandbox_kernel.guest import session_children
     from sandbox_kernel.guest.session_channel import Channel
     from sandbox_kernel.guest.session_freeze import Freezer, Marks
 else:
+    from sandbox_guest import session_children
     from sandbox_guest.session_channel import Channel
     from sandbox_guest.session_freeze import Freezer, Marks
 
@@ -61,6 +63,7 @@ class Worker:
         self.cell = 0
         self.unfinished = False
         self.questions = 0
+        session_children.hide(lambda: self.freezer.children)
         engine.begin(self)
 
     def serve(self) -> None:

@@ -9,7 +9,7 @@ import sys
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.disk import Disk, of_file_system
-from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file
+from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
@@ -32,7 +32,8 @@ class BubblewrapJail(Jail):
         filter_fd = memory_file("filter", seccomp.build_filter(seccomp.host_arch()))
         self._theirs.append(filter_fd)
         inner = [
-            walls.interpreter, "-I", "-S", "-u", "-B", f"{GUEST}/gate.py", str(control), str(channel), *walls.preload,
+            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate"), GUEST,
+            str(control), str(channel), *walls.preload,
         ]  # fmt: skip
         argv, uid, passed = _bubblewrap_command(walls, find_bwrap(), filter_fd, info_fd, inner)
         self._theirs.extend(passed)
@@ -85,9 +86,9 @@ def _bubblewrap_command(
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)
     plan_fd = memory_file("plan", stage.plan)
-    program = os.path.join(os.path.dirname(__file__), "root_stage.py")
-    python = os.path.realpath(sys.executable)
-    return [python, "-I", "-S", "-B", program, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)
+    start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)
 
 
 def _joined(args: list[str]) -> bytes:

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.control import (
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
     MAX_REPORT,
     JobFile,
     Step,
     StepExit,
     broken,
     encode_order,
+    read_kept,
     receive_listener,
     step_exit,
 )
@@ -69,6 +72,8 @@ class Job:
     processes: int
     cpu_seconds: float | None = None
     output_bytes: int
+    #: What stands on stderr before the program begins: the warnings of a compiler that need not run again.
+    preamble: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +94,7 @@ class Outcome:
     metered_by: str
     #: What a step that reports said of itself; as trustworthy as the program that runs there.
     report: bytes = b""
+    kept: tuple[bytes, ...] = ()
 
 
 def run_job(
@@ -125,6 +131,7 @@ class _Run:
         self.feeder = Feeder(jail.stdin_fd, job.stdin)
         jail.stdin_fd = -1
         self.exits: list[StepExit] = []
+        self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
         self.finished = False
         self.disk_full = False
@@ -137,6 +144,7 @@ class _Run:
     def begin(self, on_listener: OnListener | None) -> None:
         """Send the order; the clock runs from here."""
         jail, job = self.jail, self.job
+        self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
         order = encode_order(job.steps, job.files, listener=on_listener is not None)
         self.started = time.monotonic()
@@ -183,7 +191,8 @@ class _Run:
     def end(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
         jail = self.jail
-        self.close()
+        self.selector.close()
+        self.feeder.close()
         self._look_at_disk(last=True)
         jail.meter.last_look()
         jail.kill()
@@ -207,12 +216,8 @@ class _Run:
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
             report=self._report(),
+            kept=self._read_kept(),
         )
-
-    def close(self) -> None:
-        """Give back what the loop holds; also when a callback of the caller's raised."""
-        self.selector.close()
-        self.feeder.close()
 
     def _report(self) -> bytes:
         if not any(step.reports for step in self.job.steps):
@@ -251,7 +256,8 @@ class _Run:
 
     def _read_control(self, fd: int) -> None:
         try:
-            data = self.jail.control.recv(65536)
+            data, descriptors, _, _ = socket.recv_fds(self.jail.control, 65536, MAX_KEPT)
+            self.kept_fds += descriptors
         except BlockingIOError:
             return
         except OSError:
@@ -265,6 +271,19 @@ class _Run:
             elif message["op"] == "broken":
                 enforcer = self.jail.walls.enforcer or "none"
                 raise EnforcerFailed(enforcer, f"a wall did not stand, nothing was run: {broken(message)}")
+
+    def _read_kept(self) -> tuple[bytes, ...]:
+        fds, self.kept_fds = self.kept_fds, []
+        asked = sum(len(step.keeps) for step in self.job.steps)
+        kept = read_kept(fds, MAX_KEPT_BYTES)
+        return kept if len(kept) == asked else ()
+
+    def close(self) -> None:
+        """Give back what the run still holds, however it ended; may be called twice."""
+        self.selector.close()
+        self.feeder.close()
+        read_kept(self.kept_fds, 0)
+        self.kept_fds = []
 
     def _step_ended(self, end: StepExit) -> None:
         step = self.job.steps[min(len(self.exits), len(self.job.steps) - 1)]

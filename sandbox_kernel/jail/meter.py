@@ -41,6 +41,21 @@ class Meter(Protocol):
     def arm(self, memory_bytes: int, processes: int) -> None:
         """Set the limits of the program about to start."""
 
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """Change the limits; sessions do between cells, because checkpoints need room of their own."""
+
+    def usage_bytes(self) -> int:
+        """Memory in use now, cheap to read and an upper bound."""
+
+    def held_bytes(self) -> int:
+        """Memory in use now that cannot be given back."""
+
+    def files_bytes(self) -> int:
+        """The part of it that is files."""
+
+    def release(self) -> None:
+        """Let go on what was stopped to be measured; called when only a part of the sandbox is to be ended."""
+
     def event_fd(self) -> int | None:
         """A descriptor that becomes readable when memory was exceeded."""
 
@@ -109,6 +124,25 @@ class CgroupMeter:
         self._leaf.limit(memory_bytes, processes)
         self._processes = processes
         self._event = self._leaf.oom_event()
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``."""
+        self._leaf.relimit(memory_bytes, processes)
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.usage_bytes()
+
+    def held_bytes(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.held_bytes()
+
+    def files_bytes(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.files_bytes()
+
+    def release(self) -> None:
+        """Nothing was stopped."""
 
     def event_fd(self) -> int | None:
         """See ``Meter``."""
@@ -187,6 +221,28 @@ class WatchdogMeter:
         self._memory_bytes, self._processes = memory_bytes, processes
         if self._pid is not None:
             self._cpu_before = usage(tree(self._pid)).cpu_seconds
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``."""
+        self.arm(memory_bytes, processes)
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``."""
+        return usage(tree(self._pid)).resident_bytes if self._pid is not None else 0
+
+    def held_bytes(self) -> int:
+        """See ``Meter``."""
+        return proportional_bytes(tree(self._pid)) if self._pid is not None else 0
+
+    def files_bytes(self) -> int:
+        """Not told apart here: what is mapped counts, what is not is bounded by the size of its file system."""
+        return 0
+
+    def release(self) -> None:
+        """See ``Meter``."""
+        if self._pid is not None:
+            self._exceeded = False
+            signal_all(tree(self._pid)[1:], signal.SIGCONT)
 
     def event_fd(self) -> int | None:
         """See ``Meter``."""

@@ -17,7 +17,7 @@ import time
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.folder_watch import FolderWatch
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, guest_folder, memory_file
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.open_spec import open_spec
 from sandbox_kernel.jail.private_folder import PrivateFolder
@@ -51,7 +51,7 @@ class OpenJail(Jail):
         spec_fd = memory_file("spec", spec.to_bytes())
         self._theirs.append(spec_fd)
         argv = [
-            self.walls.interpreter, "-I", "-S", "-u", "-B", f"{self.places.guest}/open_gate.py",
+            self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("open_gate"), self.places.guest,
             str(spec_fd), str(control), str(channel), *self.walls.preload,
         ]  # fmt: skip
         return argv, None, (spec_fd,)

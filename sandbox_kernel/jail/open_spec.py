@@ -40,6 +40,7 @@ class OpenSpec:
     """One jail without namespaces. ``uid`` is the user of its own, with ``capabilities`` beyond that user's rights."""
 
     parent: int
+    work: str
     uid: int | None = None
     capabilities: tuple[int, ...] = ()
     landlock: LandlockPlan | None = None
@@ -51,6 +52,7 @@ class OpenSpec:
         return marshal.dumps(
             {
                 "parent": self.parent,
+                "work": self.work,
                 "uid": self.uid,
                 "capabilities": list(self.capabilities),
                 "landlock": self.landlock.to_dict() if self.landlock is not None else None,
@@ -69,7 +71,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     """
     room = 0 if counted or uid is not None or os.geteuid() == 0 else _TASK_ROOM
     if walls.enforcer is None:
-        return OpenSpec(parent=os.getpid(), task_room=room)
+        return OpenSpec(parent=os.getpid(), work=places.work, task_room=room)
     abi = landlock_abi()
     reads, writes = in_place_paths((*walls.runtime, *walls.grants), LANDLOCK)
     plan = landlock_plan(
@@ -82,7 +84,13 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     )
     capabilities = _capabilities(walls, places, writes, abi) if uid is not None else ()
     return OpenSpec(
-        parent=os.getpid(), uid=uid, capabilities=capabilities, landlock=plan, seccomp=program, task_room=room
+        parent=os.getpid(),
+        work=places.work,
+        uid=uid,
+        capabilities=capabilities,
+        landlock=plan,
+        seccomp=program,
+        task_room=room,
     )
 
 

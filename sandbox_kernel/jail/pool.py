@@ -167,7 +167,8 @@ class Pool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-def _close_all() -> None:
+def close_all() -> None:
+    """End every spare of this process; called at its end."""
     for pool in list(_pools):
         pool.close()
 
@@ -177,5 +178,5 @@ def _forget_all() -> None:
         pool._forget()
 
 
-atexit.register(_close_all)
+atexit.register(close_all)
 os.register_at_fork(after_in_child=_forget_all)

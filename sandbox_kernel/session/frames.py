@@ -158,7 +158,7 @@ FromWorker = Ready | Began | Shown | Cleared | Question | Done | Frozen | Restor
 
 def encode(message: ToWorker) -> bytes:
     """One frame to the worker."""
-    data = json.dumps(message).encode()
+    data = json.dumps(message, ensure_ascii=False).encode()
     return _HEADER.pack(len(data)) + data
 
 

@@ -32,7 +32,9 @@ class Keeper:
         self.worker = 0
         self.gone: int | None = None
         self._answers: list[dict[str, object]] = []
-        self._owed = 0
+        self._owed: list[str] = []
+        #: What the copies of the work folder hold in the gate's memory.
+        self.copies_bytes = 0
 
     def start(self, step: Step) -> None:
         """Give the waiting jail its one order; returns when the worker has been forked."""
@@ -70,31 +72,31 @@ class Keeper:
     def interrupt(self) -> None:
         """SIGINT to the worker and its process group, as a terminal does."""
         self._order({"op": "signal", "pid": -self.worker, "signal": 2})
-        self._owed += 1
+        self._owed.append("signal")
 
     def settle(self) -> None:
-        """Return when no signal is under way any more: a late one would hit the next cell."""
+        """Return when nothing is under way any more: a late interrupt or copy would meet the next cell."""
         while self._owed:
-            self._await("signal")
-            self._owed -= 1
+            answer = self._await(self._owed[0])
+            if self._owed.pop(0) == "snapshot":
+                self.copies_bytes = int(number(answer, "held"))
 
     def kill_worker(self) -> None:
         """End the worker at once; what it started is ended by the handover."""
         self._order({"op": "signal", "pid": self.worker, "signal": 9})
-        self._owed += 1
+        self._owed.append("signal")
 
     def snapshot(self, cell: int) -> None:
-        """Copy the work folder in the background; ``await_snapshot`` before the next cell."""
+        """Copy the work folder in the background; ``settle`` before the next cell."""
         self._order({"op": "snapshot", "cell": cell})
+        self._owed.append("snapshot")
 
-    def await_snapshot(self) -> str:
-        """Why files will not go back with the state; empty when they will."""
-        return text(self._await("snapshot"), "problem")
-
-    def drop(self, pids: list[int], cells: list[int]) -> None:
-        """Checkpoints that nobody will go back to."""
+    def drop(self, pids: list[int], cells: list[int], *, wait: bool = False) -> None:
+        """Checkpoints that nobody will go back to; ``wait`` until their memory is free."""
         if pids or cells:
-            self._order({"op": "drop", "pids": pids, "cells": cells})
+            self._order({"op": "drop", "pids": pids, "cells": cells, "wait": wait})
+        if wait:
+            self._await("drop")
 
     def handover(self, cell: int, pid: int, keep: tuple[int, ...], *, strict: bool) -> str | None:
         """Let a checkpoint take over. Returns what became of the files (empty: restored), None when it was gone."""

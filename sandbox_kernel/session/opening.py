@@ -22,9 +22,12 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.lives import SessionSpec
 from sandbox_kernel.session.result import Frame
-from sandbox_kernel.session.session import Session, SessionSpec
+from sandbox_kernel.session.session import Session
 
+#: How long a cell may go on after an interrupt before it is rolled back.
+GRACE_S = 2.0
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
 _MINIMUM_MB = {Language.PYTHON: 64}
@@ -33,6 +36,11 @@ _WORKERS = {Language.PYTHON: "sandbox_guest.python_session"}
 #: Native thread pools do not survive a fork, and checkpoints are forks. The policy's environment may say otherwise.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
 _numbers = itertools.count(1)
+
+
+def has_sessions(language: Language) -> bool:
+    """Whether a language can keep its state from run to run; the others are always fresh."""
+    return language in _WORKERS
 
 
 def open_session(
@@ -68,15 +76,14 @@ def open_session(
         memory_mb=memory_mb,
         checkpoints=checkpoints,
         limits=limit,
+        grace_s=GRACE_S,
         frame=Frame(language=str(spoken), backend=backend.name, isolation=backend.isolation_class, memory_mb=memory_mb),
     )
-    processes = limit.processes + OWN_PROCESSES + checkpoints + 3
 
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
-        live = Live(jail, checkpoints, memory_mb * MIB)
+        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes)
         try:
-            jail.meter.arm(memory_mb * MIB, processes)
             live.start(session_step(backend, interpreter, spoken, limit, memory_mb, checkpoints, jail.places))
         except (SandboxError, GateLost) as error:
             said = last_words(jail)

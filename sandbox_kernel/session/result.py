@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ _STOPPED = {
     "failed": (Status.INTERRUPTED, None),
     "lost": (Status.KILLED, None),
 }
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,13 @@ def loss_notes(back: Comeback) -> list[str]:
     return notes
 
 
+def _told(end: CellEnd) -> str:
+    """The traceback as plain text, as a program would have left it on stderr; pages draw ``error`` instead."""
+    if end.done is None or end.done.error is None:
+        return ""
+    return _COLOURS.sub("", "\n".join(end.done.error.traceback)) + "\n"
+
+
 def make_result(
     end: CellEnd, facts: Facts, frame: Frame, *, timeout: float, rolled_back: bool, notes: Sequence[str]
 ) -> ExecResult:
@@ -125,7 +135,7 @@ def make_result(
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
     return ExecResult(
         stdout=facts.stdout.text,
-        stderr=facts.stderr.text,
+        stderr=facts.stderr.text + _told(end),
         exit_code=None if code is None else code if code >= 0 else 128 - code,
         duration=end.duration_s,
         status=status,

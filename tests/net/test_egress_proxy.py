@@ -136,8 +136,8 @@ def test_close_ends_every_connection_and_may_be_called_twice(start_server, site,
     busy.close()
     with pytest.raises(ConnectionRefusedError):
         door.connect()
-    with pytest.raises(SandboxDestroyed):
-        door.proxy.start(socket.create_server(("127.0.0.1", 0)))
+    with socket.create_server(("127.0.0.1", 0)) as late, pytest.raises(SandboxDestroyed):
+        door.proxy.start(late)
 
 
 def test_what_is_not_a_listening_socket_is_refused(site):
