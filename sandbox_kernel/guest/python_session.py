@@ -147,7 +147,7 @@ class Python(Engine):
 
     def begin(self, worker: Worker) -> None:
         """See ``Engine``."""
-        SCREEN.send = worker.channel.send
+        SCREEN.send = worker.show
         self.worker = worker
 
         def ask(prompt: object = "", /) -> str:
@@ -165,7 +165,6 @@ class Python(Engine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``Engine``."""
         shell = self.shell
-        SCREEN.cell = self.worker.cell
         shell.traceback = []
         if number is not None:
             self.count_from(number)
