@@ -86,6 +86,10 @@ class ProcessBackend(SandboxBackend):
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
 
+    def available_languages(self) -> tuple[Language, ...]:
+        """See ``SandboxBackend``; looks for the programs only, and once."""
+        return tuple(language for language in RECIPES if availability(self.config, language).available)
+
     def run(
         self,
         request: ExecRequest,
