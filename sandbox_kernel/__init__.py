@@ -1,45 +1,58 @@
-"""Run code nobody has vetted, so that it cannot hurt the machine, the notebook or the session."""
+"""Run code nobody has vetted, so that it cannot hurt the machine, the notebook or the session.
 
-from sandbox_kernel.backends.base import (
-    BackendCapabilities,
-    EnforcedLimits,
-    Enforcement,
-    SandboxBackend,
-    validate_policy,
-)
-from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.errors import (
-    BackendUnavailable,
-    CommandNotFound,
-    EnforcerFailed,
-    EnforcerUnavailable,
-    ExecutionFailed,
-    FetchError,
-    InvalidRequest,
-    MemoryExceeded,
-    NetworkingDisabled,
-    PathTraversal,
-    PolicyViolation,
-    SandboxDestroyed,
-    SandboxError,
-    SandboxTimeout,
-    SessionError,
-)
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig
-from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import (
-    CellError,
-    Display,
-    ExecRequest,
-    ExecResult,
-    FsChange,
-    Language,
-    Status,
-    Violation,
-)
-from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
-from sandbox_kernel.sandbox import Sandbox
+Everything is imported from here. A name is loaded when it is first used: a kernel must answer before the last part of
+the house is in memory.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.base import (
+        BackendCapabilities,
+        EnforcedLimits,
+        Enforcement,
+        SandboxBackend,
+        validate_policy,
+    )
+    from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.errors import (
+        BackendUnavailable,
+        CommandNotFound,
+        EnforcerFailed,
+        EnforcerUnavailable,
+        ExecutionFailed,
+        FetchError,
+        InvalidRequest,
+        MemoryExceeded,
+        NetworkingDisabled,
+        PathTraversal,
+        PolicyViolation,
+        SandboxDestroyed,
+        SandboxError,
+        SandboxTimeout,
+        SessionError,
+    )
+    from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
+    from sandbox_kernel.languages.recipe import Availability, ProcessConfig
+    from sandbox_kernel.limits import Limits
+    from sandbox_kernel.model import (
+        CellError,
+        Display,
+        ExecRequest,
+        ExecResult,
+        FsChange,
+        Language,
+        Status,
+        Violation,
+    )
+    from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
+    from sandbox_kernel.report import CapabilityReport
+    from sandbox_kernel.sandbox import Sandbox
+    from sandbox_kernel.session.session import Session
 
 __version__ = "0.1.0"
 
@@ -49,6 +62,7 @@ __all__ = [
     "Availability",
     "BackendCapabilities",
     "BackendUnavailable",
+    "CapabilityReport",
     "CellError",
     "CommandNotFound",
     "Display",
@@ -79,10 +93,57 @@ __all__ = [
     "SandboxError",
     "SandboxPolicy",
     "SandboxTimeout",
+    "Session",
     "SessionError",
     "Status",
     "Violation",
+    "WasmBackend",
     "__version__",
     "get_enforcer",
     "validate_policy",
 ]
+
+_HOMES = {
+    "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
+    "backends.process": "ProcessBackend",
+    "backends.wasm": "WasmBackend",
+    "errors": "BackendUnavailable CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed FetchError "
+    "InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed SandboxError "
+    "SandboxTimeout SessionError",
+    "jail.enforcer": "Enforcer get_enforcer",
+    "languages.recipe": "Availability ProcessConfig",
+    "limits": "Limits",
+    "model": "CellError Display ExecRequest ExecResult FsChange Language Status Violation",
+    "policy": "AccessMode AllowedPath Mount NetworkRule SandboxPolicy",
+    "report": "CapabilityReport",
+    "sandbox": "Sandbox",
+    "session.session": "Session",
+}
+_HOME_OF = {name: f"sandbox_kernel.{home}" for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: object) -> None:
+    """``%load_ext sandbox_kernel``: the ``%%sandbox`` magic in IPython, the same as in the Sandbox kernel."""
+    from sandbox_kernel.notebook.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """``%unload_ext sandbox_kernel``: end its sandboxes."""
+    from sandbox_kernel.notebook.magics import unload
+
+    unload(shell)

@@ -1,22 +1,82 @@
-"""What the process backend enforces on this host, measured in a jail of the very kind that runs requests."""
+"""What the process backend enforces on this host: the canaries' lines, summed up by what a policy can ask for."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits
+from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
+from sandbox_kernel.backends.canaries import Measurement, Mechanisms, measure
+from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.languages.registry import RECIPES, availability
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
 
+#: Which canaries must all have failed for a promise to be kept.
+_PROOFS = {
+    "timeout": ("time", "outlive the run"),
+    "memory": ("memory", "memory shared between processes"),
+    "cpu": ("CPU time",),
+    "processes": ("processes",),
+    "disk": ("disk",),
+    "output": ("output",),
+    "network_isolation": (
+        "connect to host TCP", "connect to a host abstract socket", "connect to a host socket file", "open a vsock",
+        "send UDP to the host",
+    ),
+    "filesystem_read_isolation": ("read a secret outside",),
+    "filesystem_write_isolation": ("write outside", "write host settings"),
+    "environment_isolation": ("see the host's environment",),
+    "syscall_filter": ("make a user namespace", "mount", "io_uring", "bpf", "keyctl", "ptrace"),
+}  # fmt: skip
+
+_measured: dict[object, tuple[Measurement, ...]] = {}
+_lock = threading.Lock()
+
+
+def measurements(backend: ProcessBackend, *, again: bool = False) -> tuple[Measurement, ...]:
+    """The canaries' lines for a backend: measured once a process for each kind of walls, or again when asked."""
+    key = (backend.enforcer, backend.policy, backend.config)
+    with _lock:
+        if again or key not in _measured:
+            _measured[key] = measure(backend.run, mechanisms(backend))
+        return _measured[key]
+
+
+def mechanisms(backend: ProcessBackend) -> Mechanisms:
+    """Words for this host."""
+    where = find_hierarchies()
+    if backend.enforcer is None:
+        walls = syscalls = "none"
+    else:
+        walls, syscalls = f"{backend.enforcer.name} ({backend.enforcer.version})", "seccomp"
+    return Mechanisms(
+        walls=walls,
+        filter=syscalls,
+        memory=where.mechanism if where is not None else "RLIMIT_DATA and a watchdog",
+        processes=where.mechanism if where is not None and where.pids else "RLIMIT_NPROC in a user namespace",
+        cpu="CPU time of the control group" if where is not None and where.unified else "CPU time of the process tree",
+    )
+
 
 def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:
-    """Measured once a process for each kind of walls."""
+    """See ``SandboxBackend.capabilities``."""
     languages = {language: availability(backend.config, language) for language in RECIPES}
+    lines = {line.name: line for line in measurements(backend)}
+    proofs = {name: _sum_up([lines[proof] for proof in wanted if proof in lines]) for name, wanted in _PROOFS.items()}
     return BackendCapabilities(
         supported_languages=tuple(name for name, found in languages.items() if found.available),
         isolation_class=backend.isolation_class,
-        enforced_limits=EnforcedLimits(),
+        enforced_limits=EnforcedLimits(**proofs),
         languages=languages,
     )
+
+
+def _sum_up(lines: list[Measurement]) -> Enforcement:
+    """Kept when every canary was stopped; one that could not be tried proves nothing."""
+    kept = bool(lines) and all(line.enforced for line in lines)
+    telling = next((line for line in lines if not line.enforced), lines[0] if lines else None)
+    if telling is None:
+        return Enforcement(False, "none", "not measured")
+    return Enforcement(kept, telling.mechanism, f"{telling.name}: {telling.evidence}")

@@ -5,43 +5,44 @@ waits. It then carries out exactly one order, a list of steps, each a child proc
 with the real signal and resource usage, which bubblewrap's own exit code cannot tell apart (137 is `exit 137` too).
 
 Trust: until the first step starts only our code has run here. From then on the program shares our uid but not our
-descriptors: the control socket is closed in every child, we are not dumpable, and signals that can be ignored are.
-What the program can do is kill us, which ends the whole jail (we are the only child of its init).
+descriptors: the control socket is closed in every child and we are not dumpable. We are the init of the namespace:
+no signal from inside reaches us, orphans come to us, and our end is the end of everything in the jail.
 
 Stdlib only, Python 3.8 or later: this file is run by whichever interpreter the user chose.
 """
 
 from __future__ import annotations
 
+# The modules beneath ``signal`` and ``socket`` do all that is needed; the ones above them import half the library, and
+# together with ``json`` they took longer than the walls.
+import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
 import errno
 import fcntl
 import gc
-import json
+import marshal
 import mmap
 import os
 import resource
-import signal
-import socket
 import struct
 import sys
-import types
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import lockdown  # type: ignore[import-not-found]  # noqa: E402
-
-sys.path.pop(0)
+    from sandbox_kernel.guest import lockdown, python_once
+else:
+    import lockdown
+    import python_once
 
 #: Largest order that is taken; the host sends files in it.
 MAX_FRAME = 1 << 30
+#: Where a step that reports finds the channel to the host.
+REPORT_FD = 3
 #: Largest file that is handed over to the host.
 MAX_KEPT = 32 << 20
 F_ADD_SEALS, ALL_SEALS = 1033, 0xF
-#: Where the shared page says which error the Python program died of; the kernel has no counter for these.
-FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
 
 
 def receive(sock: socket.socket, size: int) -> bytes:
@@ -57,18 +58,35 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 
 def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
-    """One order: a JSON header and the blobs that it counts."""
+    """One order: a header and the blobs that it counts. It comes from the host, which is trusted here."""
     (size,) = struct.unpack(">I", receive(sock, 4))
     if size > MAX_FRAME:
         raise EOFError
-    order = json.loads(receive(sock, size))
+    order = marshal.loads(receive(sock, size))  # noqa: S302
     return order, [receive(sock, length) for length in order["blobs"]]
 
 
 def send(sock: socket.socket, message: Dict[str, Any]) -> None:
     """One message to the host; it reads as if we were hostile, so keep it small and plain."""
-    data = json.dumps(message).encode()
+    data = plain_json(message).encode()
     sock.sendall(struct.pack(">I", len(data)) + data)
+
+
+def plain_json(value: object) -> str:
+    """JSON without ``json``: nearly all that we say is numbers and our own words."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}": {plain_json(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(plain_json, value)) + "]"
+    if isinstance(value, str):
+        if not value.replace("-", "_").replace(" ", "_").replace("_", "a").isalnum():
+            import json
+
+            return json.dumps(value)
+        return '"' + value + '"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
 
 
 def put_file(root: str, name: str, data: bytes, mode: int) -> None:
@@ -88,92 +106,16 @@ def open_listener() -> socket.socket:
     return listener
 
 
-def run_python(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
-    """Run a program as ``python cell.py`` would, in this warm interpreter; never returns."""
-    import builtins
-
-    path = argv[0]
-    module = types.ModuleType("__main__")
-    module.__file__ = path
-    module.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = module
-    sys.argv = list(argv)
-    sys.path.insert(0, os.getcwd())
-    code = 0
-    try:
-        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-    except SystemExit as error:
-        code = exit_code(error.code)
-    except BaseException as error:
-        trace = error.__traceback__
-        error.__traceback__ = trace.tb_next if trace is not None else None
-        note(error, flags)
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        try:
-            sys.excepthook(type(error), error, error.__traceback__)
-        except SystemExit as asked:
-            code = exit_code(asked.code)
-    finish(module, code)
+def volunteer(score: int) -> None:
+    """Let the kernel end this process rather than the host's when memory runs out; less gladly needs a privilege."""
+    with open("/proc/self/oom_score_adj", "r+") as file:
+        if int(file.read()) < score:
+            file.seek(0)
+            file.write(str(score))
 
 
-def exit_code(value: object) -> int:
-    """What ``sys.exit(value)`` means to the one who waits; anything but a number is a message and failure."""
-    if value is None:
-        return 0
-    if isinstance(value, int):
-        return value & 0xFF
-    print(value, file=sys.stderr)
-    return 1
-
-
-def finish(module: types.ModuleType, code: int) -> None:
-    """End as an interpreter does, without tearing down every module.
-
-    A full teardown writes to every page that is shared with the waiting parent, which costs more than most programs.
-    What a program can notice is done: threads joined, exit handlers called, its globals dropped (so that ``__del__``
-    runs and files close), and whatever is still open flushed.
-    """
-    import atexit
-    import io
-
-    try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        atexit._run_exitfuncs()
-        module.__dict__.clear()
-        gc.collect()
-        for item in gc.get_objects():
-            if isinstance(item, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and not item.closed:
-                try:
-                    item.flush()
-                except (OSError, ValueError):
-                    pass
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    except OSError:
-        code = code or 120
-    finally:
-        os._exit(code)
-
-
-def note(error: BaseException, flags: mmap.mmap) -> None:
-    """Leave word of an error at a limit that has no counter in the kernel."""
-    reason = None
-    if isinstance(error, MemoryError):
-        reason = "memory"
-    elif isinstance(error, OSError):
-        reason = {
-            errno.ENOMEM: "memory",
-            errno.EMFILE: "open_files",
-            errno.ENOSPC: "disk",
-            errno.EFBIG: "disk",
-            errno.EDQUOT: "disk",
-            errno.EAGAIN: "processes",
-        }.get(error.errno or 0)
-    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
-        reason = "processes"
-    if reason is not None:
-        flags[0] |= FLAGS[reason]
+def put_up_walls() -> None:
+    """Walls that each child puts up around itself: none here, where bubblewrap has. ``open_gate.py`` has its own."""
 
 
 def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
@@ -186,10 +128,10 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
             pass
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     lockdown.set_dumpable(True)
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(step.get("oom_score_adj", 500)))
+    volunteer(step.get("oom_score_adj", 500))
     lockdown.set_rlimits(step["rlimits"])
     os.umask(0o022)
+    put_up_walls()
     if step.get("filter") is not None:
         lockdown.load_seccomp(blobs[step["filter"]])
 
@@ -203,15 +145,23 @@ class Waiting:
         if self.pid == 0:
             for fd in closed:
                 os.close(fd)
-            stand_alone(order, blobs)
-            os.set_inheritable(theirs.fileno(), True)
-            os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
+            try:
+                stand_alone(order, blobs)
+                os.set_inheritable(theirs.fileno(), True)
+                os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
+            except OSError as error:
+                sys.stderr.write(f"sandbox: {error}\n")
+            finally:
+                os._exit(126)
         theirs.close()
 
     def begin(self, step: Dict[str, Any]) -> int:
         """Hand over the order; what became of the program is for the caller to wait for."""
         try:
-            send(self.socket, {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]})
+            import json
+
+            order = json.dumps({"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]}).encode()
+            self.socket.sendall(struct.pack(">I", len(order)) + order)
         except OSError:
             pass  # it died while it waited: its exit code says so
         self.socket.close()
@@ -225,12 +175,12 @@ class Waiting:
 
 
 def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
-    """Turn this fresh child into the program of one step. Whatever fails before it starts is exit code 126."""
-    stand_alone(step, blobs)
+    """Turn this child, which stands alone, into the program of one step."""
     if step["kind"] != "exec":
+        # As a starting interpreter does; a program that is executed sets its own.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    os.chdir(step["cwd"])
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     environment = step["env"]
     if step.get("stdout_to_stderr"):
         os.dup2(2, 1)
@@ -247,14 +197,8 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     os.environ.clear()
     os.environ.update(environment)
     if step["kind"] == "session":
-        sys.argv = [step["argv"][0], str(channel), *step["argv"][1:]]
-        path = step["argv"][0]
-        with open(path, "rb") as file:
-            source = file.read()
-        sys.path.insert(0, os.path.dirname(path))
-        exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path, "__builtins__": __builtins__})
-        sys.exit(0)
-    run_python(blobs[step["source"]], step["argv"], flags)
+        run_session(step["argv"], channel)
+    python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
 def run_step(
@@ -266,19 +210,45 @@ def run_step(
     waiting: Waiting | None,
 ) -> int:
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
+    if step["kind"] == "session":
+        from sandbox_guest import session_gate  # type: ignore[import-not-found]
+    heard, tell = os.pipe()
+    # Out of the way of descriptors that a step is given by number.
+    tell = move_up(tell)
     child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
     if child == 0:
+        os.close(heard)
         control.close()
         if waiting is not None:
             waiting.socket.close()
-        if step["kind"] != "session":
+        if step.get("reports"):
+            os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
+        if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
             os.close(channel)
+        try:
+            stand_alone(step, blobs)
+            os.chdir(step["cwd"])
+        except OSError as error:
+            sys.stderr.write(f"sandbox: {error}\n")
+            os.write(tell, str(error).encode("utf-8", "replace")[:1000])
+            os._exit(126)
+        # The program must not be able to say that its walls did not stand.
+        os.close(tell)
         become(step, flags, blobs, channel)
         raise SystemExit(0)
+    os.close(tell)
+    problem = b"" if step["kind"] == "warm" else os.read(heard, 4096)
+    os.close(heard)
+    if problem:
+        send(control, {"op": "broken", "message": problem.decode("utf-8", "replace")})
     send(control, {"op": "started", "pid": child})
     if step["kind"] == "session":
         os.close(channel)
-        serve_session(control)
+        gate = session_gate.Gate(control, child, lambda message: send(control, message))
+        try:
+            gate.serve(lambda: receive_order(control)[0])
+        except (EOFError, OSError):
+            pass
         return 0
     while True:
         pid, status, usage = os.wait4(-1, 0)
@@ -293,12 +263,19 @@ def run_step(
             "code": code,
             "cpu": total.ru_utime + total.ru_stime,
             "maxrss": max(usage.ru_maxrss, total.ru_maxrss) * 1024,
-            "flags": [name for name, bit in FLAGS.items() if flags[0] & bit],
+            "flags": [name for name, bit in python_once.FLAGS.items() if flags[0] & bit],
         },
     )
     if code == 0 and step.get("keeps"):
         hand_over(step["keeps"], control)
     return code
+
+
+def move_up(fd: int) -> int:
+    """The same descriptor under a high number."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    os.close(fd)
+    return moved
 
 
 def hand_over(paths: List[str], control: socket.socket) -> None:
@@ -314,8 +291,10 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
                 while size:
                     size -= os.sendfile(copies[-1], file.fileno(), None, size) or size
             fcntl.fcntl(copies[-1], F_ADD_SEALS, ALL_SEALS)
-        message = json.dumps({"op": "kept"}).encode()
-        socket.send_fds(control, [struct.pack(">I", len(message)) + message], copies)
+        message = plain_json({"op": "kept"}).encode()
+        handed = struct.pack(f"{len(copies)}i", *copies)
+        frame = struct.pack(">I", len(message)) + message
+        control.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
     except OSError:
         pass  # it is compiled again next time
     finally:
@@ -323,50 +302,26 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
             os.close(fd)
 
 
-def serve_session(control: socket.socket) -> None:
-    """Stand beside a session: reap what dies and say so, signal and wake its processes when the host asks.
+def run_session(argv: List[str], channel: int) -> None:
+    """Give the channel to the guest module of a session, which stays; never returns."""
+    import importlib
 
-    The session's checkpoints are its forked children; when their parent dies they come to us (subreaper), so that we
-    can always tell the host which process of the session is alive.
-    """
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_write, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write)
-    import select
-
-    while True:
-        ready, _, _ = select.select([control.fileno(), wake_read], [], [])
-        if wake_read in ready:
-            os.read(wake_read, 512)
-            while True:
-                try:
-                    pid, status, usage = os.wait4(-1, os.WNOHANG)
-                except ChildProcessError:
-                    break
-                if pid == 0:
-                    break
-                code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
-                cpu = usage.ru_utime + usage.ru_stime
-                send(control, {"op": "gone", "pid": pid, "code": code, "cpu": cpu, "maxrss": usage.ru_maxrss * 1024})
-        if control.fileno() in ready:
-            order, _ = receive_order(control)
-            if order["op"] == "signal":
-                try:
-                    os.kill(order["pid"], order["signal"])
-                    send(control, {"op": "signalled", "pid": order["pid"], "ok": True})
-                except OSError:
-                    send(control, {"op": "signalled", "pid": order["pid"], "ok": False})
-            elif order["op"] == "stop":
-                return
+    try:
+        importlib.import_module(argv[0]).main(channel, argv[1:])
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(125)
 
 
 def main() -> None:
-    """Wait for the order, carry it out, and end: bubblewrap then ends everything else in the jail."""
+    """Wait for the order, carry it out, and end: the kernel then ends everything else in the jail."""
     control = socket.socket(fileno=int(sys.argv[1]))
     channel = int(sys.argv[2])
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # Our own folder was only for us: programs must not find our modules by their names.
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     lockdown.set_dumpable(False)
     lockdown.set_subreaper()
     if len(sys.argv) > 3:
@@ -389,7 +344,8 @@ def main() -> None:
         put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
     if order["listener"]:
         listener = open_listener()
-        socket.send_fds(control, [b"\0"], [listener.fileno()])
+        handed = struct.pack("i", listener.fileno())
+        control.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.close()
         for step in order["steps"]:
@@ -406,17 +362,19 @@ def main() -> None:
 
 
 def warm(names: List[str]) -> None:
-    """Make the interpreter what the user's programs expect, then import what they will ask for first."""
+    """Make the interpreter what the user's programs expect, then import what they will ask for first.
+
+    Our own programs can be imported ahead too: this folder is the package ``sandbox_guest``.
+    """
     import site
 
     site.main()
+    guest = type(sys)("sandbox_guest")
+    guest.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+    sys.modules[guest.__name__] = guest
     for name in names:
         if name != "site":
             try:
                 __import__(name)
             except ImportError:
                 pass
-
-
-if __name__ == "__main__":
-    main()

@@ -5,28 +5,29 @@ They act in the order in which they stand here (``lock_down`` does), because eac
 filter comes last, as it may refuse the calls that the others make. Every failure is an OSError that names the step;
 whoever calls must then end the process, never go on without the wall.
 
-As a program, ``python -I -S lockdown.py SPEC_FD STATUS_FD COMMAND [ARG ...]`` reads a spec (JSON) from one descriptor,
-locks itself down and becomes the command. Nothing on the status descriptor, closed, means that the command runs; else
-one line there says which step failed, and the exit code is 126.
+As a program, with the arguments SPEC_FD STATUS_FD COMMAND [ARG ...], it reads a spec from one descriptor, locks itself
+down and becomes the command. Nothing on the status descriptor, closed, means that the command runs; else one line there
+says which step failed, and the exit code is 126. The spec is marshalled: reading JSON would double the time to start.
 """
 
 from __future__ import annotations
 
 import ctypes
+import marshal
 import os
 import sys
 
 TYPE_CHECKING = False  # typing and collections.abc would cost more time than all the rest of this module
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _NUMBERS = {
     "x86_64": {"capset": 126, "seccomp": 317, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
     "aarch64": {"capset": 91, "seccomp": 277, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
 }
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 23, 24
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 8, 23, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 _LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
@@ -34,6 +35,7 @@ _LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
 _DIRECTORY_RIGHTS = 0x3FF8
 _EPERM, _ESRCH, _EBUSY, _EINVAL, _ENOSYS = 1, 3, 16, 22, 38
 _CLONE_THREAD = 0x10000
+_SIGPIPE, _SIGXFSZ = 13, 25
 _SETUP_FAILED = 126
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -41,7 +43,10 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def set_rlimits(limits: Mapping[str, int | tuple[int, int]]) -> None:
-    """Lower limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard). A limit that is lower already stays."""
+    """Set limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard).
+
+    A value above the hard limit that is there already, or -1 for as much as possible, becomes that limit.
+    """
     import resource
 
     for name, value in limits.items():
@@ -75,23 +80,43 @@ def no_new_privs() -> None:
     _prctl("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
 
 
-def drop_capabilities() -> None:
-    """Have no capability and no way to get one, as root too.
+def become_user(uid: int, keep: Sequence[int] = ()) -> None:
+    """Stop being root and be this user for good, with the capabilities ``keep`` and no others."""
+    _empty_bounding_set("become_user", keep)
+    if keep:
+        _prctl("become_user: keep", _PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    drop_capabilities(keep)
 
-    Emptying the bounding set itself takes CAP_SETPCAP. Who lacks it must have called ``no_new_privs``, which makes the
-    set meaningless.
+
+def drop_capabilities(keep: Sequence[int] = ()) -> None:
+    """Have no capability but ``keep``, which outlive an exec, and no way to get one, as root too.
+
+    Emptying the bounding set itself takes CAP_SETPCAP. Who lacks it must have called ``no_new_privs``, or have emptied
+    the set before; both make it meaningless.
     """
     require_single_thread("drop_capabilities")
     _prctl("drop_capabilities: ambient", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    _empty_bounding_set("drop_capabilities", keep)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    low = sum(1 << capability for capability in keep)
+    # Effective, permitted and inheritable, for the first 32 capabilities and then for the rest.
+    _syscall("drop_capabilities", "capset", header, (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0))
+    for capability in keep:
+        _prctl("drop_capabilities: keep", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
+
+
+def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
     capability = 0
     while (held := _libc.prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), *_zeros(3))) >= 0:
-        if held and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:
+        dropped = capability in keep or not held
+        if not dropped and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:
             if _libc.prctl(_PR_GET_NO_NEW_PRIVS, *_zeros(4)) != 1:
-                raise OSError(_EPERM, f"drop_capabilities: bounding set keeps {capability}; call no_new_privs first")
+                raise OSError(_EPERM, f"{step}: bounding set keeps {capability}; call no_new_privs first")
             break
         capability += 1
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    _syscall("drop_capabilities", "capset", header, (ctypes.c_uint32 * 6)())
 
 
 def landlock_restrict(plan: Mapping[str, object]) -> None:
@@ -103,9 +128,9 @@ def landlock_restrict(plan: Mapping[str, object]) -> None:
     ruleset = _syscall("landlock_restrict: ruleset", "landlock_create", attributes, ctypes.sizeof(attributes), 0)
     try:
         for path, access in _pairs(plan, "paths"):
-            _allow_path(ruleset, str(path), int(access))
+            _allow_path(ruleset, path, access)
         for port, access in _pairs(plan, "ports"):
-            rule = (ctypes.c_uint64 * 2)(int(access), int(port))
+            rule = (ctypes.c_uint64 * 2)(access, int(port))
             what = f"landlock_restrict: port {port}"
             _syscall(what, "landlock_add", ruleset, _LANDLOCK_RULE_NET_PORT, rule, 0)
         _syscall("landlock_restrict", "landlock_restrict", ruleset, 0)
@@ -121,7 +146,7 @@ def set_dumpable(flag: bool) -> None:
 def load_seccomp(program: bytes) -> None:
     """Filter the calls of all threads of this process from now on; filters add up and the strictest answer counts."""
     count, rest = divmod(len(program), 8)
-    if rest or not 0 < count <= 4096:
+    if not isinstance(program, bytes) or rest or not 0 < count <= 4096:
         raise OSError(_EINVAL, f"load_seccomp: {len(program)} bytes are no filter; need 1 to 4096 records of 8 bytes")
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: a 16-bit count, padding, a pointer.
@@ -152,7 +177,7 @@ def lock_down(spec: Mapping[str, object]) -> None:
     """Apply a whole spec in the right order.
 
     Keys, all optional: ``rlimits`` (name to limit), ``parent`` (die with this process), ``subreaper`` (bool),
-    ``landlock`` (a plan), ``dumpable`` (bool), ``seccomp`` (filters as base64, applied in this order). Privileges and
+    ``landlock`` (a plan), ``dumpable`` (bool), ``seccomp`` (filters, applied in this order). Privileges and
     capabilities always go. An unknown key is an error: a misspelt wall must not be a missing one.
     """
     unknown = set(spec) - {"rlimits", "parent", "subreaper", "landlock", "dumpable", "seccomp"}
@@ -172,32 +197,32 @@ def lock_down(spec: Mapping[str, object]) -> None:
     if "dumpable" in spec:
         set_dumpable(bool(spec["dumpable"]))
     filters = spec.get("seccomp") or ()
-    if not isinstance(filters, list | tuple):
+    if not isinstance(filters, (list, tuple)):
         raise OSError(_EINVAL, "lock_down: seccomp must be a list")
-    for text in filters:
-        import binascii
-
-        try:
-            load_seccomp(binascii.a2b_base64(text, strict_mode=True))
-        except ValueError as error:
-            raise OSError(_EINVAL, f"load_seccomp: {error}") from None
+    for program in filters:
+        load_seccomp(program)
 
 
 def main(argv: list[str]) -> int:
-    """Read the spec, lock down, become the command; returns only when that failed."""
+    """Read the spec, lock down, become the command; returns only when that failed.
+
+    The command gets the spec's ``env`` and no more, for Python may have added to its own (LC_CTYPE), and the signals
+    that Python ignores (SIGPIPE, SIGXFSZ) as they were.
+    """
     spec_fd, status_fd, command = int(argv[1]), int(argv[2]), argv[3:]
     os.set_inheritable(status_fd, False)
     step = "spec"
     try:
-        import json
-
         with open(spec_fd, "rb") as file:
-            spec = _mapping(json.load(file), "spec")
+            spec = dict(_mapping(marshal.load(file), "spec"))  # noqa: S302 - the host wrote it
+        env = _mapping(spec.pop("env", {}), "env")
         step = "lockdown"
         lock_down(spec)
+        for number in (_SIGPIPE, _SIGXFSZ):
+            _libc.signal(number, None)
         step = f"exec {command[0]!r}"
-        os.execvp(command[0], command)
-    except (OSError, ValueError) as error:
+        os.execvpe(command[0], command, env)  # type: ignore[arg-type]
+    except (OSError, ValueError, EOFError, TypeError) as error:
         os.write(status_fd, f"{step}: {error}\n".encode("utf-8", "backslashreplace"))
     return _SETUP_FAILED
 
@@ -222,8 +247,8 @@ def _zeros(count: int) -> Iterable[ctypes.c_ulong]:
     return (ctypes.c_ulong(0) for _ in range(count))
 
 
-def _prctl(step: str, option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), *_zeros(3)) < 0:
+def _prctl(step: str, option: int, value: int, more: int = 0) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), *_zeros(2)) < 0:
         raise _failure(step)
 
 
@@ -258,11 +283,14 @@ def _number(table: Mapping[str, object], name: str) -> int:
     return value
 
 
-def _pairs(table: Mapping[str, object], name: str) -> Iterable[tuple[str | int, int]]:
-    value = table.get(name)
-    if not isinstance(value, list | tuple):
-        raise OSError(_EINVAL, f"lock_down: {name} must be a list of pairs")
-    return value
+def _pairs(table: Mapping[str, object], name: str) -> Iterable[tuple[str, int]]:
+    rows = table.get(name)
+    if not isinstance(rows, (list, tuple)):
+        raise OSError(_EINVAL, f"lock_down: {name} must be a list of pairs, got {rows!r}")
+    for row in rows:
+        if not isinstance(row, (list, tuple)) or len(row) != 2 or not isinstance(row[1], int):
+            raise OSError(_EINVAL, f"lock_down: {name} holds {row!r}, which is no pair of an object and its rights")
+        yield row[0], row[1]
 
 
 if __name__ == "__main__":

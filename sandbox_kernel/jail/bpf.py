@@ -55,6 +55,11 @@ def load_argument(index: int) -> Code:
     return (instruction(LOAD_WORD, 16 + 8 * index),)
 
 
+def load_argument_high(index: int) -> Code:
+    """A = the high half of an argument, for pointers, where both halves count."""
+    return (instruction(LOAD_WORD, 20 + 8 * index),)
+
+
 def mask(bits: int) -> Code:
     """A &= bits."""
     return (instruction(AND, bits),)

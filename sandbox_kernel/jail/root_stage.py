@@ -7,14 +7,14 @@ binds each source to a place that the new uid can reach (with root's ids mapped 
 behave as they do for an ordinary user who runs a sandbox on their own files), becomes that uid for good, and then
 executes bubblewrap.
 
-It is started by path as ``python -I -S root_stage.py PLAN-FD``; ``root_plan.py`` makes the plan and says when one is
+It is started as a program of its own (see ``jail.py``); ``root_plan.py`` makes the plan and says when one is
 needed. It imports little, because a user waits for it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
+import marshal
 import os
 import stat
 import sys
@@ -36,7 +36,7 @@ def main() -> None:
     try:
         plan_fd = int(sys.argv[1])
         with open(plan_fd, "rb") as file:
-            plan = json.load(file)
+            plan = marshal.load(file)  # noqa: S302 - written by the host that started us
         _stage(plan["uid"], plan["binds"])
         os.execve(plan["argv"][0], [*plan["argv"], *sys.argv[2:]], {})
     except OSError as error:
@@ -124,7 +124,3 @@ def _id_map(libc: ctypes.CDLL, call: object, uid: int) -> int:
         os.close(ready_read)
         os.kill(child, _SIGKILL)
         os.waitpid(child, 0)
-
-
-if __name__ == "__main__":
-    main()

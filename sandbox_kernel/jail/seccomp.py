@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import platform
 import struct
-import sys
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.bpf import (
@@ -27,6 +26,7 @@ from sandbox_kernel.jail.bpf import (
     give,
     load_arch,
     load_argument,
+    load_argument_high,
     load_number,
     mask,
     refuse,
@@ -60,6 +60,11 @@ _SYSV_IPC = (
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
 )
+#: What Landlock does not judge; a file that was opened may still be changed through its descriptor.
+_FILE_METADATA = (
+    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr"),
+    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat", "inotify_add_watch"),
+)
 
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACE = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
@@ -82,8 +87,10 @@ _YES = give(ALLOW)
 def host_arch() -> str:
     """The architecture to build filters for on this machine; ``EnforcerUnavailable`` when we have no table for it."""
     machine = platform.machine()
-    if sys.platform != "linux":
-        raise EnforcerUnavailable("seccomp", f"it is a part of Linux and this is {sys.platform}; use the wasm backend")
+    if platform.system() != "Linux":
+        raise EnforcerUnavailable(
+            "seccomp", f"it is a part of Linux and this is {platform.system()}; use the wasm backend"
+        )
     if machine not in ARCHES:
         raise EnforcerUnavailable(
             "seccomp",
@@ -103,14 +110,17 @@ def build_filter(
     families: tuple[int, ...] = DEFAULT_FAMILIES,
     deny_sysv_ipc: bool = False,
     shared_pids: bool = False,
+    shared_files: bool = False,
 ) -> bytes:
     """The base filter that every sandboxed process runs under.
 
     ``families`` are the address families that ``socket`` may open; with ``()`` only connected pairs of unix sockets
     remain. ``deny_sysv_ipc`` is for jails without an IPC namespace, ``shared_pids`` for those without a PID namespace:
     it refuses to change limits, priority or scheduling of any process by its id, as the id may be a host process.
+    ``shared_files`` is for those without a mount namespace: it refuses to change mode, owner, times or attributes of a
+    file by its path, or to watch it, as Landlock does not judge that. GNU ld needs ``chmod``: leave it off to compile.
     """
-    refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()))
+    refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()), *(_FILE_METADATA if shared_files else ()))
     verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
     verdicts |= {
         "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
@@ -124,6 +134,10 @@ def build_filter(
     }
     if shared_pids:
         verdicts |= _own_process_rules()
+    if shared_files:
+        # Without a path it means the open file: this is how futimens works.
+        no_path = (*load_argument(1), *unless_equal(0, _EPERM), *load_argument_high(1), *unless_equal(0, _EPERM))
+        verdicts["utimensat"] = (*no_path, *_YES)
     return _program(arch, verdicts)
 
 

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable
@@ -55,6 +55,13 @@ REFUSED = re.findall(
 SYSV_IPC = re.findall(
     r"\w+", "shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open mq_unlink"
 )
+FILE_METADATA = re.findall(
+    r"\w+",
+    """
+    chmod fchmodat fchmodat2 chown lchown fchownat utime utimes futimesat file_setattr
+    setxattr lsetxattr setxattrat removexattr lremovexattr removexattrat inotify_add_watch
+""",
+)
 #: read, write, mmap, execve, exit_group, futex, rt_sigaction, kill, openat, pidfd_open, pidfd_send_signal, seccomp.
 ORDINARY = {
     "x86_64": (0, 1, 9, 59, 231, 202, 13, 62, 257, 434, 424, 317),
@@ -62,7 +69,7 @@ ORDINARY = {
 }
 PROGRAMS = {
     "default": build_filter,
-    "no sockets": lambda arch: build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True),
+    "no sockets": lambda arch: build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
     "many families": lambda arch: build_filter(arch, families=tuple(range(1, 40))),
     "no spawn": build_no_spawn_filter,
 }
@@ -208,6 +215,7 @@ def test_pairs_are_unix_only_as_making_them_would_load_any_family(arch: str) -> 
     ("request_name", "request_number"),
     [("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C), ("TIOCSETD", 0x5423), ("KDSKBENT", 0x4B47)],
 )
+@settings(deadline=None)
 @given(high=st.integers(0, 2**32 - 1))
 def test_the_high_half_of_an_ioctl_request_hides_nothing(
     arch: str, request_name: str, request_number: int, high: int
@@ -270,6 +278,22 @@ def test_where_pids_are_the_hosts_priorities_of_users_and_groups_stay(arch: str,
     assert {_ask(shared, name, arch, which, 0, 19) for which in range(4) if which != process} == {EPERM}
 
 
+@pytest.mark.parametrize(
+    ("arch", "name"), [pair for pair in itertools.product(ARCHES, FILE_METADATA) if number(*pair[::-1])]
+)
+def test_files_of_the_host_keep_their_metadata_only_where_no_namespace_hides_them(arch: str, name: str) -> None:
+    assert _ask(build_filter(arch), name, arch, 0, 4096) == ALLOW
+    assert _ask(build_filter(arch, shared_files=True), name, arch, 0, 4096) == EPERM
+
+
+@both
+def test_times_of_an_open_file_may_be_set_but_not_by_path(arch: str) -> None:
+    program = build_filter(arch, shared_files=True)
+    assert _ask(program, "utimensat", arch, 3, 0) == ALLOW
+    for pointer in (4096, 1 << 32, 0x7F00_0000_0000, (1 << 32) | 8):
+        assert _ask(program, "utimensat", arch, -100, pointer) == EPERM, hex(pointer)
+
+
 @both
 def test_no_spawn_refuses_every_way_to_make_a_process(arch: str) -> None:
     program = build_no_spawn_filter(arch)
@@ -309,6 +333,6 @@ def test_a_32_bit_python_is_not_given_the_64_bit_table(monkeypatch: pytest.Monke
 
 
 def test_another_system_has_no_seccomp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(EnforcerUnavailable, match="darwin"):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(EnforcerUnavailable, match="Darwin"):
         host_arch()

@@ -1,0 +1,24 @@
+"""``python -m sandbox_kernel``: the kernel when Jupyter hands over a connection file, else the command line."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Called by the kernelspec (``-f FILE``) and by people."""
+    for_kernel = ("-f=", "--f=", "--ConnectionFileMixin", "--IPKernelApp")
+    if any(word == "-f" or word.startswith(for_kernel) for word in sys.argv[1:]):
+        from ipykernel.kernelapp import IPKernelApp  # only here: the command line must not pay for it
+
+        from sandbox_kernel.notebook.kernel import SandboxKernel
+
+        IPKernelApp.launch_instance(kernel_class=SandboxKernel)
+        return
+    from sandbox_kernel.cli import main as command_line
+
+    sys.exit(command_line())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Attacks on ourselves: small programs that try the forbidden thing in the very jail that runs requests.
+
+Each is believed only together with its control: the same act where it is allowed must succeed, or the line says "not
+testable here". The host sets up what is to be reached (a secret file, listeners on loopback, a variable in its own
+environment), the canary tries to reach it, and what came back is the evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.bait import controls, set_out
+from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, Trial
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+
+Run = Callable[[ExecRequest], ExecResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One line of the report. ``enforced`` is None where it could not be tried here."""
+
+    area: str
+    name: str
+    enforced: bool | None
+    mechanism: str
+    evidence: str
+    milliseconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanisms:
+    """Words for what stands behind each kind of line, on this backend and host."""
+
+    walls: str
+    filter: str
+    memory: str
+    processes: str
+    cpu: str
+    clock: str = "the host's clock and SIGKILL of the namespace's init"
+
+
+_AREAS = {
+    "read a secret outside": "files", "write outside": "files", "read the host's password hashes": "files",
+    "see the host's environment": "processes", "see host processes": "processes", "be root": "processes",
+    "connect to host TCP": "network", "connect to a host abstract socket": "network",
+    "connect to a host socket file": "network", "send UDP to the host": "network",
+}  # fmt: skip
+
+
+def _look(run: Run, words: Mechanisms) -> list[Measurement]:
+    with set_out() as bait:
+        with open("/proc/self/cmdline", "rb") as file:
+            cmdline = file.read().hex()
+        plan = {
+            "folder": bait.folder, "variable": bait.variable, "tcp": bait.tcp, "udp": bait.udp,
+            "abstract": bait.abstract, "pathname": bait.pathname, "pid": os.getpid(), "cmdline": cmdline,
+        }  # fmt: skip
+        began = time.monotonic()
+        result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))
+        took = (time.monotonic() - began) * 1e3
+        allowed = controls(bait)
+        arrived = bait.datagrams()
+        written = os.path.exists(f"{bait.folder}/written")
+    try:
+        found: dict[str, tuple[bool, str]] = dict(json.loads(result.stdout))
+    except (ValueError, TypeError):
+        problem = (result.stderr or str(result.status)).strip()[-200:]
+        return [
+            Measurement(
+                area=area, name=name, enforced=None, mechanism=words.walls, evidence=f"canary failed: {problem}"
+            )
+            for name, area in _AREAS.items()
+        ]
+    lines = []
+    for name, (succeeded, said) in found.items():
+        area = _AREAS.get(name, "kernel")
+        mechanism = words.filter if area == "kernel" and name != "write host settings" else words.walls
+        enforced: bool | None = not succeeded and not (name == "write outside" and written)
+        if name == "send UDP to the host" and succeeded and not arrived:
+            # A datagram is always "sent"; what counts is whether it came to the host's socket.
+            enforced, said = True, "sent into its own empty network; nothing arrived"
+        if enforced and allowed.get(name) is False:
+            enforced, said = None, f"the host itself could not do it either; inside: {said}"
+        lines.append(
+            Measurement(
+                area=area,
+                name=name,
+                enforced=enforced,
+                mechanism=mechanism,
+                evidence=said,
+                milliseconds=took / len(found),
+            )
+        )
+    return lines
+
+
+def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
+    mechanism = {
+        "time": words.clock, "memory": words.memory, "memory shared between processes": words.memory,
+        "processes": words.processes, "disk": "size of the memory file system", "open files": "RLIMIT_NOFILE",
+        "CPU time": words.cpu, "output": "head and tail kept by the host",
+    }[trial.name]  # fmt: skip
+    began = time.monotonic()
+    over, below = (
+        run(
+            ExecRequest(
+                language=Language.PYTHON,
+                code=code,
+                timeout=timeout,
+                memory_limit_mb=trial.memory_mb,
+                limits=trial.limits,
+            )
+        )
+        for code, timeout in ((trial.over, trial.timeout), (trial.below, trial.below_timeout))
+    )
+    took = (time.monotonic() - began) * 1e3
+    evidence = f"exceeded: {over.status}, limit {over.limit}; below: {below.status}, limit {below.limit}"
+    enforced: bool | None = over.limit == LIMIT_OF[trial.name]
+    if below.status is not Status.OK or below.limit is not None:
+        enforced = None
+    if NO_START in over.stdout and NO_START in below.stdout:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
+    return Measurement(
+        area="limits", name=trial.name, enforced=enforced, mechanism=mechanism, evidence=evidence, milliseconds=took
+    )
+
+
+def _survivors(run: Run, words: Mechanisms) -> Measurement:
+    """A daemon in a session of its own must be gone when the run is."""
+    marker = f"canary-{secrets.token_hex(8)}"
+    began = time.monotonic()
+    result = run(ExecRequest(language=Language.PYTHON, code=DAEMON.replace("{marker}", marker), timeout=10))
+    alive = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            if marker.encode() in file.read():
+                alive.append(pid)
+    enforced = not alive if result.status is Status.OK else None
+    evidence = f"started a double-forked daemon ({result.status}); {len(alive)} of it left afterwards"
+    mechanism = words.clock
+    if NO_START in result.stderr:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
+    took = (time.monotonic() - began) * 1e3
+    return Measurement(
+        area="processes", name="outlive the run", enforced=enforced, mechanism=mechanism, evidence=evidence,
+        milliseconds=took,
+    )  # fmt: skip
+
+
+def measure(run: Run, words: Mechanisms) -> tuple[Measurement, ...]:
+    """Run every canary; called by ``capabilities`` and by the report."""
+    lines: list[Measurement] = []
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
+        jobs = [
+            threads.submit(_look, run, words),
+            *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
+            threads.submit(lambda: [_survivors(run, words)]),
+        ]
+        for job in jobs:
+            lines += job.result()
+    return tuple(lines)
+
+
+def _one(
+    act: Callable[[Run, Mechanisms, Trial], Measurement], run: Run, words: Mechanisms, trial: Trial
+) -> list[Measurement]:
+    try:
+        return [act(run, words, trial)]
+    except SandboxError as error:
+        return [
+            Measurement(
+                area="limits", name=trial.name, enforced=None, mechanism="", evidence=f"could not be tried: {error}"
+            )
+        ]

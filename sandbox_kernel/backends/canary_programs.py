@@ -1,0 +1,151 @@
+"""The canaries' programs: what is tried inside the jail, and the same thing done within the limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sandbox_kernel.limits import Limits
+
+#: Tries everything that needs no limit to be exceeded, and prints what happened, one JSON object.
+LOOK = r"""
+import ctypes, errno, glob, json, os, platform, socket, sys
+bait = json.loads(sys.argv[1])
+found = {}
+def attempt(name, act):
+    try: found[name] = [True, str(act())]
+    except Exception as error:
+        text = "%s: %s" % (type(error).__name__, error)
+        found[name] = [False, text.replace(bait["folder"], "outside")]
+def read(path):
+    with open(path) as file: return file.read()
+attempt("read a secret outside", lambda: read(bait["folder"] + "/secret")[:0] + "read it")
+attempt("write outside", lambda: open(bait["folder"] + "/written", "w").close() or "wrote it")
+attempt("read the host's password hashes", lambda: read("/etc/shadow")[:0] + "read it")
+def environment():
+    seen = os.environ.get(bait["variable"])
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as file: seen = seen or (bait["variable"].encode() in file.read())
+        except OSError: pass
+    if not seen: raise LookupError("in no environment of %d processes" % len(glob.glob("/proc/[0-9]*")))
+    return "found it"
+attempt("see the host's environment", environment)
+def processes():
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        if path == "/proc/%d/cmdline" % bait["pid"]:
+            with open(path, "rb") as file:
+                if file.read() == bytes.fromhex(bait["cmdline"]): return "saw the host's process"
+    raise LookupError("%d processes visible, none of them the host's" % len(glob.glob("/proc/[0-9]*")))
+attempt("see host processes", processes)
+def connect(family, kind, address):
+    with socket.socket(family, kind) as sock:
+        sock.settimeout(1); sock.connect(address); sock.send(b"x"); return "connected"
+attempt("connect to host TCP", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait["tcp"])))
+abstract = "\0" + bait["abstract"]
+attempt("connect to a host abstract socket", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, abstract))
+attempt("connect to a host socket file", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, bait["pathname"]))
+attempt("send UDP to the host", lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", bait["udp"])))
+libc = ctypes.CDLL(None, use_errno=True)
+arm = platform.machine() == "aarch64"
+def call(x86, on_arm, *args):
+    number = on_arm if arm else x86
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in args])
+    if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "allowed"
+attempt("make a user namespace", lambda: call(272, 97, 0x10000000))
+attempt("mount", lambda: call(165, 40, b"none", b"/tmp", b"tmpfs", 0, None))
+attempt("io_uring", lambda: call(425, 425, 8, ctypes.create_string_buffer(256)))
+attempt("bpf", lambda: call(321, 280, 0, None, 0))
+attempt("keyctl", lambda: call(250, 219, 0, 0, 0))
+attempt("ptrace", lambda: call(101, 117, 0, 0, 0, 0))
+attempt("open a vsock", lambda: socket.socket(40, socket.SOCK_STREAM).close() or "opened")
+def root():
+    if os.getuid() != 0: raise PermissionError("uid %d" % os.getuid())
+    return "uid 0"
+attempt("be root", root)
+attempt("write host settings", lambda: open("/proc/sys/kernel/core_pattern", "r+b").close() or "opened")
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A limit, a program that exceeds it, and one that stays below: the control."""
+
+    name: str
+    over: str
+    below: str
+    limits: Limits = field(default_factory=Limits)
+    timeout: float = 20.0
+    memory_mb: int = 128
+    below_timeout: float = 20.0
+
+
+#: What a canary prints where the policy lets nobody start a process: then there is nothing to count or to outlive.
+NO_START = "no process may be started"
+
+_FORKS = f"""
+import os, time
+try:
+    for _ in range({{count}}):
+        if os.fork() == 0: time.sleep(20)
+except PermissionError: print("{NO_START}")
+except BlockingIOError as error: print(error)
+"""
+
+TRIALS = (
+    Trial(name="time", over="import time; time.sleep(30)", below="pass", timeout=0.3),
+    Trial(
+        name="memory",
+        over="b = [bytearray(b'x' * (16 << 20)) for _ in range(64)]",
+        below="b = [bytearray(b'x' * (16 << 20)) for _ in range(3)]",
+    ),
+    Trial(
+        name="memory shared between processes",
+        over="import mmap\nm = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1",
+        below="import mmap\nm = mmap.mmap(-1, 32 << 20)\nfor i in range(0, 32 << 20, 4096): m[i] = 1",
+    ),
+    Trial(
+        name="processes",
+        over=_FORKS.format(count=40),
+        below=_FORKS.format(count=5),
+        limits=Limits(processes=16),
+    ),
+    Trial(
+        name="disk",
+        over="open('/box/f', 'wb').write(bytes(16 << 20))",
+        below="open('/box/f', 'wb').write(bytes(6 << 20))",
+        limits=Limits(disk_mb=8),
+    ),
+    Trial(
+        name="open files",
+        over="import os\nk = [os.dup(0) for _ in range(64)]",
+        below="import os\nk = [os.dup(0) for _ in range(16)]",
+        limits=Limits(open_files=32),
+    ),
+    Trial(name="CPU time", over="while True: pass", below="pass", limits=Limits(cpu_seconds=0.2), timeout=20),
+    Trial(
+        name="output",
+        over="print('x' * 100_000)",
+        below="print('x' * 1000)",
+        limits=Limits(output_bytes=4096),
+    ),
+)
+
+LIMIT_OF = {
+    "time": "timeout", "memory": "memory", "memory shared between processes": "memory", "processes": "processes",
+    "disk": "disk", "open files": "open_files", "CPU time": "cpu", "output": "output",
+}  # fmt: skip
+
+
+DAEMON = f"""
+import os, sys
+try: child = os.fork()
+except PermissionError: sys.exit("{NO_START}")
+if child == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv("/bin/sleep", ["{{marker}}", "60"])
+    os._exit(0)
+os.wait()
+"""

@@ -1,0 +1,230 @@
+"""The wasm backend: programs inside WebAssembly, and the engine itself behind the walls of a jail.
+
+Two walls, one inside the other. The engine never runs in this process, and a module reaches it in two steps, each a
+jailed child of its own: compile (checked, under limits, its outcome sealed in the private store), then run. Both share
+the request's clock. Languages run on interpreters that are such modules (``languages/guests.toml``), made ready once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.process import in_thread, shared_pool
+from sandbox_kernel.backends.wasm_canaries import measure
+from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
+from sandbox_kernel.backends.wasm_key import Switches, engine_version
+from sandbox_kernel.backends.wasm_modules import CellModules
+from sandbox_kernel.backends.wasm_native import build, native_availability, warm
+from sandbox_kernel.backends.wasm_prepare import OnProgress, Preparer, Progress, switches_of
+from sandbox_kernel.backends.wasm_report import unfinished, wasm_result
+from sandbox_kernel.backends.wasm_source import WasmSource, read_source
+from sandbox_kernel.backends.wasm_store import Entry, WasmStore
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.control import JobFile
+from sandbox_kernel.jail.enforcer import get_enforcer
+from sandbox_kernel.jail.job import Stop, run_job
+from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.walls import CELL
+from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
+from sandbox_kernel.languages.recipe import Availability
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.policy import Grant, SandboxPolicy
+from sandbox_kernel.workspace.outcome import Keep, with_changes
+
+
+class WasmBackend(SandboxBackend):
+    """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
+
+    A language that is not ready is made ready by its first request, before that request's clock starts;
+    ``on_progress`` is told how far it is, on the thread that waits.
+    """
+
+    name = "wasm"
+    isolation_class = "wasm"
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        *,
+        store: WasmStore | None = None,
+        pool_size: int = 2,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
+        get_enforcer("auto")
+        self.store = store if store is not None else WasmStore()
+        self.on_progress = on_progress
+        self._pool: Pool = shared_pool(pool_size)
+        self._modules = CellModules(self.store, self._pool)
+        self._preparer = Preparer(self.store)
+
+    def capabilities(self) -> BackendCapabilities:
+        """See ``SandboxBackend``; each limit was tried once."""
+        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
+        for language, guest in catalogue().items():
+            ready = native_availability(language) if guest.entry == "zig" else self._preparer.availability(guest)
+            languages[language] = ready
+        return BackendCapabilities(
+            supported_languages=tuple(name for name, found in languages.items() if found.available),
+            isolation_class=self.isolation_class,
+            enforced_limits=measure(self),
+            languages=languages,
+        )
+
+    def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
+        """Make languages ready, all of the catalogue when none is named."""
+        tell = on_progress or self.on_progress
+        for language in languages or catalogue():
+            if language is Language.WASM:
+                continue
+            guest = self._guest(language)
+            if guest.entry != "zig":
+                self._preparer.prepare(guest, switches_of(guest, fuel=False), tell)
+                continue
+            if tell is not None:
+                tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
+            warm(language)
+            if tell is not None:
+                tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
+
+    async def execute(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
+    ) -> ExecResult:
+        """See ``SandboxBackend``; ``keep`` as in ``run``."""
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep)
+
+        return await in_thread(work, on_output, cancel)
+
+    def run(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        stop: Stop | None = None,
+        keep: Keep | None = None,
+    ) -> ExecResult:
+        """Run a request on the calling thread; ``on_output`` is called on it too.
+
+        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
+        """
+        if request.language is Language.WASM:
+            return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, on_output, stop, keep)
+        guest = self._guest(request.language)
+        if request.memory_mb < guest.memory_mb:
+            raise InvalidRequest(
+                f"a memory limit of {request.memory_mb} MB is below what {request.language} in WebAssembly needs to "
+                f"start; give at least {guest.memory_mb} MB"
+            )
+        if guest.entry == "zig":
+            return self._run_compiled(request, guest, on_output, stop, keep)
+        switches = switches_of(guest, fuel=request.limits.fuel is not None)
+        entry = self._preparer.prepare(guest, switches, self.on_progress)
+        return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, on_output, stop, keep)
+
+    def _guest(self, language: Language) -> Guest:
+        guest = catalogue().get(language)
+        if guest is None:
+            known = ", ".join(("wasm", *catalogue()))
+            raise InvalidRequest(
+                f"the wasm backend does not run {language}; it runs {known}; for {language} use backend='process'"
+            )
+        return guest
+
+    def _interpreter(self, request: ExecRequest, guest: Guest, switches: Switches, entry: Entry) -> GuestRun:
+        """The program as a file beside the helpers of its interpreter."""
+        folder = importlib.resources.files("sandbox_kernel") / "guest"
+        files = [JobFile(root=CELL, name=guest.script, data=request.source)]
+        files += [
+            JobFile(root=CELL, name=name, data=(folder / ours).read_bytes()) for name, ours in guest.helpers.items()
+        ]
+        image = guest.entry == "quickjs"
+        return GuestRun(
+            module=entry.file(COMPILED),
+            argv=(*(("quickjs",) if image else guest.argv), *request.args),
+            env={**guest.env, **self.policy.env, **request.env},
+            switches=switches,
+            preopens=((CELL, CELL, False),),
+            files=files,
+            runtime=(Grant(entry.path, entry.path, False),),
+            program=f"{CELL}/{guest.script}" if image else None,
+            handles=entry.file(HANDLES) if image else None,
+            translate=guest.translate,
+            memory_exit=guest.memory_exit,
+        )
+
+    def _run_compiled(
+        self,
+        request: ExecRequest,
+        guest: Guest,
+        on_output: OnOutput | None,
+        stop: Stop | None,
+        keep: Keep | None,
+    ) -> ExecResult:
+        warm(request.language)
+        built = build(request, guest.script, self._pool, stop)
+        if isinstance(built, ExecResult):
+            return built
+        source = WasmSource(built.module, text=False)
+        result = self._run_module(request, source, guest.argv[0], built.seconds, on_output, stop, keep)
+        messages = built.messages.decode("utf-8", "replace")
+        return replace(result, stderr=messages + result.stderr, stderr_bytes=result.stderr_bytes + len(built.messages))
+
+    def _run_module(
+        self,
+        request: ExecRequest,
+        source: WasmSource,
+        name: str,
+        spent_s: float,
+        on_output: OnOutput | None,
+        stop: Stop | None,
+        keep: Keep | None,
+    ) -> ExecResult:
+        switches = Switches(fuel=request.limits.fuel is not None)
+        left = request.timeout - spent_s
+        if left <= 0:
+            return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
+        made = self._modules.get(request, source, switches, left, stop)
+        if isinstance(made, ExecResult):
+            return replace(made, duration=made.duration + spent_s)
+        guest = GuestRun(
+            module=f"{CELL}/{COMPILED}",
+            argv=(name, *request.args),
+            env={**self.policy.env, **request.env},
+            switches=switches,
+            files=(JobFile(root=CELL, name=COMPILED, data=made.code),),
+        )
+        return self._run_guest(request, guest, spent_s + made.seconds, on_output, stop, keep)
+
+    def _run_guest(
+        self,
+        request: ExecRequest,
+        guest: GuestRun,
+        spent_s: float,
+        on_output: OnOutput | None,
+        stop: Stop | None,
+        keep: Keep | None,
+    ) -> ExecResult:
+        left = request.timeout - spent_s
+        if left <= 0:
+            return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
+        walls = make_walls(request.limits, request.memory_mb, self.policy, guest.runtime)
+        job = run_job_of(request, guest, walls.grants, left)
+        jail = self._pool.take(walls)
+        try:
+            outcome = run_job(jail, job, on_output=on_output, stop=stop)
+            result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+            result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
+            return with_changes(result, jail.box_fd, request, keep)
+        finally:
+            jail.forget()

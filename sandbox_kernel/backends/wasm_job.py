@@ -1,0 +1,223 @@
+"""From a request to what the jail is told: plans for the runner, walls, limits. Pure but for looking at the host."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.wasm_key import PLAIN, Switches
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.control import REPORT_FD, JobFile, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.job import Job
+from sandbox_kernel.jail.walls import CELL, GUEST, WORK, Walls, sizes
+from sandbox_kernel.languages.recipe import rlimits
+from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+
+#: The interpreter, the engine and the code of the guest, beside the guest's own memory.
+RUNTIME_MB = 256
+#: What a compilation may cost; Cranelift cannot be interrupted, so the jail ends it.
+COMPILE_MEMORY_MB, COMPILE_CPU_S = 2048, 30.0
+#: What the preparation of a language may cost; its files are known, so this only stops a machine that is too small.
+PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
+#: Threads of the engine; the guest itself cannot start any.
+_PROCESSES = 64
+#: Descriptors of the runner itself, beside the guest's.
+_OWN_FILES = 32
+#: Compiled modules above this do not fit into the folder of the cell.
+MOST_COMPILED_BYTES = 60 << 20
+
+MODULE, COMPILED, PLAN, HANDLES = "module", "module.cwasm", "plan.json", "handles.json"
+_ENTRY = b"from sandbox_guest.wasm_run import start\nstart()\n"
+
+
+@dataclass(frozen=True)
+class TrustedFile:
+    """A file of the store that a jail reads, at the place where it is."""
+
+    path: str
+
+    @property
+    def grant(self) -> Grant:
+        """What makes it visible."""
+        return Grant(self.path, self.path, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestRun:
+    """What to run in the engine: a compiled module and how it is called; see ``guest/wasm_plan.py``."""
+
+    module: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    switches: Switches = PLAIN
+    preopens: Sequence[tuple[str, str, bool]] = ()
+    files: Sequence[JobFile] = ()
+    runtime: Sequence[Grant] = ()
+    program: str | None = None
+    handles: str | None = None
+    translate: str | None = None
+    memory_exit: int | None = None
+
+
+def make_walls(request_limits: Limits, memory_mb: int, policy: SandboxPolicy, runtime: Sequence[Grant] = ()) -> Walls:
+    """The walls around the engine; equal for most requests, so that a waiting jail can serve them."""
+    python = find_python("python3")
+    box, tmp, shm = sizes(request_limits, memory_mb + RUNTIME_MB)
+    grants = resolve_grants(policy)
+    for grant in grants:
+        if not os.path.isdir(grant.source):
+            raise PolicyViolation(
+                f"{grant.source!r} is a file, and WebAssembly programs can only be given folders; "
+                f"mount the folder that holds it: policy.mount({os.path.dirname(grant.source)!r}, '/data')"
+            )
+    together = tuple(dict.fromkeys((*python.runtime, *runtime)))
+    return Walls(python.executable, together, grants, box, tmp, shm, ("site", "sandbox_guest.wasm_run"))
+
+
+def _step(limits: Limits, memory_mb: int, *, compiles: bool = False) -> Step:
+    where = find_hierarchies()
+    most = rlimits(limits, memory_mb, exact_memory=where is not None, processes=None)
+    return Step(
+        kind="python",
+        argv=[f"{GUEST}/wasm_run.py", f"{CELL}/{PLAN}", str(REPORT_FD)],
+        env={},
+        rlimits={**most, "NOFILE": limits.open_files + _OWN_FILES},
+        cwd=WORK,
+        source=_ENTRY,
+        # A guest that broke out of the engine could still not start a program.
+        seccomp=seccomp.build_no_spawn_filter(seccomp.host_arch()),
+        no_stdin=compiles,
+        compiles=compiles,
+        reports=True,
+    )
+
+
+def _plan_file(plan: Mapping[str, object]) -> JobFile:
+    return JobFile(root=CELL, name=PLAN, data=json.dumps(plan).encode())
+
+
+def compile_job(data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None) -> Job:
+    """Check and compile a module; the outcome is in the report, and in ``module.cwasm`` of the work folder."""
+    plan = {
+        "task": "compile",
+        "source": f"{CELL}/{MODULE}",
+        "out": f"{WORK}/{COMPILED}",
+        "text": text,
+        "memory_bytes": memory_bytes,
+        "switches": switches.to_dict(),
+    }
+    return Job(
+        steps=(_step(Limits(), COMPILE_MEMORY_MB, compiles=True),),
+        files=(_plan_file(plan), JobFile(root=CELL, name=MODULE, data=data)),
+        timeout_s=timeout_s,
+        memory_bytes=COMPILE_MEMORY_MB * MIB,
+        processes=_PROCESSES,
+        cpu_seconds=COMPILE_CPU_S,
+        output_bytes=1 << 16,
+    )
+
+
+def trusted_compile_job(module: TrustedFile, switches: Switches) -> Job:
+    """Compile a module of the catalogue, which may be large and takes its time."""
+    plan = {
+        "task": "compile",
+        "source": module.path,
+        "out": f"{WORK}/{COMPILED}",
+        "trusted": True,
+        "switches": switches.to_dict(),
+    }
+    return _preparation(plan)
+
+
+def bake_job(
+    module: TrustedFile,
+    libraries: Sequence[tuple[TrustedFile, str]],
+    glue: str | None,
+    functions: Sequence[str],
+    switches: Switches,
+) -> Job:
+    """Make an image of the JavaScript engine with its libraries; see ``guest/wasm_bake.py``."""
+    plan = {
+        "task": "bake",
+        "source": module.path,
+        "out": f"{WORK}/{COMPILED}",
+        "handles": f"{WORK}/{HANDLES}",
+        "libraries": [[library.path, kind] for library, kind in libraries],
+        "glue": glue,
+        "glue_names": list(functions),
+        "switches": switches.to_dict(),
+    }
+    return _preparation(plan)
+
+
+def _preparation(plan: Mapping[str, object]) -> Job:
+    return Job(
+        steps=(_step(Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, compiles=True),),
+        files=(_plan_file(plan),),
+        timeout_s=PREPARE_S,
+        memory_bytes=PREPARE_MEMORY_MB * MIB,
+        processes=_PROCESSES,
+        output_bytes=1 << 16,
+    )
+
+
+def run_plan(request: ExecRequest, guest: GuestRun, grants: Sequence[Grant]) -> dict[str, object]:
+    """The plan for ``guest/wasm_run.py``; relative paths of the guest are paths in the work folder."""
+    folders = [(WORK, WORK, True), (WORK, ".", True), *guest.preopens]
+    folders += [(grant.target, grant.target, grant.writable) for grant in grants]
+    return {
+        "task": "run",
+        "module": guest.module,
+        "program": guest.program,
+        "handles": guest.handles,
+        "translate": guest.translate,
+        "memory_exit": guest.memory_exit,
+        "argv": list(guest.argv),
+        "env": dict(guest.env),
+        "preopens": [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders],
+        "memory_bytes": request.memory_mb * MIB,
+        "fuel": request.limits.fuel,
+        "deadline_s": request.timeout,
+        "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
+        "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
+        "switches": guest.switches.to_dict(),
+    }
+
+
+def run_job_of(request: ExecRequest, guest: GuestRun, grants: Sequence[Grant], timeout_s: float) -> Job:
+    """Run a compiled module with the request's limits."""
+    given = [
+        JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
+        for name, data in request.files.items()
+    ]
+    return Job(
+        steps=(_step(request.limits, request.memory_mb + RUNTIME_MB),),
+        files=(_plan_file(run_plan(request, guest, grants)), *guest.files, *given),
+        stdin=request.stdin_bytes,
+        timeout_s=timeout_s,
+        memory_bytes=(request.memory_mb + RUNTIME_MB) * MIB,
+        processes=_PROCESSES,
+        cpu_seconds=request.limits.cpu_seconds,
+        output_bytes=request.limits.output_bytes,
+    )
+
+
+def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:
+    """``SANDBOX_TIME`` (seconds since 1970) and ``SANDBOX_SEED`` make a run repeatable."""
+    text = env.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 62 or value * unit >= 1 << 63:
+        raise InvalidRequest(f"{name} must be a whole number from 0 up, got {text!r}; for example {name}=1700000000")
+    return value * unit

@@ -1,0 +1,249 @@
+"""A private folder of verified files: downloaded guests and compiled modules.
+
+A compiled module is native code, so nothing leaves this folder that this program did not put there: each entry carries
+a seal, a keyed hash over the hashes of its files, made with a key that never leaves the folder. What is damaged,
+foreign, or readable by others is removed and counts as absent, and its owner makes it again.
+
+An entry is a folder with its files and its seal. It is made aside and renamed into place, so two processes that make
+the same one do not meet: the first wins, and both have the same thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sandbox_kernel.errors import BackendUnavailable
+
+SEAL = "seal.json"
+_KEY = "key"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,180}\Z")
+_CHUNK = 1 << 20
+
+
+def default_folder() -> str:
+    """Where the store is, unless ``SANDBOX_KERNEL_CACHE`` names another folder."""
+    chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
+    if chosen:
+        return os.path.join(os.path.abspath(os.path.expanduser(chosen)), "wasm")
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(caches, "sandbox-kernel", "wasm")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A verified entry: where it is, and the SHA-256 of each of its files."""
+
+    path: str
+    files: Mapping[str, str]
+
+    def file(self, name: str) -> str:
+        """The path of one file, for a mount into a jail."""
+        if name not in self.files:
+            raise KeyError(f"{self.path} holds no file {name!r}")
+        return os.path.join(self.path, name)
+
+    def read(self, name: str) -> bytes:
+        """The content of one file, checked once more as it is read."""
+        with open(self.file(name), "rb") as file:
+            data = file.read()
+        if hashlib.sha256(data).hexdigest() != self.files[name]:
+            raise BackendUnavailable(f"{self.file(name)} changed while it was in use; remove that folder and try again")
+        return data
+
+
+class WasmStore:
+    """The store in one folder. Safe for several threads and processes at once."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder or default_folder()
+        self._verified: dict[str, tuple[tuple[object, ...], Entry]] = {}
+        self._lock = threading.Lock()
+        self._make_folder()
+        self._secret = self._load_secret()
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of this name if it is whole and ours; a damaged one is removed."""
+        path = self._path(key)
+        try:
+            mark = self._mark(path)
+        except OSError:
+            return None
+        with self._lock:
+            known = self._verified.get(key)
+        if known is not None and known[0] == mark:
+            return known[1]
+        entry = self._verify(key, path)
+        if entry is None:
+            self.remove(key)
+            return None
+        with self._lock:
+            self._verified[key] = (mark, entry)
+        return entry
+
+    def add(self, key: str, files: Mapping[str, bytes]) -> Entry:
+        """Put an entry into the store; if another process was first, its entry is the one."""
+        path = self._path(key)
+        aside = os.path.join(self.folder, f".new-{os.getpid()}-{secrets.token_hex(8)}")
+        os.mkdir(aside)
+        # Open to all below a folder that only its owner can enter: jails that are mapped to another user read entries
+        # through a mount.
+        os.chmod(aside, 0o755)
+        try:
+            hashes = {}
+            for name, data in files.items():
+                self._write(os.path.join(aside, self._checked(name)), data)
+                hashes[name] = hashlib.sha256(data).hexdigest()
+            seal = json.dumps({"files": hashes, "seal": self._seal(key, hashes)}, sort_keys=True)
+            self._write(os.path.join(aside, SEAL), seal.encode())
+            # Renaming onto an entry that exists fails: it is somebody's, and it is checked below.
+            with contextlib.suppress(OSError):
+                os.rename(aside, path)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        entry = self.find(key)
+        if entry is None:
+            raise BackendUnavailable(f"the store in {self.folder} does not keep what is put there; is the disk full?")
+        return entry
+
+    def remove(self, key: str) -> None:
+        """Take an entry away; whoever has it mounted keeps it until they are done."""
+        with self._lock:
+            self._verified.pop(key, None)
+        aside = os.path.join(self.folder, f".old-{os.getpid()}-{secrets.token_hex(8)}")
+        with contextlib.suppress(OSError):
+            os.rename(self._path(key), aside)
+        if os.path.islink(aside) or os.path.isfile(aside):
+            os.unlink(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def names(self) -> list[str]:
+        """The names of all entries, verified or not."""
+        return sorted(name for name in os.listdir(self.folder) if _NAME.match(name) and name != _KEY)
+
+    def prune(self, prefix: str, most_bytes: int) -> None:
+        """Remove the least recently used entries with this prefix until the rest takes at most this much room."""
+        seen: list[tuple[float, int, str]] = []
+        for key in self.names():
+            if key.startswith(prefix):
+                with contextlib.suppress(OSError):
+                    folder = self._path(key)
+                    size = sum(entry.stat().st_size for entry in os.scandir(folder))
+                    seen.append((os.stat(folder).st_mtime, size, key))
+        total = sum(size for _, size, _ in seen)
+        for _, size, key in sorted(seen):
+            if total <= most_bytes:
+                return
+            self.remove(key)
+            total -= size
+
+    def touch(self, key: str) -> None:
+        """Note that an entry was used, for ``prune``."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path(key))
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.folder, self._checked(key))
+
+    @staticmethod
+    def _checked(name: str) -> str:
+        if not _NAME.match(name) or name == _KEY:
+            raise ValueError(f"{name!r} is no name for the store")
+        return name
+
+    def _make_folder(self) -> None:
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            status = os.lstat(self.folder)
+        except OSError as error:
+            raise BackendUnavailable(
+                f"the folder for WebAssembly guests, {self.folder}, cannot be used: {error.strerror}; "
+                "name another one in the environment variable SANDBOX_KERNEL_CACHE"
+            ) from None
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise BackendUnavailable(
+                f"{self.folder} must be a folder of yours that nobody else can enter, because native code is kept "
+                f"there; run: chmod 700 {self.folder}, or name another one in SANDBOX_KERNEL_CACHE"
+            )
+
+    def _load_secret(self) -> bytes:
+        path = os.path.join(self.folder, _KEY)
+        for _ in range(2):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                aside = os.path.join(self.folder, f".key-{os.getpid()}-{secrets.token_hex(8)}")
+                self._write(aside, secrets.token_bytes(32), 0o600)
+                # A link does not replace: of two processes, one makes the key and both read that one.
+                with contextlib.suppress(FileExistsError):
+                    os.link(aside, path)
+                os.unlink(aside)
+                continue
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(file.fileno())
+                secret = file.read(64)
+            if status.st_uid == os.geteuid() and not status.st_mode & 0o077 and len(secret) == 32:
+                return secret
+            break
+        raise BackendUnavailable(f"{path} is not a key of this store; remove the folder {self.folder} to begin anew")
+
+    def _seal(self, key: str, hashes: Mapping[str, str]) -> str:
+        text = json.dumps([key, sorted(hashes.items())])
+        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+
+    @staticmethod
+    def _mark(path: str) -> tuple[object, ...]:
+        """Changes when anything in the entry was replaced or rewritten."""
+        marks: list[object] = [os.lstat(path).st_ino]
+        for entry in sorted(os.scandir(path), key=lambda e: e.name):
+            status = entry.stat(follow_symlinks=False)
+            marks.append((entry.name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return tuple(marks)
+
+    def _verify(self, key: str, path: str) -> Entry | None:
+        try:
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                return None
+            with open(self._own(os.path.join(path, SEAL)), "rb") as file:
+                document = json.loads(file.read(1 << 20))
+            hashes = document["files"]
+            if not hmac.compare_digest(str(document["seal"]), self._seal(key, hashes)):
+                return None
+            if set(os.listdir(path)) != {SEAL, *hashes}:
+                return None
+            for name, wanted in hashes.items():
+                with open(self._own(os.path.join(path, self._checked(name))), "rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
+                        return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        return Entry(path, MappingProxyType(dict(hashes)))
+
+    @staticmethod
+    def _own(path: str) -> int:
+        """Open a plain file of ours, not through a link and not shared with another name."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
+            os.close(descriptor)
+            raise OSError(f"{path} is not a plain file of this user")
+        return descriptor
+
+    @staticmethod
+    def _write(path: str, data: bytes, mode: int = 0o644) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            for start in range(0, len(data), _CHUNK):
+                file.write(data[start : start + _CHUNK])

@@ -1,0 +1,227 @@
+"""``sandbox-kernel``: run a file or a line in a sandbox, and say what the sandbox is worth here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from sandbox_kernel import (
+    BackendUnavailable,
+    InvalidRequest,
+    Language,
+    Limits,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+    __version__,
+)
+from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.policy import PRESETS
+
+_SUFFIXES = {
+    ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
+    ".rs": "rust", ".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".zig": "zig", ".wat": "wasm",
+    ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
+    ".pl": "perl", ".php": "php", ".sql": "sql",
+}  # fmt: skip
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
+
+
+def duration(text: str) -> float:
+    """Seconds from ``500ms``, ``5s``, ``2m``."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; for example 500ms, 5s or 2m")
+    return float(match[1]) * {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def megabytes(text: str) -> int:
+    """MB from ``64M``, ``1G``, ``512K``."""
+    match = _SIZE.match(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; for example 64M, 1G or 2048K")
+    return max(1, round(float(match[1]) * {"k": 1 / 1024, "m": 1, "g": 1024}[match[2].lower()]))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run code nobody has vetted.")
+    parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a file, or -c CODE, in a sandbox")
+    run.add_argument("file", nargs="?", help="the program; '-' reads it from standard input")
+    run.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
+    run.add_argument("-c", "--code", help="the program itself")
+    run.add_argument("-l", "--language", help="language (else by the file's suffix)")
+    run.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
+    run.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
+    run.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
+    run.add_argument("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
+    run.add_argument("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    run.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+    run.add_argument("--json", action="store_true", help="print the whole result as JSON")
+    run.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    install = commands.add_parser("install", help="make the kernel known to a Jupyter in another environment")
+    where = install.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
+    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    install.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
+    install.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
+    lab = commands.add_parser("lab", help="open JupyterLab on a notebook")
+    lab.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
+    report = commands.add_parser("report", help="what is enforced here, measured")
+    report.add_argument("--json", action="store_true", help="as JSON")
+    report.add_argument("--html", action="store_true", help="as an HTML table")
+    report.add_argument("--require", default="", metavar="A,B", help="fail unless these areas or lines are enforced")
+    return parser
+
+
+def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
+    """The policy that the options describe."""
+    if name is None:
+        policy = SandboxPolicy.preset("standard")
+    elif name in PRESETS:
+        policy = SandboxPolicy.preset(name)
+    else:
+        policy = SandboxPolicy.load(name)
+    for mount in mounts:
+        parts = mount.split(":")
+        if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("rw", "ro")):
+            raise SystemExit(f"sandbox-kernel: --mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
+        policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
+    for rule in domains:
+        domain, given, port = rule.partition(":")
+        if given and not (port.isascii() and port.isdigit()):
+            raise SystemExit(f"sandbox-kernel: --allow-net {rule!r} must be DOMAIN or DOMAIN:PORT")
+        policy = policy.allow_domain(domain, *([int(port)] if port else []))
+    return policy
+
+
+def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
+    """Variables from ``K=V``, or from ``K`` alone, which takes the caller's own value."""
+    env = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given and name not in host:
+            raise InvalidRequest(f"--env {name} names a variable that is not set here; give its value: {name}=VALUE")
+        env[name] = value if given else host[name]
+    return env
+
+
+def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those after the first ``--``, which are the program's whatever they look like."""
+    if "--" not in words:
+        return list(words), []
+    place = list(words).index("--")
+    return list(words[:place]), list(words[place + 1 :])
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel run``: the program's own exit code, or 124 for a limit, as ``timeout`` does."""
+    if (options.code is None) == (options.file is None):
+        raise SystemExit("sandbox-kernel: give a FILE or -c CODE, and not both")
+    if options.code is not None:
+        code: str | bytes = options.code
+        language = options.language or "python"
+    else:
+        raw = sys.stdin.buffer.read() if options.file == "-" else Path(options.file).read_bytes()
+        language = options.language or _SUFFIXES.get(Path(options.file).suffix.lower(), "")
+        if not language:
+            raise SystemExit(f"sandbox-kernel: cannot tell the language of {options.file!r}; add --language NAME")
+        wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
+        code = raw if wasm_bytes else raw.decode("utf-8")
+    env = make_env(options.env, os.environ)
+    stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    with Sandbox(policy) as box:
+        result = box.run(
+            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
+            limits=Limits(), on_output=None if options.json else _echo,
+        )  # fmt: skip
+    return _finish(result, options)
+
+
+def _echo(stream: str, text: str) -> None:
+    target = sys.stdout if stream == "stdout" else sys.stderr
+    target.write(text)
+    target.flush()
+
+
+def _finish(result: ExecResult, options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps(result.to_dict(), indent=2))
+    elif not options.quiet:
+        print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
+    if result.exit_code is not None:
+        return result.exit_code
+    return 130 if result.status is Status.INTERRUPTED else 124
+
+
+def report_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel report``."""
+    with Sandbox() as box:
+        report = box.report()
+        if options.require:
+            report.require(*[name.strip() for name in options.require.split(",")])
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    elif options.html:
+        print(report._repr_html_())
+    else:
+        print(report)
+    return 0
+
+
+def install_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel install``."""
+    from sandbox_kernel.notebook.install import install
+
+    place = install(
+        user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
+        display_name=options.display_name,
+    )  # fmt: skip
+    print(f"installed kernel {options.name!r} in {place}")
+    return 0
+
+
+def lab_command(options: argparse.Namespace) -> NoReturn:
+    """``sandbox-kernel lab``: this process becomes JupyterLab."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
+    tour = Path("notebooks") / "tour.ipynb"
+    target = options.notebook or (str(tour) if tour.exists() else ".")
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
+
+
+_COMMANDS = {"run": run_command, "report": report_command, "install": install_command, "lab": lab_command}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; errors are one line and exit code 2."""
+    parser = make_parser()
+    ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(ours)
+    if theirs and options.command != "run":
+        parser.error(f"{options.command} takes no arguments after --")
+    if options.command == "run":
+        options.args = [*options.args, *theirs]
+    try:
+        return _COMMANDS[options.command](options)
+    except (SandboxError, OSError, UnicodeDecodeError) as error:
+        print(f"sandbox-kernel: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

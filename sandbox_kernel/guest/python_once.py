@@ -1,0 +1,108 @@
+"""One Python program, run as ``python cell.py`` would run it, in an interpreter that was started before it was known.
+
+Called by the gate in a forked child. Standard library only, Python 3.8 or later, and little of it: see ``gate.py``.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import mmap
+    from types import ModuleType
+    from typing import List
+
+#: Where the shared page says which error the program died of; the kernel has no counter for these.
+FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
+
+
+def run(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
+    """Run a program as ``python cell.py`` would, in this warm interpreter; never returns."""
+    import builtins
+
+    path = argv[0]
+    module = type(sys)("__main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = module
+    sys.argv = list(argv)
+    sys.path.insert(0, os.getcwd())
+    code = 0
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as error:
+        code = exit_code(error.code)
+    except BaseException as error:
+        trace = error.__traceback__
+        error.__traceback__ = trace.tb_next if trace is not None else None
+        note(error, flags)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+        except SystemExit as asked:
+            code = exit_code(asked.code)
+    finish(module, code)
+
+
+def exit_code(value: object) -> int:
+    """What ``sys.exit(value)`` means to the one who waits; anything but a number is a message and failure."""
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF
+    print(value, file=sys.stderr)
+    return 1
+
+
+def finish(module: ModuleType, code: int) -> None:
+    """End as an interpreter does, without tearing down every module.
+
+    A full teardown writes to every page that is shared with the waiting parent, which costs more than most programs.
+    What a program can notice is done: threads joined, exit handlers called, its globals dropped (so that ``__del__``
+    runs and files close), and whatever is still open flushed.
+    """
+    import atexit
+    import io
+
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        atexit._run_exitfuncs()
+        module.__dict__.clear()
+        gc.collect()
+        for item in gc.get_objects():
+            if isinstance(item, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and not item.closed:
+                try:
+                    item.flush()
+                except (OSError, ValueError):
+                    pass
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:
+        code = code or 120
+    finally:
+        os._exit(code)
+
+
+def note(error: BaseException, flags: mmap.mmap) -> None:
+    """Leave word of an error at a limit that has no counter in the kernel."""
+    reason = None
+    if isinstance(error, MemoryError):
+        reason = "memory"
+    elif isinstance(error, OSError):
+        reason = {
+            errno.ENOMEM: "memory",
+            errno.EMFILE: "open_files",
+            errno.ENOSPC: "disk",
+            errno.EFBIG: "disk",
+            errno.EDQUOT: "disk",
+            errno.EAGAIN: "processes",
+        }.get(error.errno or 0)
+    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
+        reason = "processes"
+    if reason is not None:
+        flags[0] |= FLAGS[reason]

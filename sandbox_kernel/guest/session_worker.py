@@ -1,0 +1,203 @@
+"""The loop of a session's worker: takes messages from the host, runs cells, makes checkpoints of itself.
+
+What a cell *is* belongs to an engine (Python, shell); this file knows only how to begin and end one. Between cells all
+signals are blocked, so nothing can break the loop; an interrupt counts from the moment the host is told that the cell
+has begun until it is told that it is done.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+    from sandbox_kernel.guest import session_children
+    from sandbox_kernel.guest.session_channel import Channel
+    from sandbox_kernel.guest.session_freeze import Freezer, Marks
+else:
+    from sandbox_guest import session_children
+    from sandbox_guest.session_channel import Channel
+    from sandbox_guest.session_freeze import Freezer, Marks
+
+#: What a question to the user may hold; the host takes no more.
+MAX_PROMPT = 10_000
+_EVERY_SIGNAL = signal.valid_signals()
+
+
+class Engine:
+    """What a language must be able to do; subclasses live in ``*_session.py``."""
+
+    def begin(self, worker: Worker) -> None:
+        """The worker exists; called once, in the process that will run the cells."""
+
+    def run(self, code: str, number: int | None) -> Dict[str, Any]:
+        """Run a cell; returns the fields of ``done``: status, exit_code, error, limit."""
+        raise NotImplementedError
+
+    def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
+        """Answer ``complete``, ``inspect`` or ``is_complete``."""
+        raise NotImplementedError
+
+    def names(self) -> int:
+        """How many variables of the user's there are."""
+        return 0
+
+    def flush(self) -> None:
+        """Everything that the cell printed must be in the pipes now."""
+
+
+class Worker:
+    """Serves one host for as long as it lives, in this process or in a checkpoint that takes over."""
+
+    def __init__(self, channel: int, engine: Engine) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+        self.channel = Channel(channel)
+        self.engine = engine
+        self.freezer = Freezer()
+        self.pid = os.getpid()
+        self.cell = 0
+        self.unfinished = False
+        self.questions = 0
+        session_children.hide(lambda: self.freezer.children)
+        engine.begin(self)
+
+    def serve(self) -> None:
+        """Never returns."""
+        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        while True:
+            try:
+                message = self.channel.receive()
+                op = message["op"]
+                if op == "run":
+                    self.run(message)
+                elif op == "freeze":
+                    self.freeze(message["cell"])
+                elif op == "ask":
+                    self.ask(message)
+            except (Exception, KeyboardInterrupt) as error:
+                # Only a signal handler, run on behalf of one of the user's threads, can raise here.
+                signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+                if self.unfinished:
+                    self.finish({"status": "interrupted"})
+                else:
+                    print(f"between cells: {error!r}", file=sys.stderr)
+
+    def run(self, message: Dict[str, Any]) -> None:
+        """One cell, from ``began`` to ``done``."""
+        self.cell = message["id"]
+        self.freezer.reap()
+        self.forget_interrupts()
+        self.unfinished = True
+        self.channel.send({"op": "began", "id": self.cell})
+        self.finish(self.interruptible(message["code"], message.get("number")))
+
+    def interruptible(self, code: str, number: int | None) -> Dict[str, Any]:
+        """The part in which an interrupt may strike, even between the cell and us."""
+        end: Dict[str, Any] | None = None
+        while True:
+            try:
+                if end is None:
+                    end = {"status": "interrupted"}
+                    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+                    end = self.engine.run(code, number)
+                signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+                return end
+            except KeyboardInterrupt:
+                continue
+
+    def finish(self, end: Dict[str, Any]) -> None:
+        """Tell the host how the cell ended, once all that it printed is in the pipes."""
+        self.unfinished = False
+        self.leave_if_forked()
+        self.engine.flush()
+        sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+        if not sent:
+            self.channel.send({"op": "done", "id": self.cell, "status": end["status"], "names": self.engine.names()})
+
+    def ask(self, message: Dict[str, Any]) -> None:
+        """A question about code; whatever goes wrong with it, there is an answer."""
+        answer: Dict[str, Any] = {}
+        self.forget_interrupts()
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGALRM])
+            answer = self.engine.ask(message["what"], message["code"], message["pos"])
+        except (Exception, KeyboardInterrupt):
+            answer = {}
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+        if not self.channel.send({"op": "answer", "id": message["id"], "answer": answer}):
+            self.channel.send({"op": "answer", "id": message["id"], "answer": {}})
+
+    def freeze(self, cell: int) -> None:
+        """Make a checkpoint and say so; in a checkpoint that was woken, say that instead."""
+        with self.channel.lock:
+            try:
+                pid, marks = self.freezer.freeze()
+            except OSError as error:
+                pid, marks = -1, None
+                reason = str(error.strerror)
+        if marks is None:
+            self.channel.send({"op": "frozen", "cell": cell, "pid": 0, "threads": 0, "reason": reason})
+        elif pid:
+            self.channel.send({"op": "frozen", "cell": cell, "pid": pid, "threads": marks.threads, "reason": ""})
+        else:
+            self.take_over(cell, marks)
+
+    def take_over(self, cell: int, marks: Marks) -> None:
+        """We were a checkpoint and are the worker now."""
+        self.channel.drain()
+        self.pid = os.getpid()
+        names = self.engine.names()
+        self.channel.send({"op": "restored", "cell": cell, "pid": self.pid, "names": names, "threads": marks.threads})
+
+    def input(self, prompt: str, password: bool) -> str:
+        """Ask the host's user for a line; EOFError where there is nobody to ask."""
+        if os.getpid() != self.pid or threading.current_thread() is not threading.main_thread():
+            raise EOFError("only the cell itself can ask for input, not its threads or child processes")
+        self.engine.flush()
+        self.questions += 1
+        message = {"op": "input", "id": self.cell, "question": self.questions}
+        self.channel.send({**message, "prompt": prompt[:MAX_PROMPT], "password": password})
+        answer = self.answer_to(self.questions)
+        if answer.get("value") is None:
+            raise EOFError("no input is available here")
+        return str(answer["value"])
+
+    def show(self, message: Dict[str, Any]) -> bool:
+        """Show something, and go on when the host has it: what is printed afterwards must not overtake it.
+
+        False when it is too large. Threads and the end of a cell need not wait.
+        """
+        waits = self.unfinished and os.getpid() == self.pid and message.get("kind") != "result"
+        waits = waits and threading.current_thread() is threading.main_thread()
+        self.questions += waits
+        number = self.questions if waits else 0
+        if not self.channel.send({**message, "id": self.cell, "question": number}):
+            return False
+        if waits:
+            self.answer_to(number)
+        return True
+
+    def answer_to(self, number: int) -> Dict[str, Any]:
+        """Wait for the host's answer to one question; answers to others were interrupted and are too late."""
+        while True:
+            answer = self.channel.await_answer()
+            if answer.get("question") == number:
+                return answer
+
+    def leave_if_forked(self) -> None:
+        """A cell may fork and let both processes run to its end; only one of them is the worker."""
+        if os.getpid() != self.pid:
+            self.engine.flush()
+            os._exit(0)
+
+    @staticmethod
+    def forget_interrupts() -> None:
+        """An interrupt that came too late for the last cell must not end this one."""
+        while signal.SIGINT in signal.sigpending():
+            signal.sigwait({signal.SIGINT})

@@ -1,0 +1,154 @@
+"""Reading and writing the WebAssembly binary format, as far as its sections.
+
+The bytes are hostile: every read is checked against its end, every number against the size the format gives it, and
+whatever is wrong is one exception, ``Malformed``, with the place. Used by ``wasm_inspect`` and ``wasm_rewrite``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MAGIC = b"\0asm"
+MODULE_VERSION = b"\x01\0\0\0"
+#: What a component carries where a module carries its version: a layer of 1.
+COMPONENT_LAYER = b"\x01\0"
+
+CUSTOM, TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT, TAG = range(14)
+#: Sections stand in this order in a module; custom ones may stand anywhere.
+ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
+
+
+class Malformed(ValueError):
+    """The bytes are not a module that this house runs; the message says what and where."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section: its number and where its content lies in the module."""
+
+    id: int
+    start: int
+    end: int
+
+
+class Reader:
+    """A cursor over ``data[position:end]`` that refuses to leave it."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: bytes, position: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.position = position
+        self.end = len(data) if end is None else end
+
+    def byte(self) -> int:
+        """The next byte."""
+        if self.position >= self.end:
+            raise Malformed(f"unexpected end at byte {self.position}")
+        value = self.data[self.position]
+        self.position += 1
+        return value
+
+    def skip(self, count: int) -> int:
+        """Step over ``count`` bytes; returns where they began."""
+        start = self.position
+        if count > self.end - start:
+            raise Malformed(f"{count} bytes announced at byte {start}, only {self.end - start} left")
+        self.position = start + count
+        return start
+
+    def take(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        start = self.skip(count)
+        return self.data[start : start + count]
+
+    def unsigned(self, bits: int = 32) -> int:
+        """A LEB128 number of at most ``bits`` bits."""
+        start, value, shift = self.position, 0, 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift >= bits:
+                raise Malformed(f"number at byte {start} is longer than {bits} bits")
+        if value >> bits:
+            raise Malformed(f"number at byte {start} is longer than {bits} bits")
+        return value
+
+    def skip_signed(self, bits: int) -> None:
+        """Step over a signed LEB128 number, whatever its value."""
+        start, shift = self.position, 0
+        while self.byte() >= 0x80:
+            shift += 7
+            if shift >= bits:
+                raise Malformed(f"number at byte {start} is longer than {bits} bits")
+
+    def name(self, longest: int = 100_000) -> str:
+        """A length-prefixed UTF-8 string."""
+        start = self.position
+        size = self.unsigned()
+        if size > longest:
+            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are taken")
+        try:
+            return self.take(size).decode()
+        except UnicodeDecodeError:
+            raise Malformed(f"name at byte {start} is not UTF-8") from None
+
+
+def sections(data: bytes) -> list[Section]:
+    """The sections of a module in file order; also says what the bytes are when they are no module."""
+    if data[:4] != MAGIC:
+        raise Malformed("not a WebAssembly module: it does not begin with \\0asm")
+    if data[4:8] != MODULE_VERSION:
+        if data[6:8] == COMPONENT_LAYER:
+            raise Malformed("a WebAssembly component, not a core module; build it for wasm32-wasip1 (preview 1)")
+        raise Malformed(f"WebAssembly version {data[4:8].hex(' ') or 'missing'}; only version 1 modules are run")
+    found: list[Section] = []
+    reader = Reader(data, 8)
+    rank = -1
+    while reader.position < len(data):
+        number = reader.byte()
+        size = reader.unsigned()
+        start = reader.skip(size)
+        if number != CUSTOM:
+            if number not in ORDER:
+                raise Malformed(f"unknown section {number} at byte {start}")
+            if ORDER.index(number) <= rank:
+                raise Malformed(f"section {number} at byte {start} is repeated or out of order")
+            rank = ORDER.index(number)
+        found.append(Section(number, start, start + size))
+    return found
+
+
+def unsigned(value: int) -> bytes:
+    """A number as unsigned LEB128."""
+    out = bytearray()
+    while True:
+        low = value & 0x7F
+        value >>= 7
+        out.append(low | (0x80 if value else 0))
+        if not value:
+            return bytes(out)
+
+
+def signed(value: int) -> bytes:
+    """A number as signed LEB128."""
+    out = bytearray()
+    while True:
+        low = value & 0x7F
+        value >>= 7
+        done = (value == 0 and not low & 0x40) or (value == -1 and low & 0x40)
+        out.append(low | (0 if done else 0x80))
+        if done:
+            return bytes(out)
+
+
+def assemble(parts: Iterable[tuple[int, bytes]]) -> bytes:
+    """A module made of these sections, in this order."""
+    out = bytearray(MAGIC + MODULE_VERSION)
+    for number, content in parts:
+        out += bytes([number]) + unsigned(len(content)) + content
+    return bytes(out)

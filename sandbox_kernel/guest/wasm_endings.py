@@ -1,0 +1,87 @@
+"""How a guest ended, as one JSON line for the host: the only thing the host believes about it.
+
+Exit codes of processes stop at 255 and say nothing about traps, so the runner reports beside its exit code. The words
+come from the guest (function names), so their length is bounded here and the host escapes them again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import wasmtime
+
+_MOST_FRAMES = 20
+_MOST_TEXT = 4000
+
+#: Trap codes whose library names would puzzle the author of the program.
+_WORDS = {
+    wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",
+    wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
+    wasmtime.TrapCode.UNREACHABLE: "unreachable instruction executed",
+    wasmtime.TrapCode.INTERRUPT: "interrupted",
+    wasmtime.TrapCode.OUT_OF_FUEL: "all fuel consumed",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """``end`` is exit, trap, fuel, memory, epoch, invalid or compiled."""
+
+    end: str
+    code: int | None = None
+    message: str = ""
+    fuel_used: int | None = None
+    memory_bytes: int | None = None
+    #: How often the memory limit refused the guest, also when it went on without.
+    refused: int = 0
+
+    def line(self) -> bytes:
+        """The report as the host reads it."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+class GuestExit(Exception):
+    """``proc_exit`` was called: leaves the guest through the host call, with the code unharmed."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def describe_trap(trap: wasmtime.Trap) -> str:
+    """What went wrong and in which functions, innermost first."""
+    code = trap.trap_code
+    reason = _WORDS.get(code) if code is not None else None
+    if reason is None:
+        reason = code.name.lower().replace("_", " ") if code is not None else trap.message.strip().splitlines()[0]
+    lines = [f"wasm trap: {reason}"]
+    for frame in trap.frames[:_MOST_FRAMES]:
+        name = frame.func_name or f"function {frame.func_index}"
+        lines.append(f"  at {printable(name, 200)}")
+    return printable("\n".join(lines), _MOST_TEXT)
+
+
+def printable(text: str, most: int) -> str:
+    """Text of a guest without characters that could drive a terminal, at most ``most`` characters."""
+    clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return clean if len(clean) <= most else clean[: most - 1] + "…"
+
+
+def describe_error(error: wasmtime.WasmtimeError) -> str:
+    """What the engine says is wrong, without the heading between its causes; source excerpts keep their layout."""
+    lines = [line.rstrip() for line in str(error).splitlines()]
+    return printable("\n".join(line for line in lines if line and line != "Caused by:").strip(), _MOST_TEXT)
+
+
+def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Ending:
+    """Tell what ended a guest from what its call raised; start functions and ``_start`` alike."""
+    if isinstance(error, GuestExit):
+        return Ending(end="exit", code=error.code)
+    if isinstance(error, wasmtime.Trap):
+        kind = {wasmtime.TrapCode.INTERRUPT: "epoch", wasmtime.TrapCode.OUT_OF_FUEL: "fuel"}
+        code = error.trap_code
+        return Ending(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
+    message = describe_error(error)
+    # The limiter's own words; a growth that it refuses later is counted by the module itself (wasm_rewrite).
+    return Ending(end="memory" if "exceeds memory limits" in message else "trap", message=message)

@@ -1,0 +1,215 @@
+"""The program that runs WebAssembly, inside a jailed child: never imported by the host, started by its path.
+
+    python wasm_run.py PLAN STATUS
+
+PLAN is a JSON file (``wasm_plan``); STATUS is a descriptor number or a file that takes the report (``wasm_endings``).
+The guest's standard streams are this process's own. Standard library and wasmtime only.
+
+The guest runs on a thread with a stack of known size; the main thread is its clock. A guest in a loop is stopped by
+the engine's epoch. One that sleeps, waits for input or writes into a full pipe sits in a host call that nothing can
+interrupt: then the process reports and ends itself. The host kills it a moment later if even that fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import types
+from dataclasses import replace
+
+if not __package__:  # started by path: make a package of this folder, so that neighbours import each other
+    __package__ = "sandbox_guest"
+    _package = types.ModuleType(__package__)
+    _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+    sys.modules[__package__] = _package
+
+import wasmtime
+
+from .wasm_calls import make_linker
+from .wasm_compile import ENTRY, compile_module
+from .wasm_endings import Ending, GuestExit, ending_of
+from .wasm_engine import make_engine
+from .wasm_files import Folders
+from .wasm_inspect import PAGE_BYTES
+from .wasm_plan import CompilePlan, RunPlan, read_plan
+from .wasm_rewrite import REFUSED, START
+
+#: How long a stopped guest has to come back before the process ends without it.
+_GRACE_S = 0.1
+#: Native stack beside the guest's own: the engine's calls and this interpreter.
+_HOST_STACK_BYTES = 4 << 20
+_TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
+#: So far below zero that refusals of the module's own maximum are never taken for ours.
+_NEVER = -(1 << 31)
+
+
+class Guest:
+    """One execution: an engine, a store and a module of its own, used once."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan = plan
+        self.engine = make_engine(plan.switches)
+        self.store = wasmtime.Store(self.engine)
+        self.memory: wasmtime.Memory | None = None
+        self.refused: wasmtime.Global | None = None
+        self.ending = Ending(end="epoch", message="stopped while waiting in a host call")
+        self.failure: BaseException | None = None
+        self._ours = True
+
+    def run(self) -> None:
+        """Run to the end and leave the report in ``ending``; called on the guest's thread."""
+        try:
+            self.ending = self._measured(self._run())
+        except BaseException as error:  # a bug of this program: for the main thread to die of
+            self.failure = error
+
+    def _run(self) -> Ending:
+        try:
+            self._call()
+        except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
+            return ending_of(error)
+        except MemoryError:  # of the guest: the host could not even hand it an argument
+            return Ending(end="memory", message="the guest has no memory left", refused=1)
+        return Ending(end="exit", code=0)
+
+    def _call(self) -> None:
+        plan, store = self.plan, self.store
+        module = wasmtime.Module.deserialize_file(self.engine, plan.module)
+        store.set_limits(
+            memory_size=plan.memory_bytes,
+            table_elements=plan.table_elements,
+            instances=_INSTANCES,
+            tables=_TABLES,
+            memories=_MEMORIES,
+        )
+        store.set_epoch_deadline(1)
+        if plan.fuel is not None:
+            store.set_fuel(plan.fuel)
+        store.set_wasi(_wasi(plan))
+        if plan.program is not None:
+            self._javascript(module)
+            return
+        exports = make_linker(self.engine, plan).instantiate(store, module).exports(store)
+        self._watch(exports.get("memory"), exports.get(REFUSED))
+        for function in (exports.get(START), exports[ENTRY]):
+            if isinstance(function, wasmtime.Func):
+                function(store)
+
+    def _javascript(self, module: wasmtime.Module) -> None:
+        from .wasm_javascript import JavaScript
+        from .wasm_quickjs import QuickJs
+
+        plan = self.plan
+        js = QuickJs(self.engine, self.store, module, plan)
+        self._watch(js.memory, js.export.find(REFUSED))
+        folders = Folders(plan.preopens)
+        with open(plan.handles or "", "rb") as file:
+            guest = JavaScript(js, json.load(file), folders)
+        program = plan.program or ""
+        source = folders.read(program).decode("utf-8", "replace")
+        guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
+        raise GuestExit(guest.run_translated(source, os.path.basename(program), plan.translate))
+
+    def _watch(self, memory: object, refused: object) -> None:
+        """Note where the memory and its counter of refusals are."""
+        if isinstance(memory, wasmtime.Memory):
+            self.memory = memory
+            most = memory.type(self.store).limits.max
+            self._ours = most is None or most * PAGE_BYTES > self.plan.memory_bytes
+        if isinstance(refused, wasmtime.Global):
+            self.refused = refused
+            if not self._ours:
+                refused.set_value(self.store, _NEVER)
+
+    def _measured(self, ending: Ending) -> Ending:
+        store, plan = self.store, self.plan
+        if ending.end == "exit" and plan.memory_exit is not None and ending.code == plan.memory_exit:
+            ending = replace(ending, code=1, refused=1)
+        refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
+        failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
+        return Ending(
+            end="memory" if refused and failed else ending.end,
+            code=ending.code,
+            message=ending.message,
+            fuel_used=None if plan.fuel is None else plan.fuel - store.get_fuel(),
+            memory_bytes=self.memory.data_len(store) if self.memory is not None else ending.memory_bytes,
+            refused=int(refused),
+        )
+
+
+def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
+    config = wasmtime.WasiConfig()
+    config.argv = list(plan.argv)
+    config.env = list(plan.env)
+    config.inherit_stdin()
+    config.inherit_stdout()
+    config.inherit_stderr()
+    for folder in plan.preopens:
+        config.preopen_dir(folder.host, folder.guest, folder.writable)
+    return config
+
+
+def run_guest(plan: RunPlan) -> Ending:
+    """Run the plan on a thread, with this thread as its clock."""
+    for folder in plan.preopens:
+        if not os.path.isdir(folder.host):
+            return Ending(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
+    guest = Guest(plan)
+    threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
+    thread = threading.Thread(target=guest.run, daemon=True)
+    thread.start()
+    thread.join(plan.deadline_s)
+    if thread.is_alive():
+        guest.engine.increment_epoch()
+        thread.join(_GRACE_S)
+    if guest.failure is not None:
+        raise guest.failure
+    return guest.ending
+
+
+def _report(status: str, ending: Ending) -> None:
+    if status.isdigit():
+        os.write(int(status), ending.line())
+        return
+    with open(status, "wb") as file:
+        file.write(ending.line())
+
+
+def _exit_code(ending: Ending) -> int:
+    """The nearest thing a process can say; the report is exact."""
+    if ending.end == "exit" and ending.code is not None:
+        return ending.code if 0 <= ending.code <= 255 else 1
+    return 0 if ending.end == "compiled" else 134
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the plan says and report; the exit code is the guest's where that is possible."""
+    plan_file, status = arguments
+    with open(plan_file, "rb") as file:
+        plan = read_plan(json.load(file))
+    if isinstance(plan, RunPlan):
+        ending = run_guest(plan)
+    elif isinstance(plan, CompilePlan):
+        ending = compile_module(plan)
+    else:
+        from .wasm_bake import make_image
+
+        ending = make_image(plan)
+    if ending.end in ("trap", "memory", "fuel") and ending.message:
+        os.write(2, ending.message.encode() + b"\n")
+    _report(status, ending)
+    return _exit_code(ending)
+
+
+def start() -> None:
+    """Entry of a process; ends it without the usual teardown, because a guest may still sit in a host call."""
+    # A file that grows beyond its limit is an error for the guest to meet, not the end of the runner.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    os._exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,131 @@
+"""The only way out of a sandbox's empty network namespace: a forward proxy on the host, one for each sandbox.
+
+The listening socket is made inside the namespace and handed over as a descriptor, so the kernel settles who can connect
+to it: the socket is the credential. Programs inside find the proxy through ``http_proxy`` and ``https_proxy``;
+names are resolved here, on the host, and only those that the policy allows. All proxies of a process share one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.audit import AuditSink, audit_sink
+from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy
+from sandbox_kernel.net.loop_thread import run_on_network_loop
+from sandbox_kernel.net.proxy_connection import ProxyConnection
+from sandbox_kernel.net.proxy_link import Gate, ProxyLimits
+from sandbox_kernel.net.rate_limit import RateLimit
+from sandbox_kernel.net.relay import CHUNK, Traffic
+from sandbox_kernel.net.resolve import Resolver, system_resolver
+from sandbox_kernel.net.violation_log import ViolationLog
+
+__all__ = ["EgressProxy", "ProxyLimits"]
+
+#: Lookups at once for one sandbox; they block threads, and one sandbox must not take another's.
+_LOOKUPS = 4
+
+
+class EgressProxy:
+    """Serves the connections of one sandbox within a policy; use it as a context manager, or ``close`` it.
+
+    ``allow_private_for`` adds to the policy's own. Sizes of bodies are the client's business (``SafeClient``); here
+    nothing is kept in memory, and downloads are as long as the sandbox's disk allows.
+    """
+
+    def __init__(
+        self,
+        policy: FetchPolicy,
+        *,
+        resolver: Resolver | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        allow_private_for: Iterable[str] = (),
+        limits: ProxyLimits | None = None,
+    ) -> None:
+        if "https" in policy.schemes and set(policy.methods) != set(DEFAULT_METHODS):
+            raise PolicyViolation(
+                f"methods {' '.join(policy.methods)} cannot be enforced by the proxy, which does not see inside TLS; "
+                "use the default methods, or schemes=('http',)"
+            )
+        self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
+        self._traffic = Traffic()
+        self._refusals = ViolationLog()
+        self._executor = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
+        self._gate = Gate(
+            policy=self.policy,
+            resolver=resolver or system_resolver,
+            executor=self._executor,
+            limits=limits or ProxyLimits(),
+            rate=RateLimit(self.policy),
+            refusals=self._refusals,
+            audit=audit_sink(audit),
+            traffic=self._traffic,
+        )
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def start(self, listener: socket.socket) -> None:
+        """Serve what connects to this listening socket from now on, in the background. The proxy owns and closes it.
+
+        May be called again with another socket, when a session's namespace was made anew.
+        """
+        if self._closed:
+            raise SandboxDestroyed("the egress proxy was closed; make a new one for a new sandbox")
+        if listener.type != socket.SOCK_STREAM or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise InvalidRequest(f"the egress proxy needs a listening stream socket, got {listener!r}")
+        run_on_network_loop(self._listen(listener))
+
+    def close(self) -> None:
+        """Stop accepting and end every connection; returns when they are gone. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            run_on_network_loop(self._shut())
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> EgressProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """What was refused so far, each once."""
+        return self._refusals.snapshot()
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that left the sandbox so far."""
+        return self._traffic.bytes_out
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that came into the sandbox so far."""
+        return self._traffic.bytes_in
+
+    async def _listen(self, listener: socket.socket) -> None:
+        self._servers.append(await asyncio.start_server(self._accept, sock=listener, limit=CHUNK))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await ProxyConnection(self._gate, reader, writer).serve()
+        finally:
+            self._connections.discard(task)
+
+    async def _shut(self) -> None:
+        for server in self._servers:
+            server.close()
+        tasks = tuple(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,108 @@
+"""Read the server name out of the first message of a TLS client. Pure: bytes in, ``ClientHello`` out.
+
+The message may be spread over several records and several reads; both are put together here, because a name that is cut
+in two is an old way past filters. Anything that is not exactly a ClientHello is a ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A hello with post-quantum keys has about 2 KiB; nobody needs 32.
+MAX_HELLO_BYTES = 32 * 1024
+
+#: Fatal alert ``unrecognized_name``: the client's library shows it as such.
+ALERT_UNRECOGNISED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
+
+_HANDSHAKE_RECORD = 22
+_CLIENT_HELLO = 1
+_SERVER_NAME = 0
+_ENCRYPTED_CLIENT_HELLO = 0xFE0D
+
+
+@dataclass(frozen=True)
+class ClientHello:
+    """What a client told in the clear. ``encrypted`` means that a second, hidden hello may name another server."""
+
+    server_name: str | None
+    encrypted: bool
+
+
+class _Cursor:
+    """Reads length-prefixed fields and never past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        end = self._at + count
+        if end > len(self._data):
+            raise ValueError("a length in the TLS hello points past its end")
+        self._at, piece = end, self._data[self._at : end]
+        return piece
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "big")
+
+    def field(self, width: int) -> _Cursor:
+        return _Cursor(self.take(self.number(width)))
+
+    @property
+    def rest(self) -> bytes:
+        return self._data[self._at :]
+
+
+def parse_client_hello(data: bytes) -> ClientHello | None:
+    """The hello at the start of ``data``, or None when more bytes are needed."""
+    message = bytearray()
+    at = 0
+    while True:
+        if len(data) > MAX_HELLO_BYTES:
+            raise ValueError(f"the TLS hello is longer than {MAX_HELLO_BYTES} bytes")
+        if len(data) > at and data[at] != _HANDSHAKE_RECORD:
+            raise ValueError("this is not TLS")
+        if len(data) > at + 1 and data[at + 1] != 3:
+            raise ValueError("this is not a TLS version")
+        if len(data) < at + 5:
+            return None
+        length = int.from_bytes(data[at + 3 : at + 5], "big")
+        if not 1 <= length <= 1 << 14:
+            raise ValueError("a TLS record has an impossible length")
+        message += data[at + 5 : at + 5 + length]
+        if message[:1] and message[0] != _CLIENT_HELLO:
+            raise ValueError("the first TLS message is not a ClientHello")
+        if len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4], "big"):
+            return _read_body(bytes(message[4 : 4 + int.from_bytes(message[1:4], "big")]))
+        if len(data) < at + 5 + length:
+            return None
+        at += 5 + length
+
+
+def _read_body(body: bytes) -> ClientHello:
+    hello = _Cursor(body)
+    hello.take(2 + 32)  # version, random
+    hello.field(1)  # session
+    hello.field(2)  # cipher suites
+    hello.field(1)  # compression
+    if not hello.rest:
+        return ClientHello(None, False)
+    extensions = hello.field(2)
+    seen: dict[int, bytes] = {}
+    while extensions.rest:
+        kind = extensions.number(2)
+        if kind in seen:
+            raise ValueError("an extension of the TLS hello stands there twice")
+        seen[kind] = extensions.field(2).rest
+    name = _read_server_name(seen[_SERVER_NAME]) if _SERVER_NAME in seen else None
+    return ClientHello(name, _ENCRYPTED_CLIENT_HELLO in seen)
+
+
+def _read_server_name(extension: bytes) -> str:
+    outer = _Cursor(extension)
+    names = outer.field(2)
+    kind = names.number(1)
+    name = names.field(2).rest
+    if kind != 0 or names.rest or outer.rest or not name.isascii():
+        raise ValueError("the TLS hello does not name exactly one server")
+    return name.decode("ascii")

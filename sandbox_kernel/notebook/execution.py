@@ -1,0 +1,204 @@
+"""One cell from its text to its last message, the same behind both doors.
+
+The kernel and the magic differ in how a message is sent, where variables live and how a user is asked; everything
+between is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.notebook.cell_options import CellOptions
+from sandbox_kernel.notebook.line_commands import Desk, run_command
+from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
+from sandbox_kernel.notebook.render import Failure, Message, Value, refusal, render_display, render_result
+from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
+from sandbox_kernel.notebook.streams import StreamBatch
+from sandbox_kernel.notebook.variables import encode
+from sandbox_kernel.session.displays import SessionDisplay
+
+OnInput = Callable[[str, bool], Awaitable[str]]
+
+PANEL_AFTER_S = 2.0
+PANEL_EVERY_S = 0.5
+
+
+@dataclass
+class NotebookState:
+    """What lives from cell to cell outside of any sandbox: defaults, handed-over variables, what was written last."""
+
+    runner: CellRunner = field(default_factory=CellRunner)
+    defaults: CellOptions = field(default_factory=CellOptions)
+    variables: MutableMapping[str, object] = field(default_factory=dict)
+    files: tuple[FsChange, ...] = ()
+
+    def variable(self, name: str, option: str) -> object:
+        """A variable by name; a missing one is named together with what there is."""
+        if name in self.variables:
+            return self.variables[name]
+        raise InvalidRequest(
+            f"{option} {name}: there is no such variable; hand it over with -o {name} in an earlier cell, "
+            "or define it in the Python kernel"
+        )
+
+
+class Live(Protocol):
+    """A panel beside a running cell."""
+
+    def update(self, elapsed_s: float) -> None:
+        """Draw how long the cell has been running."""
+
+    def close(self) -> None:
+        """The cell has ended."""
+
+
+class Door(Protocol):
+    """Where messages go: the kernel's ``Wire``, or IPython's display in the magic."""
+
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> Live | None:
+        """A panel for a cell that runs for long, where somebody looks on; None for clients that record outputs."""
+
+    def stream(self, name: str, text: str) -> None:
+        """Text of stdout or stderr."""
+
+    def message(self, message: Message) -> None:
+        """A display, a value or an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
+
+    failure: Failure | None = None
+    value: str | None = None
+    bug: BaseException | None = None
+
+
+class CellExecution:
+    """Runs one cell. ``run`` never raises for anything that a cell can cause."""
+
+    def __init__(
+        self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event, number: int | None = None
+    ) -> None:
+        self._state = state
+        self._door = door
+        self._on_input = on_input
+        self._cancel = cancel
+        self._number = number
+        self._value: str | None = None
+        self._notes: list[str] = []
+
+    async def run(self, text: str) -> Done:
+        """Plan the text of a cell of the Sandbox kernel, and do it."""
+        try:
+            plan = parse_cell(text, self._state.defaults)
+        except SandboxError as error:
+            return self._failed(refusal(error))
+        return await self.run_plan(plan)
+
+    async def run_plan(self, plan: CellPlan) -> Done:
+        """Do what was planned: line commands first, then the program."""
+        try:
+            failure = await self._do(plan)
+        except SandboxError as error:
+            return self._failed(refusal(error))
+        except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
+            text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
+            return replace(self._failed(Failure("InternalError", text, (text,))), bug=error)
+        return Done(failure=failure, value=self._value)
+
+    def _failed(self, failure: Failure) -> Done:
+        self._door.message(failure)
+        return Done(failure=failure)
+
+    async def _do(self, plan: CellPlan) -> Failure | None:
+        for command in plan.commands:
+            if (failure := await self._command(command, plan.defaults)) is not None:
+                return failure
+        self._state.defaults = plan.defaults
+        if not plan.code:
+            return None
+        inputs = {name: encode(name, self._state.variable(name, "-i")) for name in plan.options.inputs}
+        name = plan.options.stdin_var
+        stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
+        batch = StreamBatch(self._door.stream)
+        io = CellIO(
+            on_output=batch.write,
+            on_display=lambda display: self._display(display, batch),
+            on_input=lambda prompt, password: self._ask(prompt, password, batch),
+            cancel=self._cancel,
+            number=self._number,
+        )
+        panel = asyncio.ensure_future(self._panel(plan.options.effective_timeout_s))
+        try:
+            outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
+        finally:
+            panel.cancel()
+            await asyncio.wait({panel})
+            batch.close()
+        self._state.variables.update(outcome.variables)
+        self._state.files = outcome.result.changes
+        result = replace(outcome.result, notes=(*outcome.result.notes, *dict.fromkeys(self._notes)))
+        return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    async def _panel(self, timeout_s: float) -> None:
+        """Show a panel once the cell has been running for a while; cancelled when it ends."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await asyncio.sleep(PANEL_AFTER_S)
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(self._cancel.set)
+
+        panel = self._door.live(timeout_s, stop)
+        if panel is None:
+            return
+        try:
+            while True:
+                panel.update(loop.time() - started)
+                await asyncio.sleep(PANEL_EVERY_S)
+        finally:
+            panel.close()
+
+    def _send(self, *messages: Message) -> Failure | None:
+        failure = None
+        for message in messages:
+            if isinstance(message, Value):
+                text = message.data.get("text/plain")
+                self._value = text if isinstance(text, str) else None
+            elif isinstance(message, Failure):
+                failure = message
+            self._door.message(message)
+        return failure
+
+    def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
+        batch.flush()
+        message, removed = render_display(display)
+        self._notes += [f"removed {what}" for what in removed]
+        self._send(message)
+
+    async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
+        batch.flush()
+        try:
+            return await self._on_input(prompt, password)
+        except EOFError as error:
+            # The program only meets the end of a file; its author is told why.
+            self._notes.append(f"input() had no answer: {error}")
+            raise
+
+    async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
+        """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
+        desk = Desk(self._state.runner, defaults, self._state.files)
+        work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
+        stop = asyncio.ensure_future(self._cancel.wait())
+        both: set[asyncio.Future[Any]] = {work, stop}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not work.done():
+            return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
+        return self._send(*await work)

@@ -1,0 +1,67 @@
+"""What was run in this kernel: answers ``history_request`` (tail, range, search) as the protocol describes it."""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+#: Older cells are forgotten; a console asks for at most a thousand.
+MAX_ENTRIES = 10_000
+#: The current kernel is one session; there are no earlier ones on record.
+SESSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One executed cell: its number, its text, and the plain text of its value."""
+
+    line: int
+    source: str
+    output: str | None = None
+
+
+Row = tuple[int, int, str] | tuple[int, int, tuple[str, str | None]]
+
+
+class History:
+    """Cells in the order of their execution. Several threads (subshells) may add to it."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+        self._lock = threading.Lock()
+
+    def add(self, entry: Entry) -> None:
+        """Remember a cell."""
+        with self._lock:
+            self._entries.append(entry)
+
+    def tail(self, n: int, *, output: bool = False) -> list[Row]:
+        """The last ``n`` cells, oldest first."""
+        return self._rows(self._snapshot()[-n:] if n > 0 else [], output)
+
+    def range(self, session: int, start: int, stop: int | None, *, output: bool = False) -> list[Row]:
+        """The cells of a session from ``start`` up to but not including ``stop``; session 0 is the current one."""
+        if session not in (0, SESSION):
+            return []
+        found = [e for e in self._snapshot() if e.line >= start and (stop is None or e.line < stop)]
+        return self._rows(found, output)
+
+    def search(self, pattern: str, n: int | None, *, unique: bool = False, output: bool = False) -> list[Row]:
+        """The last ``n`` cells whose text matches a glob; ``unique`` keeps the newest of equal ones."""
+        found = [e for e in self._snapshot() if fnmatch.fnmatchcase(e.source, pattern)]
+        if unique:
+            newest = {e.source: e for e in found}
+            found = sorted(newest.values(), key=lambda e: e.line)
+        return self._rows(found if n is None else found[-n:] if n > 0 else [], output)
+
+    def _snapshot(self) -> list[Entry]:
+        with self._lock:
+            return list(self._entries)
+
+    @staticmethod
+    def _rows(entries: list[Entry], output: bool) -> list[Row]:
+        if output:
+            return [(SESSION, e.line, (e.source, e.output)) for e in entries]
+        return [(SESSION, e.line, e.source) for e in entries]

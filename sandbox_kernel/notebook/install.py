@@ -1,0 +1,79 @@
+"""``sandbox-kernel install``: a kernelspec for Jupyter servers that live in another environment than this one.
+
+``pip install`` alone is enough where Jupyter and this package share an environment: the wheel carries a kernelspec that
+names plain ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
+Jupyter) needs the path of *this* interpreter. It is written as it was started, not resolved: the target of a virtual
+environment's link lacks the environment's packages, and a resolved path breaks at the next upgrade.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.notebook.kernel_facts import PROTOCOL_VERSION
+
+NAME = "sandbox"
+DISPLAY_NAME = "Sandbox"
+LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
+
+
+def kernel_json(display_name: str, executable: str) -> dict[str, object]:
+    """The kernelspec, as data; the one in ``kernelspec/`` is the same with ``python3``, which a test holds true."""
+    return {
+        "argv": [executable, "-m", "sandbox_kernel", "-f", "{connection_file}"],
+        "display_name": display_name,
+        # papermill, file types and fallback matching go by this.
+        "language": "python",
+        # Signals would end an async kernel; see ``interrupts``.
+        "interrupt_mode": "message",
+        "kernel_protocol_version": PROTOCOL_VERSION,
+        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+    }
+
+
+def install(
+    user: bool, prefix: str | None, sys_prefix: bool, name: str = NAME, display_name: str = DISPLAY_NAME
+) -> Path:
+    """Write the kernelspec and return its folder. Without a place it goes to the user's own Jupyter folder."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    if sum((user, prefix is not None, sys_prefix)) > 1:
+        raise InvalidRequest("--user, --prefix and --sys-prefix exclude each other; give one of them")
+    if not display_name.strip():
+        raise InvalidRequest("--display-name is empty; give the name that the launcher shall show, like Sandbox")
+    place = sys.prefix if sys_prefix else prefix
+    logos = logo_folder()
+    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
+        folder = Path(made) / "spec"
+        folder.mkdir()
+        spec = kernel_json(display_name, sys.executable)
+        (folder / "kernel.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+        for logo in LOGOS:
+            shutil.copyfile(logos / logo, folder / logo)
+        try:
+            written = KernelSpecManager().install_kernel_spec(
+                str(folder), kernel_name=name, user=place is None, prefix=place
+            )
+        except ValueError as error:
+            raise InvalidRequest(f"--name {name!r} cannot be a kernel's name: {error}") from None
+        except OSError as error:
+            raise InvalidRequest(
+                f"the kernelspec cannot be written to {error.filename!r}: {error.strerror}; try --user or --prefix"
+            ) from None
+    return Path(written)
+
+
+def logo_folder() -> Path:
+    """Where the logos lie: beside the source tree, or where the wheel put them."""
+    from jupyter_core.paths import jupyter_path
+
+    places = [Path(__file__).parents[2] / "kernelspec" / NAME, *(Path(p) / NAME for p in jupyter_path("kernels"))]
+    for place in places:
+        if all((place / logo).is_file() for logo in LOGOS):
+            return place
+    raise InvalidRequest(f"the logos are missing from {', '.join(map(str, places))}; install the package again")

@@ -1,0 +1,308 @@
+"""The Sandbox kernel: an ordinary Jupyter kernel whose process never evaluates a word of what users write.
+
+It subclasses ipykernel's base class, not IPython's kernel, because the latter has many ways to run text in its own
+process (``!cmd``, ``%run``, ``user_expressions``, start-up files). A cell is planned by ``options``, run by ``runner``
+in a sandbox, and shown by ``render`` through ``wire``. This class only connects these to the protocol.
+
+Everything but the protocol itself is imported where it is used, and by a thread once the kernel has answered: a page
+waits for the first answer, not for the whole house.
+"""
+
+# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
+# ipykernel's base class carries no types; everything that leaves this file does.
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import comm
+from ipykernel.kernelbase import Kernel
+from traitlets import Float
+
+from sandbox_kernel import __version__
+from sandbox_kernel.notebook.interrupts import RunningCells
+from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from sandbox_kernel.notebook.complete import Completion
+    from sandbox_kernel.notebook.execution import NotebookState
+    from sandbox_kernel.notebook.history import History
+    from sandbox_kernel.notebook.widgets import RunPanel
+
+#: How long a shutdown waits for running cells to be killed before the process ends anyway (their walls die with it).
+_SHUTDOWN_S = 2.0
+
+
+class SandboxKernel(Kernel):
+    """One notebook's kernel; ``IPKernelApp`` makes it and calls the ``do_*`` methods."""
+
+    implementation = "sandbox-kernel"
+    implementation_version = __version__
+    banner = BANNER
+    language_info = LANGUAGE_INFO
+    help_links = HELP_LINKS
+    #: The base class sleeps before each reply because of a race of its own sys.stdout, which no cell writes to here.
+    _execute_sleep = Float(0.0).tag(config=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._number = 0
+        self._running = RunningCells()
+        self._stdin_lock = threading.Lock()
+        self._widgets_enabled = False
+        self._warm = False
+        self.comm_manager = comm.get_comm_manager()
+        for kind in ("comm_open", "comm_msg", "comm_close"):
+            self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+
+    @cached_property
+    def state(self) -> NotebookState:
+        """Defaults, sandboxes and variables of this notebook."""
+        from sandbox_kernel.notebook.execution import NotebookState
+
+        return NotebookState()
+
+    @cached_property
+    def history(self) -> History:
+        """What was run in this kernel."""
+        from sandbox_kernel.notebook.history import History
+
+        return History()
+
+    async def kernel_info_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """The first question of every client; once it is answered there is time to make ready for the first cell."""
+        await super().kernel_info_request(stream, ident, parent)
+        if not self._warm:
+            self._warm = True
+            threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        """Load the rest of the house and make a first sandbox, so that the first cell does not wait for it."""
+        from sandbox_kernel.errors import SandboxError
+
+        try:
+            self.state.runner.warm(self.state.defaults)
+        except SandboxError as error:
+            self.log.warning("no sandbox could be made ready: %s", error)  # the first cell will say the same
+
+    # -- what the kernel says about itself ---------------------------------------------------------------------------
+
+    @property
+    def kernel_info(self) -> dict[str, Any]:
+        """The base class offers a debugger whenever debugpy is installed; there is none here."""
+        info: dict[str, Any] = dict(super().kernel_info)
+        info["supported_features"] = [name for name in info["supported_features"] if name != "debugger"]
+        info["protocol_version"] = PROTOCOL_VERSION
+        return info
+
+    @property
+    def execution_count(self) -> int:
+        """The number of the next cell. The base class adds one to it even for cells that are not to be counted."""
+        return self._number + 1
+
+    @execution_count.setter
+    def execution_count(self, value: int) -> None:
+        """Counting happens in ``do_execute``, which knows whether the cell counts."""
+
+    # -- running cells -----------------------------------------------------------------------------------------------
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: Mapping[str, str] | None = None,
+        allow_stdin: bool = False,
+        *,
+        cell_meta: object = None,
+        cell_id: object = None,
+    ) -> dict[str, object]:
+        """Called by the base class for each ``execute_request``, one at a time on each (sub)shell."""
+        from sandbox_kernel.notebook.execution import CellExecution
+        from sandbox_kernel.notebook.explain import is_question
+        from sandbox_kernel.notebook.history import Entry
+        from sandbox_kernel.notebook.option_table import usage
+        from sandbox_kernel.notebook.stdin import Questions, StdinChannel
+        from sandbox_kernel.notebook.untrusted.json_value import encodable
+        from sandbox_kernel.notebook.wire import Wire, failure_fields
+
+        number = self.execution_count
+        counted = store_history and not silent
+        if counted:
+            self._number = number
+        if is_question(code):
+            page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
+            return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
+        parent = self.get_parent("shell")
+        ident = self._get_shell_context_var(self._shell_parent_ident)
+        # Notebook pages name the cell they run and can be asked; recorders (nbval, papermill, nbclient) do neither.
+        wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
+        with self._running.cell() as cancel:
+            channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
+            questions = Questions(channel, self._stdin_lock, cancel, allow_stdin)
+            done = await CellExecution(self.state, wire, questions.ask, cancel, number).run(code)
+        if done.bug is not None:
+            self.log.error("a cell could not be run", exc_info=done.bug)
+        if counted:
+            self.history.add(Entry(number, encodable(str(code)), done.value))
+        if done.failure is not None:
+            return {"status": "error", "execution_count": number, **failure_fields(done.failure)}
+        return {"status": "ok", "execution_count": number, "payload": [], "user_expressions": {}}
+
+    def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
+        """Send an iopub message for a parent; see ``wire.Publisher``."""
+        if self.session is not None:
+            self.session.send(self.iopub_socket, kind, dict(content), parent=dict(parent), ident=self._topic(kind))
+
+    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
+        """See ``wire.Publisher``."""
+        from sandbox_kernel.notebook.widgets import report_widget, view
+
+        self._enable_widgets()
+        return view(report_widget(document, self._measure_again), "Capability report, to explore")
+
+    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
+        """See ``wire.Publisher``."""
+        from sandbox_kernel.notebook.widgets import RunPanel
+
+        self._enable_widgets()
+        return RunPanel(timeout_s, stop)
+
+    def _measure_again(self) -> Mapping[str, object]:
+        return self.state.runner.box(self.state.defaults).report(again=True).to_dict()
+
+    def _enable_widgets(self) -> None:
+        """Let pages find our widgets, also after they are reloaded; the import is paid by the first widget."""
+        if not self._widgets_enabled:
+            import ipywidgets
+
+            ipywidgets.register_comm_target()
+            self._widgets_enabled = True
+
+    def _publish_execute_input(self, code: object, parent: Mapping[str, object], execution_count: int) -> None:
+        from sandbox_kernel.notebook.untrusted.json_value import encodable
+
+        # The wire is UTF-8: one lone surrogate would lose this message, and with it the reply.
+        super()._publish_execute_input(encodable(str(code)), parent, execution_count)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Called on the control thread. The base class would raise SIGINT here, which ends an async kernel."""
+        self._running.interrupt()
+        if self.session is not None:
+            self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    def pre_handler_hook(self) -> None:
+        """No signal handler: the base class would let SIGINT end the event loop."""
+
+    def post_handler_hook(self) -> None:
+        """See ``pre_handler_hook``."""
+
+    async def do_shutdown(self, restart: bool) -> dict[str, object]:
+        """Called on the control thread: nothing of any sandbox is left when this returns."""
+        self._running.interrupt()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
+        await loop.run_in_executor(None, self.state.runner.close)
+        return {"status": "ok", "restart": restart}
+
+    async def _progressively_terminate_all_children(self) -> None:
+        """The base class signals every child and waits for it, up to half a minute. Ours are ended by ``do_shutdown``,
+        by the pool at exit, and by their own walls when this process is gone.
+        """
+
+    # -- helping the author ------------------------------------------------------------------------------------------
+
+    async def do_complete(self, code: str, cursor_pos: int) -> dict[str, object]:
+        """Magics and options from the table; everything else from the cell's session, if it runs."""
+        from sandbox_kernel.notebook.complete import complete_magic, complete_python
+
+        found = complete_magic(code, cursor_pos)
+        if found is None:
+            known = await self._ask_session("complete", code, cursor_pos)
+            if known is not None and "matches" in known:
+                return {"status": "ok", "metadata": {}, **known}
+            found = complete_python(code, cursor_pos)
+        return _completion_reply(found)
+
+    async def do_inspect(
+        self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
+    ) -> dict[str, object]:
+        """The same order as for completion."""
+        from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
+        from sandbox_kernel.notebook.sanitize import sanitize_bundle
+
+        text = explain_magic(code, cursor_pos)
+        if text is None:
+            known = await self._ask_session("inspect", code, cursor_pos)
+            if known:
+                # A docstring is the sandbox's own word, and pages show it like an output.
+                return {"status": "ok", "found": True, "data": dict(sanitize_bundle(known, {}).data), "metadata": {}}
+            text = explain_builtin(code, cursor_pos)
+        data = {} if text is None else {"text/plain": text}
+        return {"status": "ok", "found": text is not None, "data": data, "metadata": {}}
+
+    async def do_is_complete(self, code: str) -> dict[str, str]:
+        """For consoles: run it, or wait for more lines?"""
+        from sandbox_kernel.notebook.is_complete import completeness
+
+        return completeness(code, self.state.defaults)
+
+    async def do_history(
+        self,
+        hist_access_type: str,
+        output: bool,
+        raw: bool,
+        session: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        n: int | None = None,
+        pattern: str | None = None,
+        unique: bool = False,
+    ) -> dict[str, object]:
+        """What was run in this kernel."""
+        match hist_access_type:
+            case "tail":
+                rows = self.history.tail(10 if n is None else n, output=output)
+            case "range":
+                rows = self.history.range(session or 0, start or 0, stop, output=output)
+            case "search":
+                rows = self.history.search(pattern or "*", n, unique=unique, output=output)
+            case _:
+                rows = []
+        return {"status": "ok", "history": rows}
+
+    async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
+        """What the session of this cell's language knows; None when there is none, or it cannot say."""
+        from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.complete import program_of
+
+        options, program = program_of(code, self.state.defaults)
+        session = self.state.runner.sessions.find(options) if options.keeps_state else None
+        if session is None:
+            return None
+        ask = session.complete if what == "complete" else session.inspect
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, ask, program, position)
+        except SandboxError as error:
+            self.log.info("the session could not %s: %s", what, error)
+            return None
+
+
+def _completion_reply(found: Completion) -> dict[str, object]:
+    kinds = [
+        {"start": found.start, "end": found.end, "text": text, "type": kind}
+        for text, kind in zip(found.matches, found.kinds, strict=True)
+    ]
+    return {
+        "status": "ok",
+        "matches": list(found.matches),
+        "cursor_start": found.start,
+        "cursor_end": found.end,
+        "metadata": {"_jupyter_types_experimental": kinds} if kinds else {},
+    }

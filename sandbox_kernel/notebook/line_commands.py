@@ -1,0 +1,156 @@
+"""``%sandbox`` line commands: each asks the runner and answers with messages, which the kernel and the magic send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.notebook.cell_options import DEFAULT_TIMEOUT_S, CellOptions
+from sandbox_kernel.notebook.grants import policy_of
+from sandbox_kernel.notebook.option_table import usage
+from sandbox_kernel.notebook.options import LineCommand
+from sandbox_kernel.notebook.render import Message, ReportPanel, Shown, one_line
+from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.units import duration_text, size_text
+from sandbox_kernel.notebook.untrusted.tex import defused
+from sandbox_kernel.session.session import Session
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a command may look at: the notebook's runner, its defaults from this line on, and its last files."""
+
+    runner: CellRunner
+    defaults: CellOptions
+    files: Sequence[FsChange] = ()
+
+
+def run_command(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    """Do what the line says. Blocking (a report measures, an undo waits): the kernel calls it in a thread."""
+    return _COMMANDS[command.name](command, desk)
+
+
+def _text(text: str) -> tuple[Message, ...]:
+    return (Shown({"text/plain": text}),)
+
+
+def _show(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    words = desk.defaults.words() or f"--timeout {duration_text(DEFAULT_TIMEOUT_S)}"
+    return _text(f"%sandbox {words}")
+
+
+def _help(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    return _text(usage())
+
+
+def _policy(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    policy = policy_of(desk.defaults)
+    rows = [
+        ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "none of the host's"),
+        ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
+        ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
+        ("processes", "may be started" if policy.process_spawn else "may not be started"),
+        ("environment", ", ".join(policy.env) or "nothing of the host's"),
+    ]
+    return (_table(f"policy {desk.defaults.policy or 'standard'}", rows),)
+
+
+def _rules(rules: Sequence[object]) -> str:
+    return ", ".join(
+        f"{getattr(rule, 'domain', '')}{''.join(f':{port}' for port in getattr(rule, 'ports', ()))}" for rule in rules
+    )
+
+
+def _files(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    rows = [(one_line(change.path, 300), f"{change.kind}, {size_text(change.size)}") for change in desk.files]
+    return (_table("files that the last cell changed", rows),) if rows else _text("The last cell changed no files.")
+
+
+def _session(command: LineCommand, desk: Desk) -> Session:
+    session = desk.runner.sessions.find(command.options)
+    if session is None:
+        name = command.options.session or command.options.language
+        raise SessionError(
+            f"%sandbox {command.name}: there is no running {f'{name} ' if name else ''}session; "
+            "a session begins with the first cell that is not --fresh"
+        )
+    return session
+
+
+def _undo(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    result = _session(command, desk).undo(command.count)
+    return _text("\n".join(result.notes))
+
+
+def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    rows = []
+    for number, state in enumerate(_session(command, desk).checkpoints(), 1):
+        held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
+        rows.append((f"undo {number}", f"the state after cell {state.cell} of the session{held}"))
+    return (_table("states that undo can go back to", rows),) if rows else _text("There is no state to go back to.")
+
+
+def _restart(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    desk.runner.sessions.end(_session(command, desk))
+    return _text("The session has ended, all its state is gone; the next cell begins a new one.")
+
+
+def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    save = getattr(_session(command, desk), "save", None)
+    if save is None:
+        raise InvalidRequest(f"%sandbox save {command.target}: this session cannot be saved; wasm sessions can")
+    save(command.target)
+    return _text(f"Saved as {command.target}.")
+
+
+def _load(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    box = desk.runner.box(desk.defaults)
+    load = getattr(box, "load_session", None)
+    if load is None:
+        raise InvalidRequest(
+            f"%sandbox load {command.target}: sessions cannot be loaded here; wasm sessions can be saved"
+        )
+    desk.runner.sessions.adopt(command.options, load(command.target))
+    return _text(f"Going on with {command.target}.")
+
+
+def _report(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    report = desk.runner.box(desk.defaults).report()
+    # The evidence quotes what a program met; a page typesets formulas in HTML, so these are defused.
+    static = Shown({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
+    return (static, ReportPanel(report.to_dict()))
+
+
+def _nothing(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+    return ()
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> Shown:
+    width = max(len(name) for name, _ in rows)
+    text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    html = f"<table class='mathjax_ignore'><caption>{escape(title)}</caption>{cells}</table>"
+    return Shown({"text/html": html, "text/plain": text})
+
+
+_COMMANDS: Mapping[str, Callable[[LineCommand, Desk], tuple[Message, ...]]] = {
+    "show": _show,
+    "help": _help,
+    "defaults": _nothing,
+    "reset": _nothing,
+    "policy": _policy,
+    "files": _files,
+    "undo": _undo,
+    "checkpoints": _checkpoints,
+    "restart": _restart,
+    "save": _save,
+    "load": _load,
+    "report": _report,
+}

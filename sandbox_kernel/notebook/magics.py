@@ -1,0 +1,142 @@
+"""``%%sandbox`` and ``%sandbox`` in the ordinary Python kernel and in terminal IPython.
+
+The cell runs on an event loop in a thread of its own; the main thread stands where IPython expects the work to be done:
+it writes what arrives, asks the user, and waits. So Ctrl-C works as in every cell (it stops the sandbox, nothing of
+Python), output streams, and a Stop button works although the kernel's shell is blocked by this very cell.
+
+Failures are raised as exceptions of our own. IPython's ``UsageError`` would print a line and report success to every
+client that waits for the result.
+"""
+
+# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False, disallow-untyped-decorators=False
+# IPython carries too few types for these rules.
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import queue
+from collections.abc import Mapping
+from typing import Any
+
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.notebook.execution import CellExecution, Done, NotebookState
+from sandbox_kernel.notebook.ipython_door import MainThread
+from sandbox_kernel.notebook.loop_thread import LoopThread
+from sandbox_kernel.notebook.options import CellPlan, new_defaults, parse_line, parse_magic
+from sandbox_kernel.notebook.render import Failure, refusal
+
+#: Output and the cell's end wake the main thread at once; this is only for signals that arrive in between.
+_TICK_S = 0.5
+
+
+class CellFailed(SandboxError):
+    """A sandboxed cell did not end well. Each kind is a class of its own name, which clients see as ``ename``."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.evalue)
+        self.failure = failure
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints instead of a traceback through this file."""
+        return list(self.failure.traceback)
+
+
+def failed(failure: Failure) -> CellFailed:
+    """The exception for a failure, of a class that carries its name."""
+    kind: type[CellFailed] = type(failure.ename, (CellFailed,), {"__module__": __name__})
+    return kind(failure)
+
+
+@magics_class
+class SandboxMagics(Magics):
+    """The magics of one shell, with the state of its notebook."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.state = NotebookState(variables=shell.user_ns)
+        self._loop: LoopThread | None = None
+        atexit.register(self.close)
+
+    @no_var_expand
+    @line_cell_magic
+    def sandbox(self, line: str, cell: str | None = None) -> None:
+        """Run a cell in a sandbox (%%sandbox), or set the notebook's defaults and ask (%sandbox). See %sandbox help."""
+        try:
+            if cell is not None:
+                plan = parse_magic(line, cell, self.state.defaults)
+            else:
+                command = parse_line(line)
+                defaults = new_defaults(command, self.state.defaults)
+                plan = CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+        except SandboxError as error:
+            raise failed(refusal(error)) from None
+        done = self._run(plan)
+        if done.bug is not None:
+            raise done.bug
+        if done.failure is not None:
+            raise failed(done.failure)
+
+    def _run(self, plan: CellPlan) -> Done:
+        if self._loop is None:
+            self._loop = LoopThread()
+        loop = self._loop.loop
+        door = MainThread(_watched(self.shell), self._measure_again)
+        cancel: list[asyncio.Event] = []
+        number = self.shell.execution_count if self.shell is not None else None
+
+        async def work() -> Done:
+            cancel.append(asyncio.Event())
+            return await CellExecution(self.state, door, door.ask, cancel[0], number).run_plan(plan)
+
+        future = self._loop.start(work())
+        future.add_done_callback(lambda _: door.work.put(lambda: None))
+        while True:
+            try:
+                while not future.done() or not door.work.empty():
+                    try:
+                        door.work.get(timeout=_TICK_S)()
+                    except queue.Empty:
+                        continue
+                return future.result()
+            except KeyboardInterrupt:
+                # The sandbox is stopped; its end is still waited for, so that nothing is left behind.
+                if cancel:
+                    loop.call_soon_threadsafe(cancel[0].set)
+                else:
+                    future.cancel()
+                    raise
+
+    def _measure_again(self) -> Mapping[str, object]:
+        return self.state.runner.box(self.state.defaults).report(again=True).to_dict()
+
+    def close(self) -> None:
+        """End every sandbox of this shell; called at exit and by ``%unload_ext``."""
+        self.state.runner.close()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+
+def _watched(shell: Any) -> bool:
+    """Whether a notebook page runs this cell for a person: it names the cell and can be asked; recorders do neither."""
+    kernel = getattr(shell, "kernel", None)
+    parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
+    try:
+        return bool(parent["metadata"].get("cellId") and parent["content"].get("allow_stdin"))
+    except (KeyError, AttributeError):
+        return False
+
+
+def load(shell: Any) -> None:
+    """``%load_ext sandbox_kernel``."""
+    shell.register_magics(SandboxMagics(shell))
+
+
+def unload(shell: Any) -> None:
+    """``%unload_ext sandbox_kernel``."""
+    magics = shell.magics_manager.registry.get("SandboxMagics")
+    if magics is not None:
+        magics.close()

@@ -1,0 +1,172 @@
+"""From a result to the messages that a notebook shows. Pure: the kernel and the magic only send them.
+
+A cell that ended well shows its displays, its value and its receipt. A failing cell shows one error and nothing else
+(clients, and Jupyter's own kernel tests, rely on that), so its receipt stands in the traceback. nbval compares data and
+ignores metadata and tracebacks; measured numbers stand only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sandbox_kernel import receipt
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import Display, ExecResult, Status, describe_end
+from sandbox_kernel.notebook.sanitize import safe_text, sanitize_bundle
+from sandbox_kernel.notebook.untrusted import Refused
+from sandbox_kernel.notebook.untrusted.ansi import plain
+from sandbox_kernel.notebook.untrusted.tex import defused
+
+RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+_NAMES = {
+    Status.TIMEOUT: "SandboxTimeout",
+    Status.CPU_LIMIT: "CpuLimitExceeded",
+    Status.MEMORY_EXCEEDED: "MemoryExceeded",
+    Status.FUEL_EXHAUSTED: "FuelExhausted",
+    Status.COMPILE_FAILED: "CompileError",
+    Status.INTERRUPTED: "KeyboardInterrupt",
+    Status.KILLED: "SandboxKilled",
+}
+_MAX_NAME, _MAX_VALUE, _MAX_TRACEBACK = 200, 20_000, 500
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A ``display_data`` message; with ``update`` it replaces what was shown under the same ``display_id``."""
+
+    data: Mapping[str, object]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    display_id: str = ""
+    update: bool = False
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """A ``clear_output`` message: everything so far goes, now or (``wait``) with the next output."""
+
+    wait: bool
+
+
+@dataclass(frozen=True)
+class Value:
+    """An ``execute_result`` message: the value of the cell's last expression."""
+
+    data: Mapping[str, object]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An ``error`` message; the reply carries the same three fields."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportPanel:
+    """The capability report as a widget, below its static table; ``document`` is ``CapabilityReport.to_dict()``."""
+
+    document: Mapping[str, object]
+
+
+Message = Shown | Cleared | Value | Failure | ReportPanel
+
+
+def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:
+    """The messages of a finished cell, in order; its streams have been sent while it ran."""
+    messages: list[Message] = []
+    removed: list[str] = []
+    for display in result.displays:
+        message, gone = render_display(display)
+        messages.append(message)
+        removed += gone
+    noted = replace(result, notes=(*result.notes, *_notes(result), *(f"removed {what}" for what in removed)))
+    if not result.ok:
+        # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
+        return (*messages, failure(noted))
+    if not quiet or noted.notes or noted.violations or noted.limit is not None:
+        messages.append(receipt_message(noted))
+    return tuple(messages)
+
+
+def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
+    """One display of a sandbox, made inert, and what was removed from it."""
+    if display.kind == "clear":
+        return Cleared(display.metadata.get("wait") is True), ()
+    bundle = sanitize_bundle(display.data, display.metadata)
+    if display.kind == "result":
+        return Value(bundle.data, bundle.metadata), bundle.removed
+    # The id is the sandbox's own word: under a prefix it can never name a display of ours.
+    name = getattr(display, "display_id", None)
+    display_id = f"sandbox:{one_line(name, 100)}" if name else ""
+    return Shown(bundle.data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
+
+
+def receipt_message(result: ExecResult) -> Shown:
+    """The receipt of a cell that ended well; the page draws the measured numbers from the metadata."""
+    ending = describe_end(result)
+    bundle = receipt.mime_bundle(result, ending)
+    # The receipt quotes the sandbox (paths, names): a page typesets formulas in HTML, so these are defused too.
+    bundle["text/html"] = defused(receipt.html(result, ending))
+    return Shown(bundle, {receipt.MIME: receipt.measurements(result)})
+
+
+def failure(result: ExecResult) -> Failure:
+    """The one message of a cell that did not end well."""
+    ename, evalue = error_name(result), describe_end(result)
+    lines: list[str] = []
+    if result.error is not None:
+        if result.status is Status.FAILED:
+            ename = one_line(result.error.ename, _MAX_NAME) or ename
+            evalue = _text(result.error.evalue, _MAX_VALUE)
+        lines += [_text(line, _MAX_VALUE) for line in result.error.traceback[:_MAX_TRACEBACK]]
+    if not lines:
+        lines.append(f"{BOLD}{RED}{ename}{END}: {evalue}")
+    if result.rolled_back:
+        lines.append(f"{BOLD}The session is as it was before this cell.{END}")
+    lines.append(f"{DIM}{plain(receipt.plain_text(result, describe_end(result)))}{_measured(result)}{END}")
+    return Failure(ename, evalue, tuple(lines))
+
+
+def error_name(result: ExecResult) -> str:
+    """The stable name of how a cell failed, for clients and for ``raises-exception`` cells."""
+    return _NAMES.get(result.status) or ("SandboxKilled" if result.signal is not None else "SandboxExit")
+
+
+def refusal(error: SandboxError) -> Failure:
+    """A request that was not run at all."""
+    name = type(error).__name__
+    return Failure(name, str(error), (f"{BOLD}{RED}{name}{END}: {error}",))
+
+
+def one_line(text: object, limit: int) -> str:
+    """A name from a sandbox, for places that take one line without colours."""
+    return plain(_text(text, limit)).replace("\n", " ").strip()
+
+
+def _text(text: object, limit: int) -> str:
+    try:
+        return safe_text(text, limit)
+    except Refused:
+        return ""
+
+
+def _notes(result: ExecResult) -> list[str]:
+    cut = [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]
+    if not cut:
+        return []
+    return [f"{' and '.join(cut)} cut at the output limit; keep more with --output 10M, or write to a file"]
+
+
+def _measured(result: ExecResult) -> str:
+    """What differs from run to run, for the end of a traceback."""
+    parts = [f"ran {result.duration:.2f} s"]
+    if result.cpu_seconds is not None:
+        parts.append(f"CPU {result.cpu_seconds:.2f} s")
+    if result.peak_memory_bytes is not None:
+        parts.append(f"peak {result.peak_memory_bytes / (1 << 20):.0f} MB")
+    return f"\n  {', '.join(parts)}"

@@ -1,0 +1,175 @@
+"""One runner behind both doors: takes a planned cell, runs it through the facade, returns what happened.
+
+It owns the sandboxes of one notebook, one for each policy and backend that was asked for, and its sessions. Used by the
+kernel on its own loop and by the magic on a loop in a thread; everything here may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import ExecResult
+from sandbox_kernel.notebook.cell_options import CellOptions
+from sandbox_kernel.notebook.grants import limits_of, policy_of
+from sandbox_kernel.notebook.options import CellPlan
+from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.notebook.variables import MarkedOutput, check_language, with_variables
+from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.sandbox import Sandbox
+from sandbox_kernel.session.async_run import AnyOnInput
+from sandbox_kernel.session.displays import OnDisplay
+from sandbox_kernel.session.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellIO:
+    """How a running cell reaches its notebook; ``cancel`` is how the notebook reaches the cell."""
+
+    on_output: OnOutput
+    cancel: asyncio.Event
+    on_display: OnDisplay | None = None
+    on_input: AnyOnInput | None = None
+    number: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A finished cell, and the variables it handed over (plain JSON values)."""
+
+    result: ExecResult
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+class CellRunner:
+    """The sandboxes and sessions of one notebook. ``close`` ends them all."""
+
+    def __init__(self, factory: Callable[[SandboxPolicy, str], Sandbox] = Sandbox) -> None:
+        self._factory = factory
+        self._lock = threading.Lock()
+        self._boxes: dict[tuple[SandboxPolicy, str], Sandbox] = {}
+        self.sessions = NotebookSessions(self.box)
+
+    async def run(
+        self, plan: CellPlan, io: CellIO, *, variables: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> Outcome:
+        """Run the cell; ``variables`` are JSON texts for its ``-i``, ``stdin`` is the text of ``--stdin-var``."""
+        options = plan.options
+        language = options.effective_language
+        check_language(language, options.inputs, "-i")
+        check_language(language, options.outputs, "-o")
+        marked = MarkedOutput() if options.outputs else None
+        code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
+        text = stdin if stdin is not None else options.stdin
+        if marked is None:
+            return Outcome(result=await self._run(plan, code, text, io))
+        result = await self._run(plan, code, text, replace(io, on_output=_unmarked(io.on_output, marked)))
+        if rest := marked.close():
+            io.on_output("stdout", rest)
+        result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
+        return Outcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
+
+    async def _run(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
+        options = plan.options
+        # Opening a session starts processes: not on the loop that serves the page.
+        session, why = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if session is not None:
+            return await _in_session(session, code, stdin, options.effective_timeout_s, io)
+        box = self.box(options)
+        result = await box.arun(
+            code,
+            options.effective_language,
+            timeout=options.effective_timeout_s,
+            memory_mb=options.memory_mb,
+            stdin=stdin,
+            env=dict(options.env),
+            args=options.args,
+            limits=limits_of(options),
+            on_output=io.on_output,
+            cancel=io.cancel,
+            **_extras(box.arun, options),
+        )
+        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {why}")) if why else result
+
+    def box(self, options: CellOptions) -> Sandbox:
+        """The sandbox for these options; made once for each policy and backend."""
+        key = (policy_of(options), options.backend or "auto")
+        with self._lock:
+            if key not in self._boxes:
+                self._boxes[key] = self._factory(*key)
+            return self._boxes[key]
+
+    def warm(self, options: CellOptions) -> None:
+        """Make ready what the first cell under these options will need; called in the background."""
+        self.sessions.choose(CellPlan(code="", options=options, defaults=options))
+        self.box(options).backend.warm(options.effective_language, options.memory_mb)
+
+    def close(self) -> None:
+        """End every session and sandbox; called when the kernel shuts down or restarts."""
+        self.sessions.close()
+        with self._lock:
+            boxes, self._boxes = list(self._boxes.values()), {}
+        for box in boxes:
+            box.destroy()
+
+
+def _unmarked(on_output: OnOutput, marked: MarkedOutput) -> OnOutput:
+    def emit(stream: str, text: str) -> None:
+        shown = marked.feed(text) if stream == "stdout" else text
+        if shown:
+            on_output(stream, shown)
+
+    return emit
+
+
+def _answers(stdin: str) -> AnyOnInput:
+    """Answer ``input()`` line by line from a text; after its end as a file would."""
+    lines = iter(stdin.splitlines())
+
+    def answer(prompt: str, password: bool) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError("the text of --stdin has no more lines") from None
+
+    return answer
+
+
+def _extras(run: Callable[..., object], options: CellOptions) -> dict[str, Any]:
+    """Options that only some languages know, refused by name where the facade does not take them."""
+    asked: dict[str, Any] = {}
+    if options.check:
+        asked["check"] = True
+    if options.python is not None:
+        asked["python"] = options.python
+    known = inspect.signature(run).parameters
+    for name in asked:
+        if name not in known:
+            raise InvalidRequest(f"--{name} is not available for {options.effective_language} cells here; remove it")
+    return asked
+
+
+async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
+    result = await session.arun(
+        code,
+        timeout_s,
+        io.on_output,
+        io.on_input if stdin is None else _answers(stdin),
+        on_display=io.on_display,
+        number=io.number,
+        cancel=io.cancel,
+    )
+    # What was shown while the cell ran is not shown again.
+    return replace(result, displays=()) if io.on_display is not None else result
+
+
+def as_stdin(value: object) -> str:
+    """A variable as standard input: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)

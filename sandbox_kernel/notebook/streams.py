@@ -1,0 +1,78 @@
+"""Stream text on its way to the page: batched, in order, nothing lost.
+
+A message for every line drowns Jupyter: its queues hold 1000 messages, and a client that waits for the reply first
+loses what overflows, the final idle status included (measured: 20 000 lines sent one by one, 9 000 arrived). So text
+waits up to ``INTERVAL_S`` or until ``SIZE`` characters are there, and is then sent in as few messages as its order
+allows. Made by the kernel for each cell, on the loop that runs the cell; ``close`` sends the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sandbox_kernel.notebook.untrusted.ansi import ColourFilter
+
+INTERVAL_S = 0.05
+SIZE = 64 << 10
+#: A program that alternates between stdout and stderr at every line would still make a message a line; beyond this
+#: many changes within one batch each stream is sent as a whole.
+MAX_PIECES = 16
+
+Send = Callable[[str, str], None]
+
+
+class StreamBatch:
+    """Collects ``(name, text)`` and hands it to ``send`` in batches; every method is called on one event loop."""
+
+    def __init__(self, send: Send, interval_s: float = INTERVAL_S, size: int = SIZE) -> None:
+        self._send = send
+        self._interval_s = interval_s
+        self._size = size
+        self._pieces: list[tuple[str, str]] = []
+        self._length = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._filters: dict[str, ColourFilter] = {}
+
+    def write(self, name: str, text: str) -> None:
+        """Take text of one stream; escape sequences other than colours end here."""
+        shown = self._filters.setdefault(name, ColourFilter()).feed(text)
+        if not shown:
+            return
+        self._pieces.append((name, shown))
+        self._length += len(shown)
+        if self._length >= self._size:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self.flush)
+
+    def flush(self) -> None:
+        """Send what is there; called by the timer, by a full batch, and before anything that must come after it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pieces, self._pieces, self._length = self._pieces, [], 0
+        for name, text in merged(pieces):
+            for start in range(0, len(text), 16 * self._size):
+                self._send(name, text[start : start + 16 * self._size])
+
+    def close(self) -> None:
+        """The cell has ended: send everything, also what a filter held back."""
+        for name, colours in self._filters.items():
+            if rest := colours.close():
+                self._pieces.append((name, rest))
+        self.flush()
+
+
+def merged(pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Neighbours of one stream as one; when the streams alternate too often, each stream as one."""
+    runs: list[tuple[str, list[str]]] = []
+    for name, text in pieces:
+        if runs and runs[-1][0] == name:
+            runs[-1][1].append(text)
+        else:
+            runs.append((name, [text]))
+    if len(runs) > MAX_PIECES:
+        names = dict.fromkeys(name for name, _ in runs)
+        return [(wanted, "".join(text for name, text in pieces if name == wanted)) for wanted in names]
+    return [(name, "".join(texts)) for name, texts in runs]

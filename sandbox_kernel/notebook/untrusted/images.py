@@ -1,0 +1,109 @@
+"""Pictures: base64 that really is the format it claims to be, of a size that a page can draw.
+
+The browser decodes them; what it is handed must be the format of its MIME type (so that nothing is guessed from the
+content), not large in bytes and not large in pixels (a few kB of PNG can unpack to gigabytes). Only headers are read
+here, nothing is decoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+
+from sandbox_kernel.notebook.untrusted import Refused
+
+MAX_IMAGE_BYTES = 16 << 20
+MAX_SIDE = 16384
+MAX_PIXELS = 50_000_000
+
+_DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]*)\Z")
+
+
+def check_image(mime: str, encoded: str) -> str:
+    """Return the same picture as canonical base64, or refuse it."""
+    if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
+        raise Refused(f"larger than {MAX_IMAGE_BYTES >> 20} MB")
+    try:
+        data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused("not base64") from None
+    if len(data) > MAX_IMAGE_BYTES:
+        raise Refused(f"larger than {MAX_IMAGE_BYTES >> 20} MB")
+    size = _READERS[mime](data)
+    if size is None:
+        raise Refused(f"the content is not {mime}")
+    width, height = size
+    if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
+        raise Refused(f"{width} x {height} pixels are more than a page draws")
+    return base64.b64encode(data).decode()
+
+
+def check_data_url(url: str) -> str | None:
+    """The URL of a picture that carries itself, checked and canonical; None for every other URL."""
+    match = _DATA_URL.match(url)
+    if not match:
+        return None
+    try:
+        return f"data:{match[1]};base64,{check_image(match[1], match[2])}"
+    except Refused:
+        return None
+
+
+def _png(data: bytes) -> tuple[int, int] | None:
+    if data[:8] != b"\x89PNG\r\n\x1a\n" or data[8:16] != b"\0\0\0\rIHDR" or len(data) < 45:
+        return None
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def _gif(data: bytes) -> tuple[int, int] | None:
+    if data[:6] not in (b"GIF87a", b"GIF89a") or len(data) < 14:
+        return None
+    return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """Walk the segments to the frame header, which holds the size."""
+    if data[:3] != b"\xff\xd8\xff":
+        return None
+    position = 2
+    while position + 9 < len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xFF:  # padding
+            position += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(data[position + 7 : position + 9], "big"), int.from_bytes(
+                data[position + 5 : position + 7], "big"
+            )
+        if marker in (0xD8, 0xD9, 0xDA) or marker < 0xC0:
+            return None
+        length = int.from_bytes(data[position + 2 : position + 4], "big")
+        if length < 2:
+            return None
+        position += 2 + length
+    return None
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) < 30:
+        return None
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if kind == b"VP8L" and data[20] == 0x2F:
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+    return None
+
+
+_READERS: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
+    "image/png": _png,
+    "image/jpeg": _jpeg,
+    "image/gif": _gif,
+    "image/webp": _webp,
+}
+IMAGE_TYPES = frozenset(_READERS)

@@ -1,0 +1,65 @@
+"""JSON values from a sandbox: only plain types, bounded in depth, number and length."""
+
+from __future__ import annotations
+
+import math
+
+from sandbox_kernel.notebook.untrusted import Refused
+
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+MAX_CHARACTERS = 1 << 20
+
+
+def check_json(value: object) -> object:
+    """Return a copy made of dict, list, str, int, float, bool and None, or refuse it."""
+    return _Copier().copy(value, 0)
+
+
+class _Copier:
+    """Counts what it copies, so that the whole value is bounded and not only its parts."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.characters = 0
+
+    def copy(self, value: object, depth: int) -> object:
+        self.values += 1
+        if depth > MAX_DEPTH:
+            raise Refused(f"nested deeper than {MAX_DEPTH}")
+        if self.values > MAX_VALUES:
+            raise Refused(f"more than {MAX_VALUES} values")
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            if value.bit_length() > 1024:
+                raise Refused("it holds a number of more than 1024 bits")
+            return int(value)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise Refused(f"it holds {value}, which is no JSON")
+            return float(value)
+        if isinstance(value, list | tuple):
+            return [self.copy(item, depth + 1) for item in value]
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                raise Refused("it holds a key that is not text")
+            return {self.text(key): self.copy(item, depth + 1) for key, item in value.items()}
+        raise Refused(f"it holds a {type(value).__name__}, which is no JSON")
+
+    def text(self, value: str) -> str:
+        self.characters += len(value)
+        if self.characters > MAX_CHARACTERS:
+            raise Refused(f"more than {MAX_CHARACTERS >> 20} MB of text")
+        return encodable(value)
+
+
+def encodable(value: str) -> str:
+    """The text with lone surrogates replaced: the wire is UTF-8, and one of them would lose the whole message."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode()
+    return value

@@ -1,0 +1,134 @@
+"""Live parts of a page: the capability report to explore, and the panel of a cell that runs for long.
+
+ipywidgets is imported by whoever calls in here first; a kernel that shows no widget does not pay for it. A widget lives
+as long as its kernel: opened later, a saved notebook cannot draw it. So nothing that matters stands only in a widget,
+and each is closed when the next of its kind is shown (ipywidgets keeps every widget for ever otherwise).
+"""
+
+# mypy: disallow-untyped-calls=False
+# ipywidgets carries no types.
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from sandbox_kernel.notebook.untrusted.tex import defused
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+_MARK = {True: ("✓", "#2e7d32"), False: ("✗", "#c62828"), None: ("?", "#9e6c00")}
+_SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
+
+_shown: dict[str, Any] = {}
+
+
+def _replace(kind: str, widget: Any) -> Any:
+    old = _shown.pop(kind, None)
+    if old is not None:
+        close_tree(old)
+    _shown[kind] = widget
+    return widget
+
+
+def close_tree(widget: Any) -> None:
+    """Close a widget and everything in it."""
+    for child in getattr(widget, "children", ()):
+        close_tree(child)
+    widget.close()
+
+
+def report_widget(document: Mapping[str, object], measure: Callable[[], Mapping[str, object]] | None = None) -> Any:
+    """The report to explore: filter its lines, and measure again. ``measure`` returns a new ``to_dict()``."""
+    import ipywidgets
+
+    current = dict(document)
+    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], description="Show")
+    again = ipywidgets.Button(description="Measure again", disabled=measure is None)
+    table = ipywidgets.HTML(report_rows(current, open_only=False))
+
+    def draw(_: object = None) -> None:
+        table.value = report_rows(current, open_only=choice.value == _SHOW_OPEN)
+
+    def remeasure() -> None:
+        assert measure is not None
+        try:
+            current.update(measure())
+        finally:
+            again.disabled, again.description = False, "Measure again"
+        draw()
+
+    def clicked(_: object) -> None:
+        # Measuring takes seconds: not on the thread that serves the page.
+        again.disabled, again.description = True, "Measuring…"
+        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
+
+    choice.observe(draw, "value")
+    again.on_click(clicked)
+    inside = ipywidgets.VBox([ipywidgets.HBox([choice, again]), table])
+    return _replace("report", ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
+
+
+def report_rows(document: Mapping[str, object], *, open_only: bool) -> str:
+    """The lines of a report as a table; every value escaped."""
+    lines = document.get("lines")
+    rows = [row for row in lines if isinstance(row, Mapping)] if isinstance(lines, Sequence) else []
+    body = []
+    for row in rows:
+        enforced = row.get("enforced")
+        if open_only and enforced is True:
+            continue
+        sign, colour = _MARK[enforced if isinstance(enforced, bool) else None]
+        cells = "".join(f"<td>{escape(str(row.get(key, '')))}</td>" for key in ("area", "name"))
+        rest = "".join(f"<td>{escape(str(row.get(key, '')))}</td>" for key in ("mechanism", "evidence"))
+        spent = row.get("milliseconds")
+        time = f"{spent:.0f} ms" if isinstance(spent, int | float) else ""
+        body.append(f'<tr>{cells}<td style="color:{colour};font-weight:700">{sign}</td>{rest}<td>{time}</td></tr>')
+    head = "<tr><th>area</th><th>tried</th><th>stopped</th><th>by</th><th>what came back</th><th>in</th></tr>"
+    if not body:
+        return "<i>Everything that was tried was stopped.</i>" if rows else "<i>Nothing was measured.</i>"
+    return defused(f'<table style="font-size:90%">{head}{"".join(body)}</table>')
+
+
+class RunPanel:
+    """Elapsed time against the limit and a Stop button, for a cell that runs for long.
+
+    ``stop`` may be called on another thread than the one that made the panel (JupyterLab sends clicks to a subshell):
+    it must only set a flag.
+    """
+
+    def __init__(self, timeout_s: float, stop: Callable[[], None], *, blocking_kernel: bool = False) -> None:
+        import ipywidgets
+
+        self._timeout_s = timeout_s
+        self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "260px"})
+        self._text = ipywidgets.Label()
+        self._button = ipywidgets.Button(description="Stop", button_style="danger", layout={"width": "80px"})
+        self._button.on_click(lambda _: self._stopped(stop))
+        if blocking_kernel:
+            # ipykernel 7.4 sends the click to the shell that made the button, which a blocking cell keeps busy until
+            # its end; the subshell that the page chose is free.
+            self._button.comm._reply_subshell_for = lambda data, default: default
+        self.widget = ipywidgets.HBox([self._button, self._bar, self._text])
+        self.update(0.0)
+
+    def _stopped(self, stop: Callable[[], None]) -> None:
+        self._button.disabled = True
+        stop()
+
+    def update(self, elapsed_s: float) -> None:
+        """Draw the time; called a few times a second while the cell runs."""
+        self._bar.value = min(elapsed_s, self._timeout_s)
+        self._text.value = f"{elapsed_s:.0f} s of {self._timeout_s:g} s"
+
+    def close(self) -> None:
+        """The cell has ended; the panel goes."""
+        for widget in (self._button, self._bar, self._text, self.widget):
+            widget.close()
+
+
+def view(widget: Any, text: str) -> dict[str, object]:
+    """The bundle that shows a widget, with a text that stays the same from run to run for everybody else."""
+    bundle: Mapping[str, object] = widget._repr_mimebundle_()
+    return {VIEW: bundle[VIEW], "text/plain": text}

@@ -1,0 +1,362 @@
+"""Run one cell in a worker that waits for it, and say how it ended. One selector loop on the calling thread.
+
+The loop never waits for the worker alone: time, memory, the stop sign, the death of the worker, of the gate and of the
+jail end it too. It ends with the worker alive and idle (``done``) or with the reason why the worker must be ended; the
+rollback is the caller's.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import os
+import selectors
+import termios
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sandbox_kernel.errors import SandboxError, SessionError
+from sandbox_kernel.jail.job import OnOutput, Stop
+from sandbox_kernel.jail.meter import TICK_S
+from sandbox_kernel.jail.pump import CHUNK, Capture
+from sandbox_kernel.session.displays import Displays, OnDisplay
+from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Question, Run, Shown
+from sandbox_kernel.session.keeper import GateLost
+from sandbox_kernel.session.live import Live
+
+#: Longest line that ``input()`` is given.
+MAX_INPUT = 32 << 10
+
+OnInput = Callable[[str, bool], str]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOrder:
+    """One cell to run, who listens to it, and how long it may take."""
+
+    code: str
+    number: int | None = None
+    timeout_s: float
+    grace_s: float
+    output_bytes: int
+    on_output: OnOutput | None = None
+    on_display: OnDisplay | None = None
+    on_input: OnInput | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellEnd:
+    """How a cell ended. ``how`` is done, died, timeout, memory, interrupt, disk, protocol, failed or lost.
+
+    ``protocol`` is a worker that spoke nonsense, ``failed`` a listener of the caller's that raised, ``lost`` the end of
+    the whole jail. Anything but ``done`` means that the worker is dead or must die.
+    """
+
+    how: str
+    done: Done | None
+    duration_s: float
+    interrupted: bool
+    disk_full: bool
+    code: int | None = None
+    problem: str = ""
+    failure: BaseException | None = None
+
+
+class Cell:
+    """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
+
+    def __init__(self, live: Live, order: CellOrder, stop: Stop) -> None:
+        self.live, self.order, self.stop = live, order, stop
+        self.stdout, self.stderr = (
+            Capture(order.output_bytes, _emitter(order.on_output, name)) for name in ("stdout", "stderr")
+        )
+        self.captures = {live.jail.stdout_fd: self.stdout, live.jail.stderr_fd: self.stderr}
+        self.displays = Displays(_guarded(order.on_display))
+        self.how = ""
+        self.done: Done | None = None
+        self.problem = ""
+        self.failure: BaseException | None = None
+        self.disk_full = False
+        self._began = False
+        self._interrupt_at: float | None = None
+        self._signalled = False
+        self._question: _Asking | None = None
+        self._deadline = 0.0
+        self._started = 0.0
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self) -> CellEnd:
+        """Run the cell until it ended or must be ended."""
+        self._started = time.monotonic()
+        self._deadline = self._started + self.order.timeout_s
+        try:
+            self._register()
+            self._send()
+            while not self.how:
+                try:
+                    self._loop()
+                except KeyboardInterrupt as error:
+                    # Control-C in the caller's terminal: the cell gets it first, then the caller.
+                    self.failure = error
+                    self._ask_to_stop()
+        except _ListenerFailed as error:
+            self.how, self.failure = "failed", error.reason
+        except GateLost:
+            self.how = "lost"
+        except SessionError as error:
+            self.how, self.problem = "protocol", str(error)
+        except SandboxError as error:
+            self.how, self.problem = "lost", str(error)
+        finally:
+            self._selector.close()
+            if self._question is not None:
+                self._question.close()
+        return CellEnd(
+            how=self.how,
+            done=self.done,
+            duration_s=time.monotonic() - self._started,
+            interrupted=self._interrupt_at is not None,
+            disk_full=self.disk_full,
+            code=self.live.keeper.gone,
+            problem=self.problem,
+            failure=self.failure,
+        )
+
+    def settle(self) -> None:
+        """Take what is in the pipes now, and no more: others may go on writing."""
+        for fd, capture in self.captures.items():
+            left = _waiting_bytes(fd)
+            with contextlib.suppress(OSError):
+                while left > 0 and (data := os.read(fd, min(left, CHUNK))):
+                    capture.feed(data)
+                    left -= len(data)
+            capture.finish()
+
+    def _register(self) -> None:
+        watch, live = self._selector, self.live
+        for fd in self.captures:
+            watch.register(fd, selectors.EVENT_READ, self._read_output)
+        watch.register(live.keeper, selectors.EVENT_READ, self._read_gate)
+        watch.register(live.channel, selectors.EVENT_READ, self._read_worker)
+        watch.register(live.jail.init_fd, selectors.EVENT_READ, self._jail_died)
+        watch.register(self.stop, selectors.EVENT_READ, self._stopped)
+        event = live.jail.meter.event_fd()
+        if event is not None:
+            watch.register(event, selectors.EVENT_READ, os.eventfd_read)
+
+    def _send(self) -> None:
+        for frame in self.live.take_strays():
+            self.displays.show(frame)
+        message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.code}
+        if self.order.number is not None:
+            message["number"] = self.order.number
+        self.live.channel.put(message)
+
+    def _loop(self) -> None:
+        next_tick = 0.0
+        while not self.how:
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                self._tick()
+            if self._overdue(now):
+                return
+            writes = selectors.EVENT_WRITE if self.live.channel.wants_to_write else 0
+            self._selector.modify(self.live.channel, selectors.EVENT_READ | writes, self._read_worker)
+            for key, events in self._selector.select(max(0.0, min(self._next_deadline(), next_tick) - now)):
+                if events & selectors.EVENT_WRITE:
+                    self.live.channel.write_some()
+                if events & selectors.EVENT_READ and not self.how:
+                    key.data(key.fd)
+
+    def _next_deadline(self) -> float:
+        found = [] if self._question is not None else [self._deadline]
+        if self._interrupt_at is not None:
+            found.append(self._interrupt_at + self.order.grace_s)
+        return min(found, default=float("inf"))
+
+    def _overdue(self, now: float) -> bool:
+        if self._interrupt_at is not None and now >= self._interrupt_at + self.order.grace_s:
+            self.how = "interrupt"
+        elif self._question is None and now >= self._deadline:
+            self.how = "timeout"
+        return bool(self.how)
+
+    def _tick(self) -> None:
+        disk = self.live.jail.disk()
+        self.disk_full = self.disk_full or disk.full
+        if self.live.memory_exceeded():
+            self.how = "memory"
+        elif disk.over:
+            self.how = "disk"
+
+    def _read_output(self, fd: int) -> None:
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self.captures[fd].feed(data)
+        else:
+            self._selector.unregister(fd)
+
+    def _read_gate(self, fd: int) -> None:
+        self.live.keeper.read()
+        if self.live.keeper.gone is not None:
+            # What it said before it died is still in the socket.
+            while not self.how and (messages := self.live.channel.read()):
+                for message in messages:
+                    self._take(message)
+            self.how = self.how or "died"
+
+    def _read_worker(self, fd: int) -> None:
+        for message in self.live.channel.read():
+            self._take(message)
+
+    def _jail_died(self, fd: int) -> None:
+        self.how = "lost"
+
+    def _stopped(self, fd: int) -> None:
+        self._selector.unregister(fd)
+        self._ask_to_stop()
+
+    def _ask_to_stop(self) -> None:
+        """Interrupt the cell, as soon as it can be interrupted; the period of grace begins now."""
+        if self._interrupt_at is None:
+            self._interrupt_at = time.monotonic()
+        if self._began and not self._signalled:
+            self._signalled = True
+            self.live.keeper.interrupt()
+
+    def _take(self, message: FromWorker) -> None:
+        match message:
+            case Shown():
+                self._drain()
+                self.displays.show(message)
+                self._seen(message.question)
+            case Cleared():
+                self._drain()
+                self.displays.clear(message)
+                self._seen(message.question)
+            case Began(id=found) if found == self.live.cell_id:
+                self._began = True
+                if self._interrupt_at is not None:
+                    self._ask_to_stop()
+            case Question(id=found) if found == self.live.cell_id:
+                self._drain()
+                self._ask(message)
+            case Done(id=found) if found == self.live.cell_id:
+                self.done, self.how = message, "done"
+            case _:
+                raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
+
+    def _seen(self, question: int) -> None:
+        if question:
+            self.live.channel.put({"op": "seen", "question": question})
+
+    def _drain(self) -> None:
+        """What was printed before a display comes before it."""
+        for fd, capture in self.captures.items():
+            left = _waiting_bytes(fd)
+            if left:
+                capture.feed(os.read(fd, left))
+
+    def _ask(self, question: Question) -> None:
+        if self._question is not None:
+            raise SessionError("the worker asked for input twice at once")
+        if self.order.on_input is None or self._interrupt_at is not None:
+            self.live.channel.put({"op": "input", "question": question.question, "value": None})
+            return
+        self._question = _Asking(question, self.order.on_input)
+        self._selector.register(self._question, selectors.EVENT_READ, self._answered)
+
+    def _answered(self, fd: int) -> None:
+        asking, self._question = self._question, None
+        assert asking is not None
+        self._selector.unregister(asking)
+        asking.close()
+        # The user's time is not the cell's.
+        self._deadline += time.monotonic() - asking.began
+        if isinstance(asking.failure, KeyboardInterrupt):
+            # No answer: the interrupt is what the question is to meet.
+            self._ask_to_stop()
+            return
+        if asking.failure is not None and not isinstance(asking.failure, EOFError):
+            raise _ListenerFailed(asking.failure)
+        value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
+        self.live.channel.put({"op": "input", "question": asking.number, "value": value})
+
+
+class _ListenerFailed(Exception):
+    """A callback of the caller's raised; not to be taken for an error of ours."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _Asking:
+    """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
+
+    def __init__(self, question: Question, ask: OnInput) -> None:
+        self.number = question.question
+        self.began = time.monotonic()
+        self.value: object = ""
+        self.failure: BaseException | None = None
+        self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._open = True
+
+        def target() -> None:
+            try:
+                self.value = ask(question.prompt, question.password)
+            except BaseException as error:
+                self.failure = error
+            with self._lock:
+                if self._open:
+                    os.write(self._tell, b"x")
+
+        threading.Thread(target=target, name="sandbox-input", daemon=True).start()
+
+    def fileno(self) -> int:
+        """For ``selectors``."""
+        return self._answered
+
+    def close(self) -> None:
+        """Nobody waits for the answer any more; may be called twice."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._answered)
+                os.close(self._tell)
+
+
+def _waiting_bytes(fd: int) -> int:
+    count = array.array("i", [0])
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
+
+
+def _emitter(on_output: OnOutput | None, name: str) -> Callable[[str], None] | None:
+    return None if on_output is None else _guarded(lambda text: on_output(name, text))
+
+
+def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] | None:
+    if listener is None:
+        return None
+
+    def call(item: Item) -> None:
+        try:
+            listener(item)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise _ListenerFailed(error) from None
+
+    return call

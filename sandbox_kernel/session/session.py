@@ -1,0 +1,234 @@
+"""State between cells: what ``box.session(...)`` gives.
+
+Every cell is a transaction. One that ends by itself, well or with an exception, is kept. One that times out, exceeds
+its memory, crashes or has to be stopped hard leaves its output, and the session is as it was before it. One cell runs
+at a time; a second caller waits for its turn. ``interrupt`` and ``close`` may be called from any thread meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.session import answers
+from sandbox_kernel.session.async_run import AnyOnInput, run_in_thread
+from sandbox_kernel.session.cell import CellOrder, OnInput
+from sandbox_kernel.session.checkpoints import Checkpoint
+from sandbox_kernel.session.displays import OnDisplay
+from sandbox_kernel.session.frames import What
+from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.lives import Lives, SessionSpec
+from sandbox_kernel.session.memory import private_bytes
+
+#: How long a question about code may take; jedi gives up earlier by itself.
+ASK_S = 5.0
+
+
+class Session:
+    """One session. Use it as a context manager, or call ``close``; a forgotten one ends with its last reference."""
+
+    def __init__(
+        self, spec: SessionSpec, begin: Callable[[], Live], on_close: Callable[[], None] | None = None
+    ) -> None:
+        self._spec = spec
+        self._on_close = on_close
+        self._guard = threading.Lock()
+        self._stop: Stop | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._lives = Lives(spec, begin)
+        self._finalizer = weakref.finalize(self, self._lives.end)
+        _sessions.add(self)
+
+    @property
+    def name(self) -> str:
+        """What the session is called; unique only to whoever named it."""
+        return self._spec.name
+
+    @property
+    def language(self) -> Language:
+        """What its cells are written in."""
+        return self._spec.language
+
+    @property
+    def memory_mb(self) -> int:
+        """Its memory limit."""
+        return self._spec.memory_mb
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session can run another cell."""
+        live = self._lives.live
+        return not self._lives.closed and live is not None and live.jail.alive
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(
+        self,
+        code: str,
+        timeout: float = 30.0,
+        on_output: OnOutput | None = None,
+        on_input: OnInput | None = None,
+        *,
+        on_display: OnDisplay | None = None,
+        number: int | None = None,
+    ) -> ExecResult:
+        """Run one cell. Callbacks are called on this thread, ``on_input`` on one of its own.
+
+        ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
+        """
+        spec = self._spec
+        # Building the request is what checks it.
+        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=spec.memory_mb)
+        order = CellOrder(
+            code=code,
+            number=number,
+            timeout_s=request.timeout,
+            grace_s=spec.grace_s,
+            output_bytes=spec.limits.output_bytes,
+            on_output=on_output,
+            on_display=on_display,
+            on_input=on_input,
+        )
+        with self._lives.turn() as live, self._stoppable() as stop:
+            return self._lives.run(live, order, stop)
+
+    async def arun(
+        self,
+        code: str,
+        timeout: float = 30.0,
+        on_output: OnOutput | None = None,
+        on_input: AnyOnInput | None = None,
+        *,
+        on_display: OnDisplay | None = None,
+        number: int | None = None,
+        cancel: asyncio.Event | None = None,
+    ) -> ExecResult:
+        """The same, asynchronously: callbacks are called on this loop, and ``on_input`` may be a coroutine function.
+
+        Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
+        """
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
+        return await run_in_thread(
+            self._threads,
+            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, number=number),
+            self.interrupt,
+            on_output=on_output,
+            on_display=on_display,
+            on_input=on_input,
+            cancel=cancel,
+        )
+
+    def interrupt(self) -> bool:
+        """Stop the running cell as Ctrl-C would: KeyboardInterrupt first, and a rollback if it does not end.
+
+        Callable from any thread; False when no cell runs.
+        """
+        with self._guard:
+            if self._stop is None:
+                return False
+            self._stop.set()
+            return True
+
+    def undo(self, n: int = 1) -> ExecResult:
+        """Go back to the state before the last ``n`` cells that are in it. The result says what is left."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
+        with self._lives.turn() as live:
+            return self._lives.undo(live, n)
+
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The states that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
+        with self._lives.turn() as live:
+            held = private_bytes(live.jail.init_pid)
+            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
+
+    def restart(self) -> None:
+        """Begin again with nothing: no variables, no files, no checkpoints. A running cell is ended."""
+        self._lives.refuse_if_closed()
+        with self._lives.lock_after_kill():
+            self._lives.again()
+
+    def complete(self, code: str, pos: int) -> Mapping[str, object]:
+        """What could stand at ``pos``: ``matches``, ``cursor_start``, ``cursor_end``, ``metadata``."""
+        return answers.completions(self._ask("complete", code, pos), code, pos)
+
+    def inspect(self, code: str, pos: int) -> Mapping[str, object]:
+        """What stands at ``pos``, as a MIME bundle; empty when unknown."""
+        return answers.documentation(self._ask("inspect", code, pos))
+
+    def is_complete(self, code: str) -> Mapping[str, object]:
+        """``status`` is complete, incomplete, invalid or unknown; ``indent`` is for the next line."""
+        return answers.completeness(self._ask("is_complete", code, 0))
+
+    def close(self) -> None:
+        """End the session and everything in it, a running cell included. May be called twice."""
+        with self._guard:
+            if self._lives.closed:
+                return
+            self._lives.closed = True
+        with self._lives.lock_after_kill():
+            self._lives.end()
+        self._finalizer.detach()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+        if self._on_close is not None:
+            self._on_close()
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[Stop]:
+        stop = Stop()
+        with self._guard:
+            self._stop = stop
+        try:
+            yield stop
+        finally:
+            with self._guard:
+                self._stop = None
+                stop.close()
+
+    def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
+        if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
+            raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
+        if self._lives.busy:
+            # A cell runs: its worker cannot answer, and nobody should wait for it.
+            return {}
+        with self._lives.turn() as live:
+            try:
+                return live.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
+            except SessionError:
+                self._lives.revive(live)
+                return {}
+
+    def _forget(self) -> None:
+        """In a forked child the session is the parent's: let go of its descriptors, end nothing."""
+        self._finalizer.detach()
+        self._lives.forget()
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for session in list(_sessions):
+        session._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,223 @@
+"""A work folder as one tar file, and back: how a sandbox's files outlive it.
+
+Reading is the dangerous half. An archive is checked whole before anything is written: plain relative names, regular
+files and folders only, no name twice, no name below a file, sizes within the limits. Then each file is written beneath
+the root, so that even a mistake in the checks could not reach outside.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import stat
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import InvalidRequest, PathTraversal
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.workspace.paths import Names, names_beneath
+from sandbox_kernel.workspace.refusals import explained, shown
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely, pack_files
+from sandbox_kernel.workspace.walk import type_name
+
+MAX_ARCHIVE_BYTES = 1024 * MIB
+MAX_ARCHIVE_FILES = 100_000
+
+#: Headers are read in one piece; no honest one is near this.
+_MAX_HEADER_BYTES = MIB
+_CHUNK = MIB
+_BLOCK = tarfile.BLOCKSIZE
+#: Times beyond the year 2242 are no times that a file system keeps.
+_LATEST = 1 << 33
+
+
+def save(
+    rooted: Rooted,
+    path: str | os.PathLike[str],
+    *,
+    max_bytes: int = MAX_ARCHIVE_BYTES,
+    max_files: int = MAX_ARCHIVE_FILES,
+) -> tuple[Skipped, ...]:
+    """Write the files and folders beneath the root to a tar at a host path; return what a tar of ours does not hold.
+
+    The file appears complete or not at all. A tree beyond the limits is refused: part of one must not pass for all.
+    """
+    packed = pack_files(rooted, max_bytes, max_files)
+    target = os.path.abspath(path)
+    temporary = f"{target}.{secrets.token_hex(8)}.part"
+    try:
+        with _at_host("saved to", target):
+            with open(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                    for folder in packed.folders:
+                        _add_folder(tar, rooted, tuple(folder.split("/")))
+                    for name in packed:
+                        _add_file(tar, rooted, tuple(name.split("/")))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+    return packed.skipped
+
+
+def _add_folder(tar: tarfile.TarFile, rooted: Rooted, names: Names) -> None:
+    entry = rooted.stat(names)
+    info = tarfile.TarInfo(entry.path)
+    info.type, info.mode, info.mtime = tarfile.DIRTYPE, entry.mode & 0o777, entry.mtime_ns // 10**9
+    tar.addfile(info)
+
+
+def _add_file(tar: tarfile.TarFile, rooted: Rooted, names: Names) -> None:
+    with open(rooted.open_file(names), "rb") as content:
+        status = os.fstat(content.fileno())
+        info = tarfile.TarInfo("/".join(names))
+        info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o777, status.st_mtime_ns // 10**9
+        tar.addfile(info, content)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """What is needed of a checked member; ``offset`` is where its content begins in the archive."""
+
+    names: Names
+    is_folder: bool
+    mode: int
+    mtime: float
+    size: int
+    offset: int
+
+
+def restore(
+    path: str | os.PathLike[str],
+    rooted: Rooted,
+    *,
+    max_bytes: int = MAX_ARCHIVE_BYTES,
+    max_files: int = MAX_ARCHIVE_FILES,
+) -> None:
+    """Unpack a tar at a host path beneath the root. Nothing is written unless every member is acceptable."""
+    with _at_host("restored from", path):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        unpack(fd, rooted, max_bytes=max_bytes, max_files=max_files)
+    finally:
+        os.close(fd)
+
+
+def unpack(fd: int, rooted: Rooted, *, into: Names = (), max_bytes: int, max_files: int) -> None:
+    """Unpack the tar behind a descriptor beneath the root, or beneath the folder ``into`` of it."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
+    with _damage_explained():
+        members = _checked(_members(fd), max_bytes, max_files, status.st_size)
+        _demand_end(fd, members)
+    if into:
+        rooted.make_folder(into)
+    for member in members:
+        names = into + member.names
+        if member.is_folder:
+            rooted.make_folder(names, member.mode)
+            continue
+        with rooted.replacing(names, member.mode | 0o600) as target, explained("restore", names):
+            copy_sparsely(_content(fd, member), target)
+            os.utime(target, (member.mtime, member.mtime))
+
+
+class _Headers(io.FileIO):
+    """The archive as ``tarfile`` reads it for its headers; a header that claims to be huge is not read into memory."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header claims {size} bytes")
+        return super().read(size)
+
+
+def _members(fd: int) -> Iterator[tarfile.TarInfo]:
+    with _Headers(os.dup(fd)) as file:
+        file.seek(0)
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            while (member := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all, and there may be millions
+                yield member
+
+
+def _checked(found: Iterable[tarfile.TarInfo], max_bytes: int, max_files: int, archive_size: int) -> list[_Member]:
+    members: dict[Names, _Member] = {}
+    total = position = 0
+    for count, info in enumerate(found, 1):
+        member = _member(info)
+        # An archive can claim sizes that lead back to an earlier header, and so never end.
+        if member.size < 0 or member.offset <= position or member.offset + member.size > archive_size:
+            raise InvalidRequest(f"archive member {shown(info.name)} claims a place that is not in the archive")
+        position = member.offset
+        total += member.size
+        if total > max_bytes or count > max_files:
+            raise InvalidRequest(
+                f"the archive holds more than {max_files} members or {max_bytes} bytes; raise the limit if need be"
+            )
+        if member.names in members and not (member.is_folder and members[member.names].is_folder):
+            raise InvalidRequest(f"the archive names {shown(info.name)} twice; which one is meant cannot be told")
+        if member.names:
+            members[member.names] = member
+    for names in members:
+        for length in range(1, len(names)):
+            above = members.get(names[:length])
+            if above is not None and not above.is_folder:
+                raise InvalidRequest(f"the archive holds {shown(names)} below a file of that name")
+    return list(members.values())
+
+
+def _demand_end(fd: int, members: list[_Member]) -> None:
+    """An archive that was cut between two members looks complete to ``tarfile``; the mark at its end tells."""
+    last = max(members, key=lambda member: member.offset, default=None)
+    end = 0 if last is None else last.offset + -(-last.size // _BLOCK) * _BLOCK
+    if os.pread(fd, _BLOCK, end) != bytes(_BLOCK):
+        raise InvalidRequest("the archive is cut short or damaged after its last readable member; save it again")
+
+
+def _member(info: tarfile.TarInfo) -> _Member:
+    parts = info.name.split("/")
+    if info.name.startswith("/") or ".." in parts:
+        raise PathTraversal(f"path traversal blocked: archive member {shown(info.name)} leads out of the work folder")
+    names = names_beneath(tuple(part for part in parts if part not in ("", ".")), folder=True)
+    if not info.isdir() and (not info.isreg() or info.issparse() or not names):
+        raise InvalidRequest(
+            f"archive member {shown(info.name)} is not a plain file or folder (links, devices and sparse files are "
+            "refused); make the archive without it"
+        )
+    mtime = info.mtime if 0 <= info.mtime < _LATEST else 0
+    size = 0 if info.isdir() else info.size
+    return _Member(names, info.isdir(), info.mode & 0o777, mtime, size, info.offset_data)
+
+
+def _content(fd: int, member: _Member) -> Iterator[bytes]:
+    position, end = member.offset, member.offset + member.size
+    while position < end:
+        piece = os.pread(fd, min(_CHUNK, end - position), position)
+        if not piece:
+            raise InvalidRequest(f"the archive ends within {shown(member.names)}; save it again")
+        position += len(piece)
+        yield piece
+
+
+@contextmanager
+def _damage_explained() -> Iterator[None]:
+    """``tarfile`` meets bad bytes with many kinds of errors; to the caller they are one."""
+    try:
+        yield
+    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError, EOFError) as error:
+        raise InvalidRequest(f"the archive is damaged or no tar file: {error}; save it again") from error
+
+
+@contextmanager
+def _at_host(action: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"the archive cannot be {action} {str(path)!r}: {error}; check the path") from error

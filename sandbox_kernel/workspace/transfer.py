@@ -1,0 +1,207 @@
+"""Files between two trees: artefacts out of a sandbox, a work folder into one.
+
+Only regular files and folders cross. Links, FIFOs, sockets and devices mean something on one side only, and are the
+usual way to trick whoever copies: they are left behind and listed. Nothing is lost in silence, and nothing is read or
+written beyond the limits, holes of sparse files included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.paths import Names
+from sandbox_kernel.workspace.refusals import explained, shown
+from sandbox_kernel.workspace.rooted import Rooted, chunks
+from sandbox_kernel.workspace.walk import DIRECTORY, FILE, Entry, WalkLimits
+
+#: What a work folder may bring into a sandbox unless the caller says otherwise.
+MAX_PACKED_BYTES = 256 * MIB
+MAX_PACKED_FILES = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """Something that was left behind, and why."""
+
+    path: str
+    type: str
+    reason: str
+
+
+def collect(
+    source: Rooted,
+    destination: Rooted,
+    changes: Iterable[FsChange],
+    max_bytes: int,
+    max_files: int,
+    *,
+    delete: bool = False,
+) -> tuple[Skipped, ...]:
+    """Bring created, modified and renamed files and folders over; return what was left behind.
+
+    ``changes`` is what ``compare`` made of ``source``. With ``delete`` the destination follows in full: what is deleted
+    or renamed disappears there too, and a file gives way to a folder of its name or the other way round; a folder that
+    holds more than the sandbox knew of stays. Set-user, set-group and sticky bits do not cross. Sizes count as shown:
+    a file of holes cannot pass the limit.
+    """
+    order = sorted(changes, key=lambda change: change.path)
+    skipped: list[Skipped] = list(_follow_deletions(destination, order)) if delete else []
+    bytes_left, files_left = max_bytes, max_files
+    for change in order:
+        if change.kind == "deleted":
+            continue
+        names = tuple(change.path.split("/"))
+        try:
+            entry = source.stat(names)
+            reason = _why_not(entry, bytes_left, files_left)
+            if reason is None:
+                _copy(source, destination, entry, give_way=delete)
+                files_left -= 1
+                bytes_left -= entry.size if entry.type == FILE else 0
+        except SandboxError as error:
+            reason = str(error)
+        if reason is not None:
+            skipped.append(Skipped(path=change.path, type=change.type, reason=reason))
+    return tuple(skipped)
+
+
+def _why_not(entry: Entry, bytes_left: int, files_left: int) -> str | None:
+    if entry.type not in (FILE, DIRECTORY):
+        return f"a {entry.type} is not copied; only files and folders are"
+    if files_left < 1:
+        return "the limit on the number of files is reached"
+    if entry.type == FILE and entry.size > bytes_left:
+        return f"its {entry.size} bytes exceed the {bytes_left} that are left of the limit on bytes"
+    return None
+
+
+def _copy(source: Rooted, destination: Rooted, entry: Entry, give_way: bool) -> None:
+    if give_way:
+        _make_way(destination, entry)
+    if entry.type == DIRECTORY:
+        destination.make_folder(entry.names, entry.mode)
+        return
+    fd = source.open_file(entry.names)
+    try:
+        # What the owner may not read is of no use to anybody: the copy is at least the owner's.
+        with destination.replacing(entry.names, entry.mode & 0o777 | 0o600) as target, explained("copy", entry.path):
+            copy_sparsely(chunks(fd, entry.size), target)
+    finally:
+        os.close(fd)
+
+
+def copy_sparsely(pieces: Iterable[bytes], target: int) -> None:
+    """Write the pieces to an empty file; pieces of zeros become holes, so that they take no room."""
+    size = 0
+    for piece in pieces:
+        if piece.count(0) == len(piece):
+            os.lseek(target, len(piece), os.SEEK_CUR)
+        else:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(target, view) :]
+        size += len(piece)
+    os.ftruncate(target, size)
+
+
+def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[Skipped]:
+    gone = {change.path if change.kind == "deleted" else change.renamed_from: change for change in changes}
+    for path in sorted(filter(None, gone), reverse=True):  # what is in a folder before the folder
+        names = tuple(path.split("/"))
+        try:
+            if _is_there(destination, names):
+                destination.remove(names)  # never with what the sandbox did not know of
+        except SandboxError as error:
+            yield Skipped(path=path, type=gone[path].type, reason=str(error))
+
+
+def _make_way(destination: Rooted, entry: Entry) -> None:
+    if _is_there(destination, entry.names) and destination.stat(entry.names).type != entry.type:
+        destination.remove(entry.names)
+
+
+def _is_there(destination: Rooted, names: Names) -> bool:
+    try:
+        destination.stat(names)
+    except InvalidRequest:
+        return False
+    return True
+
+
+class PackedFiles(Mapping[str, bytes]):
+    """The regular files of a tree by path, read one at a time when asked for; made by ``pack_files``.
+
+    Host memory holds one file, not the tree. ``folders`` are all folders, ``modes`` the permission bits of the files,
+    ``skipped`` what cannot cross.
+    """
+
+    def __init__(self, rooted: Rooted, entries: Iterable[Entry]) -> None:
+        self._rooted = rooted
+        self._files: dict[str, Entry] = {}
+        folders: list[str] = []
+        skipped: list[Skipped] = []
+        for entry in entries:
+            if entry.type == FILE:
+                self._files[entry.path] = entry
+            elif entry.type == DIRECTORY:
+                folders.append(entry.path)
+            else:
+                reason = f"a {entry.type} is not copied; only files and folders are"
+                skipped.append(Skipped(path=entry.path, type=entry.type, reason=reason))
+        self.folders = tuple(folders)
+        self.skipped = tuple(skipped)
+        self.modes: Mapping[str, int] = {path: entry.mode & 0o777 for path, entry in self._files.items()}
+        self.total_bytes = sum(entry.size for entry in self._files.values())
+
+    def __getitem__(self, path: str) -> bytes:
+        entry = self._files[path]
+        return self._rooted.read(entry.names, max_bytes=entry.size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def put_into(self, destination: Rooted) -> None:
+        """Write everything beneath another root, folders and permission bits included."""
+        for folder in self.folders:
+            destination.make_folder(tuple(folder.split("/")))
+        for entry in self._files.values():
+            _copy(self._rooted, destination, entry, give_way=False)
+
+
+def pack_files(
+    rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES, *, seconds: float = 30.0
+) -> PackedFiles:
+    """The files of a work folder, to be put into a sandbox. A folder that is too large is refused, never cut.
+
+    A program that lacks part of its input gives a wrong answer instead of an error.
+    """
+    walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=seconds))
+    packed = PackedFiles(rooted, walk)
+    refuse_partial(walk.unseen, "put into a sandbox", max_bytes, max_files)
+    if packed.total_bytes > max_bytes:
+        refuse_partial({"": "file_bytes"}, "put into a sandbox", max_bytes, max_files)
+    return packed
+
+
+def refuse_partial(unseen: Mapping[str, str], purpose: str, max_bytes: int, max_files: int) -> None:
+    """Raise when a walk did not see everything, and say what was too much."""
+    if not unseen:
+        return
+    folder, reason = next(iter(unseen.items()))
+    why = {
+        "entries": f"it holds more than {max_files} files and folders",
+        "file_bytes": f"its files hold more than {max_bytes} bytes",
+        "depth": f"the folders below {shown(folder[:80])} are nested too deep",
+        "mount": f"{shown(folder)} is a mount of its own",
+        "unreadable": f"{shown(folder)} cannot be read",
+        "seconds": "it takes too long to look through",
+    }.get(reason, "its names are too long")
+    raise InvalidRequest(f"the work folder cannot be {purpose}: {why}; remove what is not needed or raise the limit")

@@ -1,0 +1,159 @@
+"""Runs hostile programs, each bounded by itself, and checks after each that nothing outside was touched.
+
+The invariants: the host answers; no process survives; a tree of sentinels outside is unchanged; the host's memory does
+not grow; the next run works and sees no residue; secrets never appear; listeners on loopback saw nobody; descriptors,
+temporary folders, mounts and control groups are back to what they were (the ``nothing_left`` fixture).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
+
+SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One hostile program and what must come of it."""
+
+    id: str
+    language: str
+    code: str
+    status: tuple[str, ...]
+    limit: str | None = None
+    says: tuple[str, ...] = ()
+    never_says: tuple[str, ...] = ()
+    timeout: float = 10.0
+    memory_mb: int = 256
+    limits: Limits = field(default_factory=Limits)
+    policy: str = "standard"
+
+
+@dataclass
+class Listeners:
+    """TCP, UDP and unix listeners on this machine that no attack may reach."""
+
+    tcp_port: int
+    udp_port: int
+    abstract: str
+    pathname: str
+    seen: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def listeners(folder: Path) -> Iterator[Listeners]:
+    """Open all four and note whoever comes."""
+    tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
+    unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    abstract, pathname = f"sbx-{secrets.token_hex(6)}", str(folder / "listener.sock")
+    tcp.bind(("127.0.0.1", 0))
+    udp.bind(("127.0.0.1", 0))
+    unix_abstract.bind(f"\0{abstract}")
+    unix_path.bind(pathname)
+    os.chmod(pathname, 0o777)
+    for sock in (tcp, unix_abstract, unix_path):
+        sock.listen()
+    found = Listeners(tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
+    end_read, end_write = os.pipe()
+
+    def serve() -> None:
+        import selectors
+
+        selector = selectors.DefaultSelector()
+        for sock, name in ((tcp, "tcp"), (udp, "udp"), (unix_abstract, "abstract"), (unix_path, "pathname")):
+            selector.register(sock, selectors.EVENT_READ, name)
+        selector.register(end_read, selectors.EVENT_READ, None)
+        while True:
+            for key, _ in selector.select():
+                if key.data is None:
+                    selector.close()
+                    return
+                found.seen.append(key.data)
+                selector.unregister(key.fileobj)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield found
+    finally:
+        os.write(end_write, b"x")
+        thread.join()
+        for closed in (tcp, udp, unix_abstract, unix_path):
+            closed.close()
+        os.close(end_read)
+        os.close(end_write)
+
+
+def sentinel_state(folder: Path) -> list[tuple[object, ...]]:
+    """Content, mode, times, inode and links of every sentinel."""
+    rows: list[tuple[object, ...]] = []
+    for path in sorted(folder.rglob("*")):
+        info = path.lstat()
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        rows.append((str(path), info.st_mode, info.st_ino, info.st_nlink, info.st_mtime_ns, content))
+    return rows
+
+
+def make_sentinels(folder: Path) -> Path:
+    """A small tree outside the sandbox that holds a secret and is open to everybody on the host."""
+    tree = folder / "sentinels"
+    tree.mkdir()
+    (tree / "secret.txt").write_text(SECRET)
+    (tree / "writable.txt").write_text("before")
+    os.chmod(tree, 0o777)
+    for path in tree.iterdir():
+        os.chmod(path, 0o666)
+    return tree
+
+
+def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
+    """Run it cold (no spare is left behind), with the secret in the host's own environment."""
+    os.environ["SBX_SENTINEL"] = SECRET
+    code = attack.code
+    for name, value in {
+        "@SENTINELS@": str(sentinels),
+        "@TCP@": str(doors.tcp_port),
+        "@UDP@": str(doors.udp_port),
+        "@ABSTRACT@": doors.abstract,
+        "@PATHNAME@": doors.pathname,
+        "@HOSTPID@": str(os.getpid()),
+    }.items():
+        code = code.replace(name, value)
+    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset(attack.policy))
+    request = ExecRequest(
+        language=Language.parse(attack.language),
+        code=code,
+        timeout=attack.timeout,
+        memory_limit_mb=attack.memory_mb,
+        limits=attack.limits,
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = backend.run(request)
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown_mb < 32 + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
+    again = backend.run(ExecRequest(language=Language.PYTHON, code=RESIDUE, timeout=20))
+    assert again.stdout == "clean\n", f"the next run is not clean: {again.stdout} {again.stderr}"
+    return result
+
+
+#: Lists whatever a former run could have left for the next one.
+RESIDUE = """
+import os, signal, sys
+# An environment that lies in /tmp on the host is shown there inside, read-only; it is nobody's residue.
+shown = {p.split('/')[2] for p in (sys.prefix, sys.base_prefix, sys.executable) if p.startswith('/tmp/')}
+files = os.listdir('/box') + [n for n in os.listdir('/tmp') if n not in shown] + os.listdir('/dev/shm')
+names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG'})
+ignored = [s for s in (1, 2, 3, 13, 15) if signal.getsignal(s) not in (signal.SIG_DFL, signal.default_int_handler)
+           and s != signal.SIGPIPE]
+print('clean' if not files and not names and not ignored and os.getcwd() == '/box' else (files, names, ignored))
+"""

@@ -1,0 +1,84 @@
+"""A jailed program reaches the domain that its policy allows, through the proxy, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
+from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.net.fetch_policy import FetchPolicy
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = f"served {self.headers['Host']}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), _Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def backend(port: int, policy: SandboxPolicy) -> ProcessBackend:
+    def proxy(fetch: FetchPolicy) -> EgressProxy:
+        return EgressProxy(fetch, resolver=lambda host, port: ["127.0.0.1"], allow_private_for=("allowed.test",))
+
+    return ProcessBackend(ProcessConfig(pool_size=0), policy=policy, proxy=proxy)
+
+
+def fetch(port: int, host: str) -> ExecRequest:
+    code = (
+        "import urllib.request, urllib.error\ntry:\n"
+        f"  print(urllib.request.urlopen('http://{host}:{port}/', timeout=10).read().decode())\n"
+        "except urllib.error.HTTPError as error: print(error.code, error.read().decode())"
+    )
+    return ExecRequest(language=Language.PYTHON, code=code, timeout=30)
+
+
+def test_an_allowed_domain_is_reached_and_another_is_refused_and_told(port: int) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    allowed = backend(port, policy).run(fetch(port, "allowed.test"))
+    assert allowed.stdout == f"served allowed.test:{port}\n", allowed.stderr
+    assert allowed.violations == ()
+    refused = backend(port, policy).run(fetch(port, "other.test"))
+    assert refused.stdout.startswith("403 ")
+    (violation,) = refused.violations
+    assert "other.test" in violation.subject
+    assert "--allow-net" in violation.remedy
+    assert refused.status is Status.OK
+
+
+def test_a_private_address_is_refused_even_with_the_whole_network_allowed(port: int) -> None:
+    result = backend(port, SandboxPolicy.preset("standard").allow_network()).run(fetch(port, "somewhere.test"))
+    assert result.stdout.startswith("403 ")
+    assert result.violations
+
+
+def test_an_allowed_domain_opens_no_direct_way(port: int) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 3)"
+    result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=code, timeout=20))
+    assert "Connection refused" in result.stderr
+
+
+def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
+    code = "import os; print([name for name in os.environ if 'proxy' in name.lower()])"
+    request = ExecRequest(language=Language.PYTHON, code=code, timeout=20)
+    assert backend(port, SandboxPolicy.preset("standard")).run(request).stdout == "[]\n"

@@ -1,0 +1,100 @@
+"""Fixtures for every test: what a missing part means, and what must not be left behind."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+#: Temporary files of this run alone, so that what others on the machine do is not taken for a leak.
+TEMPORARY = tempfile.mkdtemp(prefix="sandbox-kernel-tests-")
+os.chmod(TEMPORARY, 0o755)
+os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
+atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
+
+REQUIRE_ALL = os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1"
+
+
+def need(found: object, reason: str) -> None:
+    """A missing part is a skip with its reason on a user's machine, and a failure where everything is required."""
+    if not found:
+        if REQUIRE_ALL:
+            pytest.fail(f"required here and missing: {reason}")
+        pytest.skip(reason)
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below one, by /proc."""
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        current = waiting.pop()
+        for task in Path(f"/proc/{current}/task").glob("*/children"):
+            try:
+                children = {int(child) for child in task.read_text().split()}
+            except OSError:
+                continue
+            waiting += children - found
+            found |= children
+    return found
+
+
+def cgroup_leaves() -> set[str]:
+    """Groups that sandboxes of this very process hold."""
+    name = f"sandbox-kernel-{os.getpid()}-"
+    return {
+        f"{folder}/{child}"
+        for folder, children, _ in os.walk("/sys/fs/cgroup")
+        for child in children
+        if child.startswith(name)
+    }
+
+
+def open_descriptors() -> dict[str, str]:
+    """Descriptors of this process, by number."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+    return found
+
+
+def end_spares() -> None:
+    """End every ready-made sandbox of this process; backends make new ones when they need them."""
+    from sandbox_kernel.backends.process import shared_pool
+    from sandbox_kernel.jail.pool import close_all
+
+    close_all()
+    shared_pool.cache_clear()
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """After the test: no process, control group, descriptor, mount or temporary folder more than before.
+
+    For tests that use no pool of their own: spares are processes, and they are meant to stay. Those of earlier tests
+    are ended first.
+    """
+    end_spares()
+    before = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
+    yield
+    after = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
+    names = ("processes", "control groups", "descriptors", "mounts", "temporary folders")
+    for what, old, new in zip(names, before, after, strict=True):
+        more = new - old
+        assert not more, f"{what} left behind: {more} {open_descriptors() if what == 'descriptors' else ''}"
+
+
+def _mounts() -> set[str]:
+    return set(Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def _temporary() -> set[str]:
+    return {name for name in os.listdir(TEMPORARY) if not name.startswith("pytest-of-")}

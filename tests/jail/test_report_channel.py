@@ -1,0 +1,48 @@
+"""A step may report to the host on a channel of its own; others have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox_kernel.jail.control import MAX_REPORT, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.job import Job, Outcome, run_job
+from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.walls import WORK, Walls
+
+MIB = 1 << 20
+
+
+def run(source: str, *, reports: bool, timeout_s: float = 20) -> Outcome:
+    python = find_python("python3")
+    jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
+    jail.wait_ready()
+    step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=source.encode(), reports=reports)
+    job = Job(steps=(step,), timeout_s=timeout_s, memory_bytes=256 * MIB, processes=16, output_bytes=MIB)
+    try:
+        return run_job(jail, job)
+    finally:
+        jail.forget()
+
+
+def test_a_step_that_reports_is_heard() -> None:
+    done = run("import os; os.write(3, b'all well')", reports=True)
+    assert (done.report, done.exits[-1].code, done.stderr.text) == (b"all well", 0, "")
+
+
+def test_a_report_made_before_the_time_limit_is_kept() -> None:
+    done = run("import os, time; os.write(3, b'so far'); time.sleep(60)", reports=True, timeout_s=1)
+    assert (done.report, done.stopped_by) == (b"so far", "timeout")
+
+
+def test_a_report_without_end_is_cut_and_blocks_only_its_writer() -> None:
+    done = run("import os\nwhile True: os.write(3, b'x' * 65536)", reports=True, timeout_s=1)
+    assert done.stopped_by == "timeout"
+    assert 0 < len(done.report) <= MAX_REPORT
+
+
+@pytest.mark.parametrize("probe", ["os.fstat(3)", "os.write(3, b'x')"])
+def test_other_steps_have_no_channel(probe: str) -> None:
+    source = f"import os\ntry:\n    {probe}\n    print('open')\nexcept OSError as error:\n    print(error.errno)"
+    done = run(source, reports=False)
+    assert (done.stdout.text, done.report) == ("9\n", b"")

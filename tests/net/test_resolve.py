@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from sandbox_kernel.errors import FetchError
+from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.net.refusal import Refused
+from sandbox_kernel.net.resolve import pin, pin_in_thread
+from sandbox_kernel.net.targets import parse_url
+
+POLICY = FetchPolicy(allowed_domains=("example.org",))
+TARGET = parse_url("https://example.org/")
+
+
+def test_public_answers_are_pinned_in_order():
+    pinned = pin(TARGET, POLICY, lambda host, port: ["8.8.8.8", "2606:4700:4700::1111"])
+    assert pinned.addresses == ("8.8.8.8", "2606:4700:4700::1111")
+    assert pinned.address == "8.8.8.8"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["127.0.0.1"],
+        ["8.8.8.8", "10.0.0.1"],
+        ["10.0.0.1", "8.8.8.8"],
+        ["8.8.8.8", "::ffff:169.254.169.254"],
+        ["fe80::1%eth0"],
+        ["8.8.8.8"] * 20 + ["192.168.0.1"],
+    ],
+)
+def test_one_private_answer_refuses_them_all(answers: list[str]):
+    with pytest.raises(Refused) as caught:
+        pin(TARGET, POLICY, lambda host, port: answers)
+    assert caught.value.rule == "private_ip_blocked"
+    assert caught.value.violation.subject == "example.org:443"
+
+
+def test_a_name_may_be_allowed_private_answers():
+    policy = FetchPolicy(allowed_domains=("example.org", "other.org"), allow_private_for=("example.org",))
+    assert pin(TARGET, policy, lambda host, port: ["10.0.0.1"]).address == "10.0.0.1"
+    with pytest.raises(Refused):
+        pin(parse_url("https://other.org/"), policy, lambda host, port: ["10.0.0.1"])
+    with pytest.raises(Refused):
+        pin(TARGET, policy, lambda host, port: ["169.254.169.254"])
+
+
+def test_a_literal_address_asks_no_resolver():
+    def never(host: str, port: int) -> list[str]:
+        raise AssertionError(host)
+
+    assert pin(parse_url("http://8.8.8.8/"), POLICY, never).addresses == ("8.8.8.8",)
+
+
+@pytest.mark.parametrize("answer", [[], ["not an address"], ["8.8.8.8", ""]])
+def test_a_resolver_without_a_usable_answer_is_a_dns_failure(answer: list[str]):
+    with pytest.raises(FetchError) as caught:
+        pin(TARGET, POLICY, lambda host, port: answer)
+    assert caught.value.rule == "dns_resolution_failed"
+
+
+def test_f7_a_resolver_that_fails_is_a_dns_failure_and_not_a_crash():
+    def fails(host: str, port: int) -> list[str]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    with pytest.raises(FetchError, match="Name or service not known") as caught:
+        pin(TARGET, POLICY, fails)
+    assert caught.value.rule == "dns_resolution_failed"
+
+
+def test_a_resolver_that_hangs_is_given_up_within_the_connect_time():
+    release = threading.Event()
+
+    def hangs(host: str, port: int) -> list[str]:
+        release.wait(30)
+        return ["8.8.8.8"]
+
+    async def main() -> None:
+        try:
+            await pin_in_thread(TARGET, FetchPolicy(connect_timeout_s=0.05), hangs)
+        finally:
+            release.set()
+
+    with pytest.raises(FetchError, match="no answer within") as caught:
+        asyncio.run(main())
+    assert caught.value.rule == "dns_resolution_failed"

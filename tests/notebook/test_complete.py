@@ -1,0 +1,70 @@
+"""Completion knows exactly what the parser knows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel import Language
+from sandbox_kernel.notebook.complete import complete_magic, complete_python
+
+
+def at_end(code):
+    return complete_magic(code, len(code))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("%%sand", ("%%sandbox",)),
+        ("%sa", ("%sandbox",)),
+        ("%", ("%%sandbox", "%sandbox")),
+        ("%%sandbox --time", ("--timeout",)),
+        ("%%sandbox --std", ("--stdin", "--stdin-var")),
+        ("%%sandbox typ", ("typescript",)),
+        ("%%sandbox js --backend ", ("auto", "process", "wasm", "dask")),
+        ("%%sandbox --backend=w", ("wasm",)),
+        ("%%sandbox --policy st", ("standard", "strict")),
+        ("%%sandbox --timeout ", ("1s", "5s", "30s", "2m")),
+        ("%sandbox un", ("undo",)),
+        ("%sandbox re", ("report", "restart", "reset")),
+        ("%%sandbox --quiet --qui", ()),
+        ("x = 1\n%sandbox rep", ("report",)),
+    ],
+)
+def test_a_magic_line_is_completed(code, expected):
+    found = at_end(code)
+    assert found.matches == expected
+    assert found.end == len(code)
+    assert len(found.kinds) == len(found.matches)
+
+
+def test_a_repeatable_option_is_offered_again_and_a_second_language_is_not():
+    assert "--env" in at_end("%%sandbox --env A=1 --").matches
+    assert not set(at_end("%%sandbox python ").matches) & set(Language)
+
+
+def test_the_replaced_text_is_the_word_under_the_cursor():
+    found = complete_magic("%%sandbox --mem 5 rust", 15)
+    assert (found.matches, found.start, found.end) == (("--memory",), 10, 15)
+
+
+@pytest.mark.parametrize("code", ["pri", "x %%sandbox --t", "  %%sandbox --t", "%%other --t", "%%sandbox\npri", ""])
+def test_the_program_is_left_to_the_session(code):
+    assert at_end(code) is None
+
+
+def test_python_names_are_known_without_a_session():
+    found = complete_python("x = impor", 9)
+    assert (found.matches, found.start, found.kinds) == (("import",), 4, ("keyword",))
+    assert "print" in complete_python("pri", 3).matches
+    assert complete_python("x.pri", 5).matches == ()
+    assert complete_python("", 0).matches == ()
+
+
+@given(st.text(alphabet="%sandbox -=\nptj", max_size=30), st.integers(-5, 40))
+def test_any_text_and_cursor_are_answered(code, position):
+    found = complete_magic(code, position)
+    if found is not None:
+        assert 0 <= found.start <= found.end <= len(code)
+        for match in found.matches:
+            assert match.startswith(code[found.start : found.end])

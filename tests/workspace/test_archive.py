@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox_kernel.errors import InvalidRequest, PathTraversal, SandboxError
+from sandbox_kernel.workspace import Rooted, restore, save
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, **fields: object) -> Members:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, len(content)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return [(info, content)]
+
+
+@pytest.fixture
+def tar(tmp_path: Path) -> Callable[..., Path]:
+    def make(*members: Members) -> Path:
+        path = tmp_path / "hostile.tar"
+        with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+            for info, content in (pair for group in members for pair in group):
+                archive.addfile(info, io.BytesIO(content))
+        return path
+
+    return make
+
+
+def test_snapshot_creates_a_tar_archive(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+    (folder / "a").write_text("x")
+    assert save(rooted, tmp_path / "s.tar") == ()
+    with tarfile.open(tmp_path / "s.tar") as archive:
+        assert archive.getnames() == ["a"]
+    assert stat.S_IMODE((tmp_path / "s.tar").stat().st_mode) == 0o600
+
+
+def test_resume_restores_the_workspace_with_modes_times_and_hostile_names(
+    rooted: Rooted, folder: Path, tmp_path: Path
+) -> None:
+    names = ["plain", "-rf", "a\nb", "\x1b[2J", "..\\up", "\\abs", "C:x", "\udcff", "caf\u00e9", "a" * 255]
+    for name in names:
+        (folder / name).write_bytes(os.fsencode(name) * 3)
+    (folder / "d" / "empty").mkdir(parents=True)
+    (folder / "private").mkdir(mode=0o700)
+    (folder / "/".join(["n" * 100] * 5)).mkdir(parents=True)
+    (folder / "run").write_bytes(bytes(range(256)))
+    (folder / "run").chmod(0o4750)
+    os.utime(folder / "run", (1_000_000_000, 1_000_000_000))
+    assert save(rooted, tmp_path / "s.tar") == ()
+    rooted.clear()
+    restore(tmp_path / "s.tar", rooted)
+    for name in names:
+        assert (folder / name).read_bytes() == os.fsencode(name) * 3
+    assert (folder / "d" / "empty").is_dir()
+    assert (folder / "/".join(["n" * 100] * 5)).is_dir()
+    assert stat.S_IMODE((folder / "private").stat().st_mode) == 0o700
+    status = (folder / "run").stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_mtime) == (0o750, 1_000_000_000)
+    assert (folder / "run").read_bytes() == bytes(range(256))
+
+
+def test_snapshot_resume_roundtrip_preserves_modified_files(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+    rooted.write("a", b"one")
+    rooted.write("a", b"two")
+    save(rooted, tmp_path / "s.tar")
+    rooted.write("a", b"three")
+    restore(tmp_path / "s.tar", rooted)
+    assert rooted.read("a") == b"two"
+
+
+def test_links_and_fifos_are_left_out_and_listed(rooted: Rooted, folder: Path, tmp_path: Path, outside: Path) -> None:
+    (folder / "link").symlink_to(outside / "secret.txt")
+    os.mkfifo(folder / "pipe")
+    assert [(item.path, item.type) for item in save(rooted, tmp_path / "s.tar")] == [
+        ("link", "symlink"),
+        ("pipe", "fifo"),
+    ]
+
+
+def test_r12_a_terabyte_of_holes_is_refused_and_leaves_no_file(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+    with open(folder / "s", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InvalidRequest, match="bytes"):
+        save(rooted, tmp_path / "s.tar")
+    assert sorted(os.listdir(tmp_path)) == ["root"]
+
+
+def test_a_failed_save_keeps_the_archive_that_was_there(rooted: Rooted, tmp_path: Path) -> None:
+    rooted.write("a", b"x" * 100)
+    save(rooted, tmp_path / "s.tar")
+    before = (tmp_path / "s.tar").read_bytes()
+    with pytest.raises(InvalidRequest):
+        save(rooted, tmp_path / "s.tar", max_bytes=10)
+    with pytest.raises(InvalidRequest):
+        save(rooted, tmp_path / "missing" / "s.tar")
+    assert (tmp_path / "s.tar").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["root", "s.tar"]
+
+
+def test_resume_nonexistent_snapshot_returns_error(rooted: Rooted, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"none\.tar"):
+        restore(tmp_path / "none.tar", rooted)
+
+
+def test_a_fifo_or_folder_as_archive_is_refused_and_not_waited_for(rooted: Rooted, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "root"):
+        with pytest.raises(InvalidRequest):
+            restore(tmp_path / name, rooted)
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/../../up", "a/..", "..", "/box/x", "./../up"])
+def test_zip_slip_a_member_that_leads_out_is_a_traversal_and_nothing_is_written(
+    rooted: Rooted, folder: Path, tar: Callable[..., Path], name: str
+) -> None:
+    with pytest.raises(PathTraversal):
+        restore(tar(member("first", b"x"), member(name, b"escaped")), rooted)
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, b"Z"],
+)
+def test_links_devices_and_unknown_members_are_refused_and_nothing_is_written(
+    rooted: Rooted, folder: Path, tar: Callable[..., Path], outside: Path, kind: bytes
+) -> None:
+    hostile = member("a", kind=kind, linkname=str(outside))
+    with pytest.raises(InvalidRequest, match="plain file"):
+        restore(tar(member("first", b"x"), hostile, member("a/secret.txt", b"escaped")), rooted)
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param([member("a", b"1"), member("a", b"2")], id="a name twice"),
+        pytest.param([member("a", b"1"), member("./a", b"2")], id="a name twice, written differently"),
+        pytest.param([member("a", b"1"), member("a", kind=tarfile.DIRTYPE)], id="a file and a folder of one name"),
+        pytest.param([member("a/b", b"1"), member("a", b"2")], id="a file below a file"),
+        pytest.param([member("a" * 300, b"1")], id="a name too long"),
+        pytest.param([member(".", b"1")], id="the root as a file"),
+    ],
+)
+def test_an_archive_that_contradicts_itself_is_refused_and_nothing_is_written(
+    rooted: Rooted, folder: Path, tar: Callable[..., Path], members: list[Members]
+) -> None:
+    with pytest.raises(InvalidRequest):
+        restore(tar(member("first", b"x"), *members), rooted)
+    assert os.listdir(folder) == []
+
+
+def test_what_common_tools_write_is_accepted(rooted: Rooted, folder: Path, tar: Callable[..., Path]) -> None:
+    tree = [member(name, kind=tarfile.DIRTYPE) for name in ("./", "./d/", "d")]
+    restore(tar(*tree, member("./d//a", b"1")), rooted)
+    assert (folder / "d" / "a").read_bytes() == b"1"
+
+
+def test_sizes_and_numbers_are_limited(rooted: Rooted, folder: Path, tar: Callable[..., Path]) -> None:
+    archive = tar(member("a", b"x" * 60), member("b", b"x" * 60))
+    for limits in ({"max_bytes": 119}, {"max_files": 1}):
+        with pytest.raises(InvalidRequest, match="more than"):
+            restore(archive, rooted, **limits)
+    assert os.listdir(folder) == []
+    restore(archive, rooted, max_bytes=120, max_files=2)
+    assert sorted(os.listdir(folder)) == ["a", "b"]
+
+
+def test_a_sparse_member_that_would_unfold_is_refused(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+    info = tarfile.TarInfo("bomb")
+    info.size = 512
+    info.pax_headers = {"GNU.sparse.map": "0,512", "GNU.sparse.size": "4096", "GNU.sparse.name": "bomb"}
+    with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info, io.BytesIO(b"x" * 512))
+    with pytest.raises(InvalidRequest, match="plain file"):
+        restore(tmp_path / "s.tar", rooted)
+    assert os.listdir(folder) == []
+
+
+def test_a_header_of_megabytes_is_not_read_into_memory(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a")
+    info.pax_headers = {"comment": "x" * (3 << 20)}
+    with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    with pytest.raises(InvalidRequest, match="header claims"):
+        restore(tmp_path / "s.tar", rooted)
+    assert os.listdir(folder) == []
+
+
+def _with_size(header: bytes, field: bytes) -> bytes:
+    header = header[:124] + field.ljust(12, b"\0")[:12] + header[136:]
+    checksum = sum(header[:148]) + 8 * 32 + sum(header[156:512])
+    return header[:148] + b"%06o\0 " % checksum + header[156:]
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize(
+    "size",
+    [b"\xff" * 10 + b"\xfe\x00", b"\xff" * 11 + b"\xff", b"\x80" + b"\x7f" * 11, b"77777777777", b"00100000000"],
+)
+def test_a_size_that_leads_backwards_or_beyond_ends_in_an_error_and_not_in_a_loop(
+    rooted: Rooted, folder: Path, tmp_path: Path, kind: bytes, size: bytes
+) -> None:
+    info = tarfile.TarInfo("a")
+    info.type = kind
+    header = _with_size(info.tobuf(tarfile.USTAR_FORMAT), size)
+    plain = tarfile.TarInfo("b").tobuf(tarfile.USTAR_FORMAT)
+    (tmp_path / "s.tar").write_bytes(plain + header + plain + b"\0" * 10240)
+    with pytest.raises(SandboxError):
+        restore(tmp_path / "s.tar", rooted)
+    assert os.listdir(folder) == []
+
+
+def test_a_truncated_archive_is_refused_and_nothing_is_written(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+    rooted.write("a", b"x" * 5000)
+    rooted.write("b", b"y" * 5000)
+    save(rooted, tmp_path / "s.tar")
+    whole = (tmp_path / "s.tar").read_bytes()
+    rooted.clear()
+    for length in (0, 100, 511, 513, 3000, 5632, 6000, 7000, 11264):
+        (tmp_path / "s.tar").write_bytes(whole[:length])
+        with pytest.raises(InvalidRequest):
+            restore(tmp_path / "s.tar", rooted)
+    assert os.listdir(folder) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_damaged_archive_is_restored_beneath_or_refused_with_a_typed_error(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    top = tmp_path_factory.mktemp("fuzz")
+    (top / "root").mkdir()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for info, content in (*member("d", kind=tarfile.DIRTYPE), *member("d/caf\u00e9" + "x" * 120, b"y" * 600)):
+            archive.addfile(info, io.BytesIO(content))
+    raw = bytearray(buffer.getvalue()[:4096])
+    for position, value in data.draw(st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=6)):
+        raw[position] = value
+    for start in range(0, len(raw), 512):  # a header whose sum is wrong would only be refused for that
+        block = raw[start : start + 512]
+        if block[257:262] == b"ustar":
+            total = sum(block[:148]) + 8 * 32 + sum(block[156:512])
+            raw[start + 148 : start + 156] = b"%06o\0 " % total
+    (top / "t.tar").write_bytes(raw)
+    with Rooted.at(top / "root") as root:
+        try:
+            restore(top / "t.tar", root)
+        except SandboxError:
+            pass
+    assert sorted(os.listdir(top)) == ["root", "t.tar"]

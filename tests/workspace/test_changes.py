@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace import Rooted, Snapshot, WalkLimits, changes, compare, displayed, snapshot
+
+
+def short(found: tuple[FsChange, ...]) -> list[tuple[str, str, str]]:
+    return [(change.kind, change.type, change.path) for change in found]
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file counts as old, as it does a moment later: nothing is hashed."""
+    monkeypatch.setattr(changes, "TICK_NS", -(1 << 62))
+
+
+def difference(rooted: Rooted, act: Callable[[], object]) -> tuple[FsChange, ...]:
+    before = snapshot(rooted)
+    act()
+    return compare(before, snapshot(rooted, since=before))
+
+
+def test_detect_created_file(rooted: Rooted, folder: Path) -> None:
+    found = difference(rooted, lambda: (folder / "new.txt").write_text("hello"))
+    assert found == (FsChange(path="new.txt", kind="created", type="file", size=5),)
+
+
+def test_detect_modified_file(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    found = difference(rooted, lambda: (folder / "a").write_text("three"))
+    assert found == (FsChange(path="a", kind="modified", type="file", size=5),)
+
+
+def test_detect_deleted_file(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    assert short(difference(rooted, (folder / "a").unlink)) == [("deleted", "file", "a")]
+
+
+def test_no_changes(rooted: Rooted, folder: Path) -> None:
+    (folder / "d").mkdir()
+    (folder / "d" / "a").write_text("one")
+    (folder / "link").symlink_to("d")
+    os.mkfifo(folder / "pipe")
+    assert difference(rooted, lambda: (folder / "d" / "a").read_text()) == ()
+
+
+@pytest.mark.usefixtures("settled")
+def test_no_changes_when_nothing_is_hashed(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    before = snapshot(rooted)
+    assert not before.digests
+    assert compare(before, snapshot(rooted, since=before)) == ()
+
+
+def test_changes_come_sorted_by_path(rooted: Rooted, folder: Path) -> None:
+    (folder / "m").touch()
+
+    def act() -> None:
+        (folder / "z").touch()
+        (folder / "a").mkdir()
+        (folder / "a" / "b").touch()
+        (folder / "m").unlink()
+
+    assert short(difference(rooted, act)) == [
+        ("created", "directory", "a"),
+        ("created", "file", "a/b"),
+        ("deleted", "file", "m"),
+        ("created", "file", "z"),
+    ]
+
+
+def test_s12_a_file_that_grows_large_is_modified_and_not_deleted(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("small")
+
+    def grow() -> None:
+        with open(folder / "a", "r+b") as file:
+            file.truncate(60 << 20)
+
+    assert difference(rooted, grow) == (FsChange(path="a", kind="modified", type="file", size=60 << 20),)
+
+
+@pytest.mark.usefixtures("settled")
+def test_s12_a_large_file_that_changes_without_growing_is_modified(rooted: Rooted, folder: Path) -> None:
+    with open(folder / "big", "wb") as file:
+        file.truncate(60 << 20)
+
+    def change() -> None:
+        with open(folder / "big", "r+b") as file:
+            file.write(b"x")
+
+    assert short(difference(rooted, change)) == [("modified", "file", "big")]
+
+
+def test_s12_empty_folders_modes_renames_and_links_are_told(rooted: Rooted, folder: Path) -> None:
+    (folder / "script").write_text("x")
+    (folder / "old").write_text("content")
+    (folder / "link").symlink_to("a")
+    (folder / "empty").mkdir()
+
+    def act() -> None:
+        (folder / "script").chmod(0o755)
+        (folder / "old").rename(folder / "renamed")
+        (folder / "link").unlink()
+        (folder / "link").symlink_to("b")
+        (folder / "empty").rmdir()
+        (folder / "another").mkdir()
+        (folder / "another").chmod(0o700)
+
+    found = difference(rooted, act)
+    assert short(found) == [
+        ("created", "directory", "another"),
+        ("deleted", "directory", "empty"),
+        ("modified", "symlink", "link"),
+        ("renamed", "file", "renamed"),
+        ("modified", "file", "script"),
+    ]
+    assert found[3].renamed_from == "old"
+
+
+def test_a_folder_is_modified_by_its_mode_and_not_by_what_happens_in_it(rooted: Rooted, folder: Path) -> None:
+    (folder / "d").mkdir(mode=0o755)
+    assert short(difference(rooted, (folder / "d" / "x").touch)) == [("created", "file", "d/x")]
+    assert short(difference(rooted, lambda: (folder / "d").chmod(0o700))) == [("modified", "directory", "d")]
+
+
+def test_what_is_in_a_renamed_folder_is_renamed_with_it(rooted: Rooted, folder: Path) -> None:
+    (folder / "d").mkdir()
+    (folder / "d" / "x").write_text("1")
+    found = difference(rooted, lambda: (folder / "d").rename(folder / "e"))
+    assert [(change.kind, change.path, change.renamed_from) for change in found] == [
+        ("renamed", "e", "d"),
+        ("renamed", "e/x", "d/x"),
+    ]
+
+
+def test_a_new_file_that_got_a_used_inode_is_not_taken_for_a_renamed_one(rooted: Rooted, folder: Path) -> None:
+    (folder / "old").write_text("same size")
+    before = snapshot(rooted)
+    (folder / "old").unlink()
+    (folder / "new").write_text("SAME SIZE")
+    after = snapshot(rooted, since=before)
+    reused = after.entries["new"]._replace(inode=before.entries["old"].inode)
+    if reused.mtime_ns == before.entries["old"].mtime_ns:
+        reused = reused._replace(mtime_ns=reused.mtime_ns + 1)
+    after = replace(after, entries={"new": reused})
+    assert short(compare(before, after)) == [("created", "file", "new"), ("deleted", "file", "old")]
+
+
+def test_a_second_name_for_a_file_is_created_and_moving_one_of_two_is_a_rename(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("x")
+    assert ("created", "file", "b") in short(difference(rooted, lambda: os.link(folder / "a", folder / "b")))
+    found = difference(rooted, lambda: (folder / "b").rename(folder / "c"))
+    assert [(change.kind, change.renamed_from) for change in found if change.path == "c"] == [("renamed", "b")]
+
+
+def test_a_thing_that_became_another_type_is_modified(rooted: Rooted, folder: Path, outside: Path) -> None:
+    (folder / "a").write_text("x")
+    (folder / "b").mkdir()
+
+    def act() -> None:
+        (folder / "a").unlink()
+        (folder / "a").symlink_to(outside / "secret.txt")
+        (folder / "b").rmdir()
+        os.mkfifo(folder / "b")
+
+    assert short(difference(rooted, act)) == [("modified", "symlink", "a"), ("modified", "fifo", "b")]
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_modification_cannot_be_hidden_by_putting_the_time_back(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    status = (folder / "a").stat()
+
+    def act() -> None:
+        deadline = time.monotonic() + 5
+        while (folder / "a").stat().st_ctime_ns == status.st_ctime_ns and time.monotonic() < deadline:
+            (folder / "a").write_text("two")
+            os.utime(folder / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert short(difference(rooted, act)) == [("modified", "file", "a")]
+
+
+def test_a_modification_within_one_tick_of_the_clock_is_seen(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    before = snapshot(rooted)
+    (folder / "a").write_text("two")
+    after = snapshot(rooted, since=before)
+    same_times = {"a": before.entries["a"]}
+    assert short(compare(before, replace(after, entries=same_times))) == [("modified", "file", "a")]
+
+
+def test_a_file_that_was_only_touched_is_not_modified_where_its_content_is_known(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("one")
+    assert difference(rooted, lambda: os.utime(folder / "a", ns=(1, 1))) == ()
+
+
+def test_only_young_files_are_read_and_each_only_until_it_has_settled(
+    rooted: Rooted, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = changes._digest
+    monkeypatch.setattr(changes, "_digest", lambda root, entry: (read.append(entry.path), real(root, entry))[1])
+    (folder / "young").write_text("x")
+    first = snapshot(rooted)
+    assert read == ["young"]
+    later = replace(first, taken_ns=first.taken_ns + 10 * changes.TICK_NS)
+    monkeypatch.setattr(changes, "TICK_NS", -(1 << 62))
+    read.clear()
+    assert snapshot(rooted, since=later).digests == first.digests
+    assert read == []
+
+
+def test_a_file_that_was_young_at_the_last_look_is_read_again_although_its_times_are_the_same(
+    rooted: Rooted, folder: Path
+) -> None:
+    (folder / "a").write_text("one")
+    first = snapshot(rooted)
+    (folder / "a").write_text("two")
+    within_a_tick = replace(first, entries={entry.path: entry for entry in rooted.walk()})
+    assert short(compare(within_a_tick, snapshot(rooted, since=within_a_tick))) == [("modified", "file", "a")]
+
+
+def test_a_large_or_unreadable_young_file_is_compared_by_what_lstat_says(rooted: Rooted, folder: Path) -> None:
+    with open(folder / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+    look = snapshot(rooted)
+    assert look.entries["sparse"].size == 1 << 40
+    assert look.digests == {}
+
+
+def test_f04_links_are_told_as_links_and_never_followed(rooted: Rooted, folder: Path, outside: Path) -> None:
+    def act() -> None:
+        (folder / "result.csv").symlink_to(outside / "secret.txt")
+        (folder / "plot.png").symlink_to("/proc/self/environ")
+        (folder / "dir").symlink_to(outside)
+
+    found = difference(rooted, act)
+    assert short(found) == [("created", "symlink", name) for name in ("dir", "plot.png", "result.csv")]
+    assert snapshot(rooted).digests == {}
+
+
+def test_s11_two_links_to_the_folder_itself_are_two_entries(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").write_text("x")
+    (folder / "loop").symlink_to(".")
+    (folder / "loop2").symlink_to(".")
+    assert sorted(snapshot(rooted).entries) == ["a", "loop", "loop2"]
+
+
+def test_fifos_and_devices_are_told_by_their_type(rooted: Rooted, folder: Path) -> None:
+    def act() -> None:
+        os.mkfifo(folder / "pipe")
+        if os.geteuid() == 0:
+            os.mknod(folder / "null", 0o020666, os.makedev(1, 3))
+
+    expected = [("created", "device", "null")] if os.geteuid() == 0 else []
+    assert short(difference(rooted, act)) == [*expected, ("created", "fifo", "pipe")]
+
+
+def test_a_look_that_was_cut_short_says_so_and_nothing_is_claimed_about_what_it_did_not_see(
+    rooted: Rooted, folder: Path
+) -> None:
+    for name in ("a/1", "b/1", "c"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    whole = snapshot(rooted)
+    part = snapshot(rooted, WalkLimits(entries=4))
+    assert part.truncated and not whole.truncated
+    assert part.unseen == {"b": "entries"}
+    assert compare(whole, part) == ()
+    assert compare(part, whole) == ()
+    nothing = snapshot(rooted, WalkLimits(entries=0))
+    assert nothing.unseen == {"": "entries"}
+    assert compare(whole, nothing) == compare(nothing, whole) == ()
+
+
+def test_what_a_partial_look_did_see_is_still_compared(rooted: Rooted, folder: Path) -> None:
+    for name in ("a/1", "b/1", "b/2", "c"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    before = snapshot(rooted)
+    (folder / "a" / "1").unlink()
+    (folder / "b" / "1").unlink()
+    (folder / "a" / "2").write_text("x")
+    after = snapshot(rooted, WalkLimits(entries=4), since=before)
+    assert after.unseen == {"b": "entries"}
+    assert short(compare(before, after)) == [("deleted", "file", "a/1"), ("created", "file", "a/2")]
+
+
+def test_against_nothing_everything_is_created(rooted: Rooted, folder: Path) -> None:
+    (folder / "a").touch()
+    assert short(compare(Snapshot(), snapshot(rooted))) == [("created", "file", "a")]
+
+
+def test_ten_thousand_files_are_compared(rooted: Rooted, folder: Path) -> None:
+    for number in range(10_000):
+        os.close(os.open(folder / f"f{number:05}", os.O_CREAT))
+    before = snapshot(rooted)
+    assert len(before.entries) == 10_000
+    (folder / "f00007").write_text("x")
+    (folder / "f00008").unlink()
+    (folder / "f00009").rename(folder / "g")
+    found = compare(before, snapshot(rooted, since=before))
+    assert short(found) == [("modified", "file", "f00007"), ("deleted", "file", "f00008"), ("renamed", "file", "g")]
+
+
+def test_f17_hostile_names_are_told_as_they_are_and_shown_harmlessly(rooted: Rooted, folder: Path) -> None:
+    names = ["-rf", "a\nb", "\x1b[2J", "<img src=x onerror=alert(1)>", "\udcff", "a" * 255]
+    found = difference(rooted, lambda: [(folder / name).touch() for name in names])
+    assert sorted(change.path for change in found) == sorted(names)
+    for change in displayed(found):
+        assert change.path.isprintable()
+        json.dumps(change.path, ensure_ascii=False).encode()
+    moved = difference(rooted, lambda: (folder / "a\nb").rename(folder / "c\nd"))
+    assert [(change.path, change.renamed_from) for change in displayed(moved)] == [("c\\nd", "a\\nb")]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.errors import InvalidRequest, PathTraversal
+from sandbox_kernel.workspace import ArchiveEntry, DirectoryEntry, FileEntry, Manifest, Rooted, save
+
+
+def test_provision_empty_manifest(rooted: Rooted, folder: Path) -> None:
+    Manifest().provision(rooted)
+    Manifest.from_document([]).provision(rooted)
+    assert os.listdir(folder) == []
+
+
+def test_provision_with_file_and_directory_entries_in_order(rooted: Rooted, folder: Path) -> None:
+    Manifest(
+        (
+            DirectoryEntry("data"),
+            FileEntry("data/a.bin", b"\xff"),
+            FileEntry("data/a.bin", b"\x00"),
+            DirectoryEntry("e/f"),
+        )
+    ).provision(rooted)
+    assert (folder / "data/a.bin").read_bytes() == b"\x00"
+    assert (folder / "e/f").is_dir()
+
+
+@pytest.mark.parametrize("path", ["../up", "/etc/passwd", "a/../../up", "", "C:\\x", "\\x"])
+def test_provision_rejects_path_traversal_and_absolute_paths_before_anything_is_written(path: str) -> None:
+    for make in (lambda: FileEntry(path, b""), lambda: DirectoryEntry(path), lambda: ArchiveEntry(path)):
+        with pytest.raises(PathTraversal):
+            make()
+    with pytest.raises(PathTraversal):
+        ArchiveEntry("a.tar", into=path)
+    with pytest.raises(PathTraversal):
+        Manifest.from_document([{"type": "file", "path": "ok", "content": ""}, {"type": "directory", "path": path}])
+
+
+def test_an_archive_is_taken_from_the_folder_of_archives_only(
+    rooted: Rooted, folder: Path, tmp_path: Path, outside: Path
+) -> None:
+    rooted.write("x/y", b"1")
+    save(rooted, tmp_path / "t.tar")
+    rooted.clear()
+    (tmp_path / "tars").mkdir()
+    (tmp_path / "t.tar").rename(tmp_path / "tars" / "t.tar")
+    (tmp_path / "tars" / "link.tar").symlink_to(outside / "secret.txt")
+    document = [{"type": "archive", "path": "t.tar", "into": "base"}, {"type": "archive", "path": "t.tar"}]
+    with Rooted.at(tmp_path / "tars") as archives:
+        Manifest.from_document(document).provision(rooted, archives)
+        with pytest.raises(PathTraversal):
+            Manifest((ArchiveEntry("link.tar"),)).provision(rooted, archives)
+    assert (folder / "base/x/y").read_bytes() == (folder / "x/y").read_bytes() == b"1"
+
+
+def test_an_archive_without_a_folder_of_archives_is_refused_before_anything_is_written(
+    rooted: Rooted, folder: Path
+) -> None:
+    with pytest.raises(InvalidRequest, match=r"t\.tar"):
+        Manifest((FileEntry("a", b""), ArchiveEntry("t.tar"))).provision(rooted)
+    assert os.listdir(folder) == []
+
+
+def test_the_json_form_takes_text_bytes_and_base64(rooted: Rooted) -> None:
+    Manifest.from_document(
+        {
+            "entries": [
+                {"type": "file", "path": "text", "content": "caf\u00e9"},
+                {"type": "file", "path": "bytes", "content": b"\xff"},
+                {"type": "file", "path": "base64", "base64": "/w=="},
+            ]
+        }
+    ).provision(rooted)
+    assert [rooted.read(name) for name in ("text", "bytes", "base64")] == ["caf\u00e9".encode(), b"\xff", b"\xff"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        "text",
+        {"type": "file"},
+        [7],
+        [{}],
+        [{"type": "git_repo", "path": "x", "url": "y"}],
+        [{"type": "file", "path": "a"}],
+        [{"type": "file", "path": "a", "content": "x", "mode": 7}],
+        [{"type": "file", "path": "a", "content": 7}],
+        [{"type": "file", "path": 7, "content": "x"}],
+        [{"type": "file", "path": "a", "content": "\ud800"}],
+        [{"type": "file", "path": "a", "base64": "???"}],
+        [{"type": "file", "path": "a/", "content": "x"}],
+        [{"type": "directory", "path": "a", "content": "x"}],
+        [{"type": "file", "path": "a", "content": "x" * 1000, "extra": 1}],
+    ],
+)
+def test_a_malformed_manifest_is_refused_with_the_forms_that_are_accepted(document: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Manifest.from_document(document)
+    assert len(str(caught.value)) < 600
