@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.control import Step, encode_order, frame, number
+from sandbox_kernel.jail.control import JobFile, Step, encode_order, frame, number
 from sandbox_kernel.jail.jail import Jail
 
 #: How long the gate may take for an order. It waits for killed processes and writes files; it never waits for a cell.
@@ -36,12 +36,12 @@ class Keeper:
         #: What the copies of the work folder hold in the gate's memory.
         self.copies_bytes = 0
 
-    def start(self, step: Step) -> None:
+    def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Give the waiting jail its one order; returns when the worker has been forked."""
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
-            for part in encode_order([step], (), listener=False):
+            for part in encode_order([step], files, listener=False):
                 control.sendall(part)
             control.setblocking(False)
             self.worker = int(number(self._await("started"), "pid"))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.control import Step
+from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.session.channel import Channel
@@ -60,11 +61,11 @@ class Live:
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes)
 
-    def start(self, step: Step) -> None:
+    def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step)
+        self.keeper.start(step, files)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -108,6 +109,10 @@ class Live:
         """Set the limits for the next cell; what does not fit together beside it goes, oldest first."""
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
+        if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
+            # A removed file takes room as long as a checkpoint has it open.
+            while (old := self.shelf.drop_oldest()) is not None:
+                self.keeper.drop([old.pid], [old.cell], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
             while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
                 self.keeper.drop([old.pid], [old.cell], wait=True)

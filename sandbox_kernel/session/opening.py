@@ -19,6 +19,8 @@ from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
+from sandbox_kernel.session.fonts import FOLDER as FONTS
+from sandbox_kernel.session.fonts import font_lists
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
@@ -75,11 +77,13 @@ def open_session(
         frame=Frame(language=str(spoken), backend=backend.name, isolation=backend.isolation_class, memory_mb=memory_mb),
     )
 
+    files = font_lists() if spoken is Language.PYTHON else ()
+
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
         live = Live(jail, checkpoints, memory_mb * MIB, limit.processes)
         try:
-            live.start(step)
+            live.start(step, files)
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             live.destroy()
@@ -119,7 +123,7 @@ def session_step(
         "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         "IPYTHONDIR": "/tmp/.ipython",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": "/tmp/.matplotlib",
+        "MPLCONFIGDIR": FONTS,
         **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
         **backend.policy.env,
     }
