@@ -8,7 +8,6 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
@@ -104,7 +103,8 @@ class ProcessBackend(SandboxBackend):
         """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        with self._egress() as proxy:
+        proxy = self.egress()
+        with proxy or contextlib.nullcontext():
             jail = self._pool.take(walls)
             try:
                 plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
@@ -136,10 +136,10 @@ class ProcessBackend(SandboxBackend):
 
         return await in_thread(work, on_output, cancel)
 
-    def _egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """A proxy of the run's own, when the policy allows any network at all; without walls there is no way around."""
-        if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
-            return contextlib.nullcontext()
+    def egress(self) -> EgressProxy | None:
+        """A proxy for one run or session, when the policy allows any network at all; whoever asks closes it."""
+        if not self.policy.network and not self.policy.network_rules:
+            return None
         return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
     def _check_network(self) -> None:

@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import ctypes
 import errno
+import gc
 import getpass
 import os
 import re
@@ -120,7 +121,20 @@ def make_shell() -> Shell:
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # IPython's advice for terminals; here nothing exits.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    warm_up(shell)
     return shell
+
+
+def warm_up(shell: Shell) -> None:
+    """Load what the first cell and the first error would load, while nobody waits."""
+    shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
+    if shell.display_formatter is not None:
+        shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
+    try:
+        raise ValueError
+    except ValueError as error:
+        shell.InteractiveTB.structured_traceback(ValueError, error, error.__traceback__)
+    gc.collect()
 
 
 def install(line: str) -> None:
@@ -158,7 +172,10 @@ class Python(Engine):
 
         builtins.input = ask
         getpass.getpass = ask_secret
-        # The programs of this folder are not the user's.
+        # The programs of this folder are not the user's: their names are free.
+        for name, module in list(sys.modules.items()):
+            if "." not in name and os.path.dirname(getattr(module, "__file__", None) or "") == _HERE:
+                del sys.modules[name]
         sys.path[:] = ["", *(path for path in sys.path if path not in ("", os.path.dirname(__file__)))]
         sys.argv = [""]
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.control import Step
+from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.session.channel import Channel
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
@@ -43,9 +46,13 @@ class Comeback:
 class Live:
     """A worker that runs cells. ``cell`` counts the cells that are in its state."""
 
-    def __init__(self, jail: Jail, keep: int, memory_bytes: int, processes: int) -> None:
+    def __init__(
+        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
+    ) -> None:
         self.jail = jail
         self.keeper = Keeper(jail)
+        #: The only way out of the jail's network, where the policy allows one.
+        self._proxy = proxy
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)
         self.cell = 0
@@ -60,11 +67,16 @@ class Live:
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes)
 
-    def start(self, step: Step) -> None:
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """What the network rules have refused so far."""
+        return self._proxy.violations if self._proxy is not None else ()
+
+    def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step)
+        self.keeper.start(step, files, self._proxy.start if self._proxy is not None else None)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -108,6 +120,10 @@ class Live:
         """Set the limits for the next cell; what does not fit together beside it goes, oldest first."""
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
+        if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
+            # A removed file takes room as long as a checkpoint has it open.
+            while (old := self.shelf.drop_oldest()) is not None:
+                self.keeper.drop([old.pid], [old.cell], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
             while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
                 self.keeper.drop([old.pid], [old.cell], wait=True)
@@ -169,6 +185,8 @@ class Live:
         self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
+        if self._proxy is not None:
+            self._proxy.close()
 
     def _finish_freezing(self) -> None:
         """A checkpoint that was just made when the worker died counts, if the worker still said so."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import Stop
@@ -115,7 +115,7 @@ class Lives:
     def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened."""
         meter = live.jail.meter
-        before, kills = meter.read(), meter.oom_kills()
+        before, kills, refused = meter.read(), meter.oom_kills(), len(live.violations)
         cell = Cell(live, order, stop)
         end = cell.watch()
         notes, self._news = self._news, []
@@ -142,9 +142,10 @@ class Lives:
             self.again()
         if end.failure is not None:
             raise end.failure
-        return make_result(
+        result = make_result(
             end, facts, self.spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
         )
+        return replace(result, violations=live.violations[refused:])
 
     def undo(self, live: Live, steps: int) -> ExecResult:
         """Go back this many cells; the state is lost only when the jail is."""
