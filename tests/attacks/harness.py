@@ -146,6 +146,21 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
     return result
 
 
+def complaints(attack: Attack, result: ExecResult) -> list[str]:
+    """What about a result is not as the attack says it must be; empty when all is well."""
+    told = result.stdout + result.stderr
+    found = []
+    if str(result.status) not in attack.status:
+        found.append(f"status {result.status}, expected {' or '.join(attack.status)}")
+    if attack.limit is not None and result.limit != attack.limit:
+        found.append(f"limit {result.limit}, expected {attack.limit}")
+    found += [f"does not say {text!r}" for text in attack.says if text not in told]
+    found += [f"says {text!r}" for text in (*attack.never_says, SECRET) if text in told]
+    if result.duration > attack.timeout + 1.0:
+        found.append("ran longer than its time limit and a second")
+    return found
+
+
 #: Lists whatever a former run could have left for the next one.
 RESIDUE = """
 import os, signal, sys
