@@ -43,6 +43,8 @@ class Attack:
 class Listeners:
     """TCP, UDP and unix listeners on this machine that no attack may reach."""
 
+    #: A loopback address of our own: a stranger who tries ports of 127.0.0.1 does not count as an escape.
+    address: str
     tcp_port: int
     udp_port: int
     abstract: str
@@ -56,14 +58,15 @@ def listeners(folder: Path) -> Iterator[Listeners]:
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     abstract, pathname = f"sbx-{secrets.token_hex(6)}", str(folder / "listener.sock")
-    tcp.bind(("127.0.0.1", 0))
-    udp.bind(("127.0.0.1", 0))
+    address = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+    tcp.bind((address, 0))
+    udp.bind((address, 0))
     unix_abstract.bind(f"\0{abstract}")
     unix_path.bind(pathname)
     os.chmod(pathname, 0o777)
     for sock in (tcp, unix_abstract, unix_path):
         sock.listen()
-    found = Listeners(tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
+    found = Listeners(address, tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
     end_read, end_write = os.pipe()
 
     def serve() -> None:
@@ -122,6 +125,7 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
     code = attack.code
     for name, value in {
         "@SENTINELS@": str(sentinels),
+        "@ADDRESS@": doors.address,
         "@TCP@": str(doors.tcp_port),
         "@UDP@": str(doors.udp_port),
         "@ABSTRACT@": doors.abstract,
