@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         validate_policy,
     )
     from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.errors import (
         BackendUnavailable,
         CommandNotFound,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
     from sandbox_kernel.report import CapabilityReport
     from sandbox_kernel.sandbox import Sandbox
+    from sandbox_kernel.session.session import Session
 
 __version__ = "0.1.0"
 
@@ -91,9 +93,11 @@ __all__ = [
     "SandboxError",
     "SandboxPolicy",
     "SandboxTimeout",
+    "Session",
     "SessionError",
     "Status",
     "Violation",
+    "WasmBackend",
     "__version__",
     "get_enforcer",
     "validate_policy",
@@ -102,6 +106,7 @@ __all__ = [
 _HOMES = {
     "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
     "backends.process": "ProcessBackend",
+    "backends.wasm": "WasmBackend",
     "errors": "BackendUnavailable CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed FetchError "
     "InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed SandboxError "
     "SandboxTimeout SessionError",
@@ -112,6 +117,7 @@ _HOMES = {
     "policy": "AccessMode AllowedPath Mount NetworkRule SandboxPolicy",
     "report": "CapabilityReport",
     "sandbox": "Sandbox",
+    "session.session": "Session",
 }
 _HOME_OF = {name: f"sandbox_kernel.{home}" for home, names in _HOMES.items() for name in names.split()}
 

@@ -1,29 +1,49 @@
-"""The facade: one object that runs code, keeps its files, and says what it enforces."""
+"""The facade: one object that runs code, keeps its files and sessions, and says what it enforces."""
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
+from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled, SandboxDestroyed
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.report import CapabilityReport, make_report
+from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.walk import DirEntry
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.net.messages import FetchResponse
+
+BACKENDS = ("auto", "process", "wasm")
 
 
 class Sandbox:
-    """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done."""
+    """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
-    def __init__(self, policy: SandboxPolicy | None = None, backend: str = "auto") -> None:
-        if backend not in ("auto", "process", "wasm"):
-            raise InvalidRequest(f"unknown backend {backend!r}; expected one of: auto, process, wasm")
+    Each run is a sandbox of its own; what they share is the folder /box, whose files live as long as this object.
+    """
+
+    def __init__(
+        self, policy: SandboxPolicy | None = None, backend: str = "auto", *, config: ProcessConfig | None = None
+    ) -> None:
+        self._default = _known_backend(backend)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        self.backend = ProcessBackend(policy=self.policy)
+        self.backend = ProcessBackend(config, policy=self.policy)
+        self._wasm: WasmBackend | None = None
+        self._folder = BoxFolder()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._destroyed = False
 
     def __enter__(self) -> Sandbox:
@@ -46,12 +66,15 @@ class Sandbox:
         args: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         limits: Limits | None = None,
+        backend: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
         """Run a program to its end in a sandbox of its own; works inside and outside of event loops."""
-        return self.backend.run(
-            self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits), on_output=on_output
-        )
+        request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
+        chosen = self._choose(request, backend)
+        if isinstance(chosen, ProcessBackend):
+            return chosen.run(request, on_output=on_output, keep=self._folder.keep)
+        return chosen.run(request, on_output=on_output)
 
     async def arun(
         self,
@@ -65,12 +88,16 @@ class Sandbox:
         args: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
         limits: Limits | None = None,
+        backend: str | None = None,
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does."""
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
-        return await self.backend.execute(request, on_output=on_output, cancel=cancel)
+        chosen = self._choose(request, backend)
+        if isinstance(chosen, ProcessBackend):
+            return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=self._folder.keep)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel)
 
     def map(
         self,
@@ -84,29 +111,96 @@ class Sandbox:
         progress: Callable[[int, int], None] | None = None,
     ) -> list[ExecResult]:
         """Run a program once for each input, given on stdin, one sandbox each; results in the order of the inputs."""
-        if max_workers is not None and max_workers < 1:
+        if max_workers is not None and (isinstance(max_workers, bool) or max_workers < 1):
             raise InvalidRequest(f"max_workers must be at least 1, got {max_workers!r}")
-        given = list(inputs)
-        requests = [self._request(code, language, timeout, memory_mb, item, None, (), None, None) for item in given]
-        done = 0
+        requests = [self._request(code, language, timeout, memory_mb, item, None, (), None, None) for item in inputs]
+        results: list[ExecResult] = []
         with ThreadPoolExecutor(max_workers=max_workers or 4, thread_name_prefix="sandbox-map") as threads:
-            futures = [threads.submit(self.backend.run, request) for request in requests]
-            results = []
+            futures = [threads.submit(self._choose(request, None).run, request) for request in requests]
             for future in futures:
                 results.append(future.result())
-                done += 1
                 if progress is not None:
-                    progress(done, len(given))
+                    progress(len(results), len(requests))
         return results
+
+    def session(
+        self,
+        language: str | Language = Language.PYTHON,
+        *,
+        name: str | None = None,
+        memory_mb: int = 512,
+        checkpoints: int = 5,
+        python: str | None = None,
+        limits: Limits | None = None,
+    ) -> Session:
+        """Open a session: state lives on from run to run, and a run that is stopped is taken back."""
+        self._check_alive()
+        opened = open_session(
+            self.backend,
+            language,
+            name=name,
+            memory_mb=memory_mb,
+            checkpoints=checkpoints,
+            python=python,
+            limits=limits,
+        )
+        self._sessions.add(opened)
+        return opened
 
     def report(self, *, again: bool = False) -> CapabilityReport:
         """What is enforced here, measured in the jail that is really used; cached, ``again`` measures anew."""
         self._check_alive()
         return make_report(self.backend, again=again)
 
+    def read_file(self, path: str) -> bytes:
+        """The content of a file of this sandbox's folder."""
+        self._check_alive()
+        return self._folder.read(path)
+
+    def write_file(self, path: str, data: bytes | str) -> None:
+        """Make or replace a file that later runs find in /box."""
+        self._check_alive()
+        self._folder.write(path, data)
+
+    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+        """What a folder of this sandbox holds, sorted by name."""
+        self._check_alive()
+        return self._folder.list_dir(path)
+
+    def diff(self) -> tuple[FsChange, ...]:
+        """What runs and ``write_file`` have changed since the sandbox was made."""
+        self._check_alive()
+        return self._folder.diff()
+
+    def fetch(self, url: str) -> FetchResponse:
+        """Fetch a URL from the host under this sandbox's network rules; private addresses stay refused."""
+        self._check_alive()
+        if not self.policy.network and not self.policy.network_rules:
+            raise NetworkingDisabled(
+                f"networking disabled: {url!r} cannot be fetched; allow it with policy.allow_domain(…) first"
+            )
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
+        from sandbox_kernel.net.safe_client import SafeClient
+
+        return SafeClient(FetchPolicy.from_sandbox_policy(self.policy)).fetch(url)
+
     def destroy(self) -> None:
         """End everything that this sandbox holds; every later call raises ``SandboxDestroyed``."""
         self._destroyed = True
+        for session in list(self._sessions):
+            session.close()
+        self._folder.close()
+
+    def _choose(self, request: ExecRequest, backend: str | None) -> ProcessBackend | WasmBackend:
+        """The backend of a run: the one asked for, else wasm for wasm and processes for everything else."""
+        name = _known_backend(backend) if backend is not None else self._default
+        if name == "wasm" or (name == "auto" and request.language is Language.WASM):
+            if self._wasm is None:
+                from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
+
+                self._wasm = WasmBackend(policy=self.policy, pool_size=self.backend.config.pool_size)
+            return self._wasm
+        return self.backend
 
     def _request(
         self,
@@ -129,10 +223,16 @@ class Sandbox:
             stdin=stdin,
             env=env or {},
             args=args,
-            files=files or {},
+            files={**self._folder.files(), **(files or {})},
             limits=limits or Limits(),
         )
 
     def _check_alive(self) -> None:
         if self._destroyed:
             raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")
+
+
+def _known_backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise InvalidRequest(f"unknown backend {name!r}; expected one of: {', '.join(BACKENDS)}")
+    return name

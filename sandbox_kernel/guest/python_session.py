@@ -21,6 +21,7 @@ import warnings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, Dict, Iterator, List
 
     from sandbox_kernel.guest import python_answers
@@ -67,11 +68,8 @@ class Shell(InteractiveShell):
     def system(self, cmd: str) -> None:
         """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
         sys.stdout.flush()
-        code = subprocess.call(  # noqa: S602  the user asked for a shell
-            self.var_expand(cmd, depth=1),  # type: ignore[no-untyped-call]
-            shell=True,
-            executable=os.environ.get("SHELL"),
-        )
+        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
@@ -97,12 +95,30 @@ class Shell(InteractiveShell):
             last.tb_next = None
         return kind, error, trace
 
+    def show_usage_error(self, exc: BaseException) -> None:
+        """A magic that was used wrongly; the sentence says it all."""
+        self.traceback = [f"UsageError: {exc}"]
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """IPython prints groups of exceptions by itself; here the host has them."""
+        error = sys.exc_info()[1]
+        if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                trace = trace.tb_next
+            lines = traceback.format_exception(type(error), error, trace)
+            self.traceback = [line.rstrip("\n") for line in lines]
+        else:
+            super().showtraceback(*args, **kwargs)
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to stderr as plain text, and to the host as IPython made them."""
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
-        self.traceback = lines
-        if etype is not SystemExit:
-            print(_COLOURS.sub("", "\n".join(lines)), file=sys.stderr)
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+def from_cell(trace: TracebackType) -> bool:
+    """Whether this is where the user's own code begins."""
+    return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
 
 
 def text_of(error: BaseException) -> str:
@@ -135,7 +151,7 @@ def warm_up(shell: Shell) -> None:
     """Load what the first cell and the first error would load, while nobody waits."""
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
-        shell.display_formatter.format(0)
+        shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
     try:
         raise ValueError
     except ValueError as error:

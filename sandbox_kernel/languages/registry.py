@@ -6,15 +6,26 @@ import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from sandbox_kernel.languages.c import C
 from sandbox_kernel.languages.command import Command
+from sandbox_kernel.languages.cpp import Cpp
 from sandbox_kernel.languages.javascript import JavaScript
 from sandbox_kernel.languages.python import Python
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
+from sandbox_kernel.languages.rust import Rust
+from sandbox_kernel.languages.typescript import TypeScript
 from sandbox_kernel.model import Language
 
-RECIPES: Mapping[Language, Recipe] = MappingProxyType(
-    {recipe.language: recipe for recipe in (Python(), JavaScript(), Command())}
+_ALL: tuple[Recipe, ...] = (
+    Python(),
+    JavaScript(),
+    TypeScript(),
+    Rust(),
+    C(),
+    Cpp(),
+    Command(),
 )
+RECIPES: Mapping[Language, Recipe] = MappingProxyType({recipe.language: recipe for recipe in _ALL})
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,6 +3,9 @@
 It subclasses ipykernel's base class, not IPython's kernel, because the latter has many ways to run text in its own
 process (``!cmd``, ``%run``, ``user_expressions``, start-up files). A cell is planned by ``options``, run by ``runner``
 in a sandbox, and shown by ``render`` through ``wire``. This class only connects these to the protocol.
+
+Everything but the protocol itself is imported where it is used, and by a thread once the kernel has answered: a page
+waits for the first answer, not for the whole house.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
@@ -13,26 +16,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import comm
 from ipykernel.kernelbase import Kernel
 from traitlets import Float
 
 from sandbox_kernel import __version__
-from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.notebook.complete import Completion, complete_magic, complete_python
-from sandbox_kernel.notebook.execution import CellExecution, NotebookState
-from sandbox_kernel.notebook.explain import explain_builtin, explain_magic, is_question
-from sandbox_kernel.notebook.history import Entry, History
 from sandbox_kernel.notebook.interrupts import RunningCells
-from sandbox_kernel.notebook.is_complete import completeness
 from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
-from sandbox_kernel.notebook.option_table import usage
-from sandbox_kernel.notebook.stdin import Questions, StdinChannel
-from sandbox_kernel.notebook.untrusted.json_value import encodable
-from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
-from sandbox_kernel.notebook.wire import Wire, failure_fields
+
+if TYPE_CHECKING:
+    from sandbox_kernel.notebook.complete import Completion
+    from sandbox_kernel.notebook.execution import NotebookState
+    from sandbox_kernel.notebook.history import History
+    from sandbox_kernel.notebook.widgets import RunPanel
 
 #: How long a shutdown waits for running cells to be killed before the process ends anyway (their walls die with it).
 _SHUTDOWN_S = 2.0
@@ -51,15 +50,44 @@ class SandboxKernel(Kernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.state = NotebookState()
-        self.history = History()
         self._number = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
         self._widgets_enabled = False
+        self._warm = False
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+
+    @cached_property
+    def state(self) -> NotebookState:
+        """Defaults, sandboxes and variables of this notebook."""
+        from sandbox_kernel.notebook.execution import NotebookState
+
+        return NotebookState()
+
+    @cached_property
+    def history(self) -> History:
+        """What was run in this kernel."""
+        from sandbox_kernel.notebook.history import History
+
+        return History()
+
+    async def kernel_info_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """The first question of every client; once it is answered there is time to make ready for the first cell."""
+        await super().kernel_info_request(stream, ident, parent)
+        if not self._warm:
+            self._warm = True
+            threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        """Load the rest of the house and make a first sandbox, so that the first cell does not wait for it."""
+        from sandbox_kernel.errors import SandboxError
+
+        try:
+            self.state.runner.warm(self.state.defaults)
+        except SandboxError as error:
+            self.log.warning("no sandbox could be made ready: %s", error)  # the first cell will say the same
 
     # -- what the kernel says about itself ---------------------------------------------------------------------------
 
@@ -94,6 +122,14 @@ class SandboxKernel(Kernel):
         cell_id: object = None,
     ) -> dict[str, object]:
         """Called by the base class for each ``execute_request``, one at a time on each (sub)shell."""
+        from sandbox_kernel.notebook.execution import CellExecution
+        from sandbox_kernel.notebook.explain import is_question
+        from sandbox_kernel.notebook.history import Entry
+        from sandbox_kernel.notebook.option_table import usage
+        from sandbox_kernel.notebook.stdin import Questions, StdinChannel
+        from sandbox_kernel.notebook.untrusted.json_value import encodable
+        from sandbox_kernel.notebook.wire import Wire, failure_fields
+
         number = self.execution_count
         counted = store_history and not silent
         if counted:
@@ -108,7 +144,7 @@ class SandboxKernel(Kernel):
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = Questions(channel, self._stdin_lock, cancel, allow_stdin)
-            done = await CellExecution(self.state, wire, questions.ask, cancel).run(code)
+            done = await CellExecution(self.state, wire, questions.ask, cancel, number).run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:
@@ -124,11 +160,15 @@ class SandboxKernel(Kernel):
 
     def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
         """See ``wire.Publisher``."""
+        from sandbox_kernel.notebook.widgets import report_widget, view
+
         self._enable_widgets()
         return view(report_widget(document, self._measure_again), "Capability report, to explore")
 
     def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
         """See ``wire.Publisher``."""
+        from sandbox_kernel.notebook.widgets import RunPanel
+
         self._enable_widgets()
         return RunPanel(timeout_s, stop)
 
@@ -144,6 +184,8 @@ class SandboxKernel(Kernel):
             self._widgets_enabled = True
 
     def _publish_execute_input(self, code: object, parent: Mapping[str, object], execution_count: int) -> None:
+        from sandbox_kernel.notebook.untrusted.json_value import encodable
+
         # The wire is UTF-8: one lone surrogate would lose this message, and with it the reply.
         super()._publish_execute_input(encodable(str(code)), parent, execution_count)
 
@@ -169,14 +211,21 @@ class SandboxKernel(Kernel):
         await loop.run_in_executor(None, self.state.runner.close)
         return {"status": "ok", "restart": restart}
 
+    async def _progressively_terminate_all_children(self) -> None:
+        """The base class signals every child and waits for it, up to half a minute. Ours are ended by ``do_shutdown``,
+        by the pool at exit, and by their own walls when this process is gone.
+        """
+
     # -- helping the author ------------------------------------------------------------------------------------------
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, object]:
-        """Magics and options from the table; everything else from the session, if there is one."""
+        """Magics and options from the table; everything else from the cell's session, if it runs."""
+        from sandbox_kernel.notebook.complete import complete_magic, complete_python
+
         found = complete_magic(code, cursor_pos)
         if found is None:
             known = await self._ask_session("complete", code, cursor_pos)
-            if known is not None:
+            if known is not None and "matches" in known:
                 return {"status": "ok", "metadata": {}, **known}
             found = complete_python(code, cursor_pos)
         return _completion_reply(found)
@@ -185,17 +234,23 @@ class SandboxKernel(Kernel):
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
     ) -> dict[str, object]:
         """The same order as for completion."""
+        from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
+        from sandbox_kernel.notebook.sanitize import sanitize_bundle
+
         text = explain_magic(code, cursor_pos)
         if text is None:
             known = await self._ask_session("inspect", code, cursor_pos)
             if known:
-                return {"status": "ok", "found": True, "data": dict(known), "metadata": {}}
+                # A docstring is the sandbox's own word, and pages show it like an output.
+                return {"status": "ok", "found": True, "data": dict(sanitize_bundle(known, {}).data), "metadata": {}}
             text = explain_builtin(code, cursor_pos)
         data = {} if text is None else {"text/plain": text}
         return {"status": "ok", "found": text is not None, "data": data, "metadata": {}}
 
     async def do_is_complete(self, code: str) -> dict[str, str]:
         """For consoles: run it, or wait for more lines?"""
+        from sandbox_kernel.notebook.is_complete import completeness
+
         return completeness(code, self.state.defaults)
 
     async def do_history(
@@ -223,12 +278,17 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "history": rows}
 
     async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
-        session = self.state.runner.session(self.state.defaults)
+        """What the session of this cell's language knows; None when there is none, or it cannot say."""
+        from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.complete import program_of
+
+        options, program = program_of(code, self.state.defaults)
+        session = self.state.runner.sessions.find(options) if options.keeps_state else None
         if session is None:
             return None
         ask = session.complete if what == "complete" else session.inspect
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, ask, code, position)
+            return await asyncio.get_running_loop().run_in_executor(None, ask, program, position)
         except SandboxError as error:
             self.log.info("the session could not %s: %s", what, error)
             return None

@@ -17,6 +17,8 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.session.channel import Channel
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
@@ -44,8 +46,11 @@ class Comeback:
 class Live:
     """A worker that runs cells. ``cell`` counts the cells that are in its state."""
 
-    def __init__(self, jail: Jail, keep: int, memory_bytes: int, processes: int) -> None:
+    def __init__(
+        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
+    ) -> None:
         self.jail = jail
+        self.proxy = proxy
         self.keeper = Keeper(jail)
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)
@@ -65,7 +70,7 @@ class Live:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step, files)
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -118,6 +123,10 @@ class Live:
                 self.keeper.drop([old.pid], [old.cell], wait=True)
         self._ceiling = self._budget.ceiling(anonymous_bytes(self.channel.speaker))
         meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What the network's rules have refused since the last cell."""
+        return self.proxy.take_violations() if self.proxy is not None else ()
 
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""
@@ -174,6 +183,8 @@ class Live:
         self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
+        if self.proxy is not None:
+            self.proxy.close()
 
     def _finish_freezing(self) -> None:
         """A checkpoint that was just made when the worker died counts, if the worker still said so."""

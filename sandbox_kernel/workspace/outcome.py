@@ -1,16 +1,79 @@
-"""What a run left in its work folder, told by looking once, after its end."""
+"""What a run left in its work folder, told by one look after its end.
+
+The folder held just the files that the host had put there, so no look before the start is needed: what the host gave is
+compared with what is there now. Called by the backends when the sandbox is dead and nothing can change any more.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
+from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.walk import FILE, Entry
+
+#: How many changes a result tells of.
+MAX_CHANGES = 1000
 
 
-def changes_since(result: ExecResult, box_fd: int, files: Mapping[str, bytes | str]) -> ExecResult:
-    """The result with its changes filled in; the folder held just ``files`` at the start."""
-    if not files and not os.listdir(box_fd):
+Keep = Callable[[Rooted, ExecResult], ExecResult]
+
+
+def with_changes(result: ExecResult, box_fd: int, request: ExecRequest, keep: Keep | None = None) -> ExecResult:
+    """The result with its changes told; ``keep`` may take files out of the folder first, by their true names."""
+    if not request.files and not os.listdir(box_fd):
         return result
-    return replace(result, changes=())
+    with Rooted(box_fd) as box:
+        changes, notes = changes_since(box, request.files)
+        told = replace(result, changes=changes, notes=(*result.notes, *notes))
+        if keep is not None:
+            told = keep(box, told)
+    return replace(told, changes=displayed(told.changes))
+
+
+def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[FsChange, ...], tuple[str, ...]]:
+    """The differences of the work folder, sorted by path, and notes on what could not be told."""
+    walk = box.walk()
+    entries = {entry.path: entry for entry in walk}
+    folders = {parent for name in given for parent in _parents(name)}
+    created = [entry for path, entry in entries.items() if path not in given and path not in folders]
+    changes: list[FsChange] = []
+    missing: dict[tuple[int, bytes], str] = {}
+    for name, content in given.items():
+        data = content.encode() if isinstance(content, str) else content
+        entry = entries.get(name)
+        if entry is None:
+            missing[(len(data), hashlib.sha256(data).digest())] = name
+        elif entry.type != FILE or entry.size != len(data) or _digest(box, entry) != hashlib.sha256(data).digest():
+            changes.append(FsChange(path=name, kind="modified", type=entry.type, size=entry.size))
+    for entry in created:
+        known = {size for size, _ in missing}
+        key = (entry.size, _digest(box, entry)) if entry.type == FILE and entry.size in known else None
+        old = missing.pop(key, None) if key is not None else None
+        kind = "created" if old is None else "renamed"
+        changes.append(FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size, renamed_from=old))
+    changes += [FsChange(path=name, kind="deleted") for name in missing.values()]
+    changes.sort(key=lambda change: change.path)
+    notes = []
+    if walk.truncated:
+        notes.append("the work folder was too large to be looked at in full")
+    if len(changes) > MAX_CHANGES:
+        notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
+    return tuple(changes[:MAX_CHANGES]), tuple(notes)
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _digest(box: Rooted, entry: Entry) -> bytes:
+    try:
+        return hashlib.sha256(box.read(entry.names, max_bytes=entry.size)).digest()
+    except SandboxError:
+        return b""

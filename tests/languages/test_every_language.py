@@ -34,6 +34,9 @@ class Programs:
     eats: str | None
 
 
+C_HEAD = "#include <ctype.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+CPP_HEAD = "#include <fstream>\n#include <iostream>\n"
+
 LANGUAGES = {
     "python": Programs(
         hello="print('hello, wörld 漢字 🙂')",
@@ -55,7 +58,7 @@ LANGUAGES = {
         echo="console.log(require('fs').readFileSync(0, 'utf8').toUpperCase())",
         args="console.log(process.argv.slice(2).join('\\n'))",
         env="console.log(process.env.WORD)",
-        files="const fs = require('fs'); fs.copyFileSync('in.txt', 'out.txt'); console.log(`${fs.readFileSync('out.txt')}`)",
+        files="const f = require('fs'); f.cpSync('in.txt', 'out.txt'); console.log(`${f.readFileSync('out.txt')}`)",
         three="process.exit(3)",
         fails="let a = 1\n\nthrow new Error('here')",
         fails_at="/cell/cell.js:3",
@@ -64,6 +67,79 @@ LANGUAGES = {
         loop="while (true);",
         flood="process.stdout.write('x'.repeat(10_000_000))",
         eats="const a = []; for (;;) a.push(Buffer.alloc(1 << 20, 1))",
+    ),
+    "typescript": Programs(
+        hello="const text: string = 'hello, wörld 漢字 🙂'\nconsole.log(text)",
+        echo="import { readFileSync } from 'node:fs'\nconsole.log((readFileSync(0, 'utf8') as string).toUpperCase())",
+        args="const words: string[] = process.argv.slice(2)\nconsole.log(words.join('\\n'))",
+        env="console.log(process.env.WORD as string)",
+        files="import * as fs from 'fs'\nfs.cpSync('in.txt', 'out.txt')\nconsole.log(`${fs.readFileSync('out.txt')}`)",
+        three="process.exit(3 as number)",
+        fails="interface A { b: number }\n\nthrow new Error('here')",
+        fails_at="/cell/cell.ts:3",
+        broken="let a: number = 1\n\nlet b: = 2",
+        broken_at="/cell/cell.ts:3",
+        loop="while (true as boolean);",
+        flood="process.stdout.write('x'.repeat(10_000_000) as string)",
+        eats="const a: Buffer[] = []; for (;;) a.push(Buffer.alloc(1 << 20, 1))",
+    ),
+    "rust": Programs(
+        hello='fn main() { println!("hello, wörld 漢字 🙂"); }',
+        echo='let text = std::io::read_to_string(std::io::stdin())?; println!("{}", text.to_uppercase());',
+        args='for word in std::env::args().skip(1) { println!("{word}"); }',
+        env='println!("{}", std::env::var("WORD")?);',
+        files='std::fs::copy("in.txt", "out.txt")?; println!("{}", std::fs::read_to_string("out.txt")?);',
+        three="std::process::exit(3)",
+        fails="let a: Vec<i32> = std::env::args().map(|_| 1).collect();\n\nprintln!(\"{}\", a[9]);",
+        fails_at="cell.rs:3",
+        broken="let a = 1;\n\nlet b: i32 = \"two\";",
+        broken_at="cell.rs:3",
+        loop="loop { std::hint::spin_loop() }",
+        flood='use std::io::Write; std::io::stdout().write_all(&[b\'x\'; 10_000_000])?;',
+        eats="let mut a = vec![]; loop { a.push(vec![1u8; 1 << 20]); if a.len() > 1 << 20 { break } }",
+    ),
+    "c": Programs(
+        hello='#include <stdio.h>\nint main(void) { puts("hello, wörld 漢字 🙂"); }',
+        echo=C_HEAD + "int main(void) { for (int c; (c = getchar()) >= 0;) putchar(toupper(c)); }",
+        args=C_HEAD + "int main(int c, char **v) { for (int i = 1; i < c; i++) puts(v[i]); }",
+        env=C_HEAD + 'int main(void) { puts(getenv("WORD")); }',
+        files=C_HEAD + """
+            int main(void) {
+                char text[99] = "";
+                FILE *from = fopen("in.txt", "r"), *to = fopen("out.txt", "w");
+                if (!fgets(text, 99, from)) return 1;
+                fputs(text, to);
+                puts(text);
+            }""",
+        three="int main(void) { return 3; }",
+        fails="#include <assert.h>\nint main(int c, char **v) {\nassert(c > 5 && v); }",
+        fails_at="cell.c:3",
+        broken="int main(void) {\n\nint b = ; }",
+        broken_at="cell.c:3",
+        loop="int main(void) { for (;;); }",
+        flood=C_HEAD + "int main(void) { for (int i = 0; i < 10000000; i++) putchar('x'); }",
+        eats=C_HEAD + "int main(void) { for (;;) memset(malloc(1 << 20), 1, 1 << 20); }",
+    ),
+    "cpp": Programs(
+        hello=CPP_HEAD + 'int main() { std::cout << "hello, wörld 漢字 🙂\\n"; }',
+        echo=CPP_HEAD + "int main() { for (int c; (c = std::cin.get()) >= 0;) std::cout << char(std::toupper(c)); }",
+        args=CPP_HEAD + "int main(int c, char **v) { for (int i = 1; i < c; i++) std::cout << v[i] << '\\n'; }",
+        env=CPP_HEAD + 'int main() { std::cout << std::getenv("WORD"); }',
+        files=CPP_HEAD + """
+            int main() {
+                std::string text;
+                std::ifstream("in.txt") >> text;
+                std::ofstream("out.txt") << text;
+                std::cout << text;
+            }""",
+        three="int main() { return 3; }",
+        fails="#include <cassert>\nint main(int c, char **) {\nassert(c > 5); }",
+        fails_at="cell.cpp:3",
+        broken="int main() {\n\nint b = ; }",
+        broken_at="cell.cpp:3",
+        loop="int main() { for (volatile int i = 0;; i = i + 1); }",
+        flood=CPP_HEAD + "int main() { for (int i = 0; i < 10000000; i++) std::cout << 'x'; }",
+        eats="#include <vector>\nint main() { std::vector<std::vector<char>> a; for (;;) a.emplace_back(1 << 20, 1); }",
     ),
     "command": Programs(
         hello="echo 'hello, wörld 漢字 🙂'",
@@ -81,6 +157,10 @@ LANGUAGES = {
         eats=None,
     ),
 }  # fmt: skip
+
+
+#: Languages whose first seconds are the compiler's.
+COMPILED = ("c", "cpp", "rust")
 
 
 @pytest.fixture(params=LANGUAGES)
@@ -147,7 +227,7 @@ def test_a_mistake_in_the_source_names_the_line_of_the_cell(box: Sandbox, langua
 
 
 def test_a_program_that_does_not_end_is_stopped(box: Sandbox, language: str, programs: Programs) -> None:
-    result = box.run(programs.loop, language, timeout=8 if COMPILED.get(language) else 2)
+    result = box.run(programs.loop, language, timeout=15 if language in COMPILED else 2)
     assert (result.status, result.limit) == (Status.TIMEOUT, "timeout"), result.stderr
 
 
@@ -160,7 +240,3 @@ def test_ten_megabytes_of_output_are_counted_and_cut(box: Sandbox, language: str
 def test_a_program_that_takes_too_much_memory_is_told_so(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.eats), language, memory_mb=256)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory"), result.stderr
-
-
-#: Languages whose first seconds are the compiler's.
-COMPILED: dict[str, bool] = {}

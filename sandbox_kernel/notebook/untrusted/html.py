@@ -48,7 +48,7 @@ _SCHEMES = {"http", "https", "mailto", "data"}
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
 _OPENING = re.compile(r"<([A-Za-z][A-Za-z0-9:-]{0,30})")
-_HANDLER = re.compile(r"[\s\"'/](on[a-z]{3,30})\s*=", re.IGNORECASE)
+_HANDLER = re.compile(r"<[a-z][^<>]{0,2000}?[\s\"'/](on[a-z]{3,30})\s*=", re.IGNORECASE)
 #: pandas puts this into every table; it only aligns headers, and its loss is not worth a word.
 _PANDAS_STYLE = re.compile(r"<style scoped>\s*\.dataframe tbody tr th:only-of-type \{[^<]{0,500}</style>")
 

@@ -1,0 +1,79 @@
+"""Times a notebook kernel against others, in one run: the cells go round robin, so that a busy machine hits all alike.
+
+    python -m benchmarks.bench_kernel --rounds 100
+
+Prints Markdown: medians, 95th percentiles and the ratio to ipykernel, whether output was lost, and what was not
+comparable. A cell is done when its reply and the idle message are both there; its output is checked every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.bench_cases import Contestant, contestants, run_cells, run_interrupts, run_output, run_starts
+from benchmarks.bench_samples import Samples
+from benchmarks.kernel_peers import DEFAULT_SCRATCH, Field, find_kernels
+from benchmarks.markdown_section import replace_section, table
+from benchmarks.measure import machine
+
+CASES = {
+    "start": "start to first reply",
+    "memory": "memory (PSS)",
+    "empty": "an empty cell",
+    "nothing": "`pass`",
+    "print": "`print(1)`",
+    "interrupt": "interrupt",
+    "output": "10 MB of output",
+}
+NOT_COMPARABLE = (
+    "deno runs TypeScript and bash_kernel runs Bash: the programs do the same, the languages do not.",
+    "sandbox runs cells behind walls, the others in their own process; `--fresh` takes new walls for each cell.",
+    "sandbox keeps 1 MB of each stream unless told otherwise; here it was told `--output 16M`.",
+    "start ends with the reply to a first `print(1)`; what it printed may still be under way.",
+)
+
+
+def markdown(field: Field, everyone: Sequence[Contestant], samples: Samples, where: str) -> str:
+    """The table, one row a contestant, and what must be known to read it."""
+    rows = [[who.title, *(samples.text(case, who.title) for case in CASES)] for who in everyone]
+    versions = ", ".join(f"{kernel.label} {kernel.version}" for kernel in field.kernels)
+    notes = [
+        f"Median / 95th percentile (ratio of the medians to {samples.baseline}).",
+        f"{where}; {versions}.",
+        *NOT_COMPARABLE,
+        *(f"Not measured: {reason}." for reason in field.absent),
+    ]
+    return table(["", *CASES.values()], rows) + "\n\n" + "\n".join(f"- {note}" for note in notes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=100, help="how often each small cell runs")
+    parser.add_argument("--scratch", type=Path, default=DEFAULT_SCRATCH, help="where other kernels are installed")
+    parser.add_argument("--no-install", action="store_true", help="use only what is installed already")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the markers of this document")
+    options = parser.parse_args()
+    where = machine()
+    field = find_kernels(options.scratch, install=not options.no_install)
+    everyone = contestants(field.kernels)
+    samples = Samples(baseline="ipykernel")
+    for group, rounds in (
+        (run_starts, max(3, options.rounds // 10)),
+        (run_cells, options.rounds),
+        (run_interrupts, max(3, options.rounds // 10)),
+        (run_output, max(2, options.rounds // 30)),
+    ):
+        print(f"{group.__name__}: {rounds} rounds", file=sys.stderr)
+        group(everyone, samples, rounds=rounds)
+    text = markdown(field, everyone, samples, where)
+    if options.write:
+        replace_section(options.write, "bench_kernel", text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""What a probe found out about a kernel, and the features that are probed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.kernel_client import RunningKernel
+from benchmarks.kernel_programs import Programs
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cell of the table: a mark (✓ works, ~ in part, ✗ does not, – does not apply) and what was seen."""
+
+    mark: str
+    seen: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.mark} {self.seen}".strip()
+
+
+def works(good: bool, seen: str = "") -> Finding:
+    """A finding with two outcomes."""
+    return Finding("✓" if good else "✗", seen)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One row of the table. ``ends_kernel``: the probe leaves no kernel that another probe could use."""
+
+    title: str
+    probe: Callable[[RunningKernel, Programs], Finding]
+    ends_kernel: bool = False

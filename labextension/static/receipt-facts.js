@@ -1,0 +1,105 @@
+// From the JSON of a receipt to what the page shows. Pure: no element is made here.
+//
+// A notebook may come from anybody, so nothing in it is believed: every value is checked for its type, every text is
+// made visible and short, every list is cut. What a kernel of ours writes is in sandbox_kernel/receipt.py.
+import { bytesText, megabytesText, secondsText } from './units.js';
+
+export const MIME = 'application/vnd.sandbox-kernel.run+json';
+
+const MOST_TEXT = 400;
+const MOST_ENTRIES = 20;
+// Control characters, and those that change the direction of text so that it reads as something else.
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+// A string that can be shown and copied without surprises; '' for everything else.
+export function safeText(value) {
+  if (typeof value !== 'string') return '';
+  const clean = value.slice(0, MOST_TEXT + 1).replace(/\s+/g, ' ').replace(INVISIBLE, '\ufffd').trim();
+  return clean.length > MOST_TEXT || value.length > MOST_TEXT ? `${clean.slice(0, MOST_TEXT)}…` : clean;
+}
+
+function amount(value) {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : null;
+}
+
+function whole(value) {
+  return Number.isSafeInteger(value) ? value : null;
+}
+
+function entries(value, read) {
+  const list = Array.isArray(value) ? value : [];
+  return { shown: list.slice(0, MOST_ENTRIES).map(read), hidden: Math.max(0, list.length - MOST_ENTRIES) };
+}
+
+function table(value) {
+  return value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {};
+}
+
+// {tone, ending, language, isolation, meters, rows, refused, notes}: everything that a receipt shows, in order.
+export function readReceipt(data, metadata) {
+  const facts = table(data);
+  const measured = table(metadata);
+  const refused = entries(facts.violations, (entry) => {
+    const { rule, subject, reason, remedy } = table(entry);
+    return { rule: safeText(rule), subject: safeText(subject), reason: safeText(reason), remedy: safeText(remedy) };
+  });
+  return {
+    tone: tone(facts, refused.shown.length),
+    ending: safeText(facts.ending) || safeText(facts.status) || 'unknown end',
+    language: safeText(facts.language),
+    isolation: safeText(facts.isolation),
+    meters: meters(facts, measured),
+    rows: rows(facts, measured),
+    refused,
+    notes: entries(facts.notes, safeText),
+  };
+}
+
+// The limits that a receipt tells, for the status bar; null where it tells none.
+export function readLimits(data) {
+  const facts = table(data);
+  return { timeout: amount(facts.timeout_s), memory: amount(facts.memory_limit_mb) };
+}
+
+function tone(facts, refusals) {
+  if (facts.status === 'ok') return facts.limit || refusals > 0 ? 'warn' : 'good';
+  return facts.status === 'interrupted' ? 'warn' : 'bad';
+}
+
+function meters(facts, measured) {
+  const time = meter('time', amount(measured.duration_s), amount(facts.timeout_s), secondsText);
+  const megabyte = 1 << 20;
+  const peak = amount(measured.peak_memory_bytes);
+  const memory = meter('memory', peak === null ? null : peak / megabyte, amount(facts.memory_limit_mb), megabytesText);
+  return [time, memory].filter((one) => one !== null);
+}
+
+function meter(label, used, limit, text) {
+  if (used === null) return null;
+  const fraction = limit ? Math.min(1, used / limit) : null;
+  const level = fraction === null || fraction < 0.7 ? 'low' : fraction < 0.95 ? 'high' : 'full';
+  return { label, fraction, level, text: limit ? `${text(used)} of ${text(limit)}` : text(used) };
+}
+
+function rows(facts, measured) {
+  const show = (value, text) => (value === null ? '' : text(value));
+  const cut = (flag, bytes) => (facts[flag] === true && bytes ? `${bytes}, shown in part` : bytes);
+  return [
+    ['status', safeText(facts.status)],
+    ['exit code', show(whole(facts.exit_code), String)],
+    ['signal', show(whole(facts.signal), String)],
+    ['limit reached', safeText(facts.limit)],
+    ['session', facts.rolled_back === true ? 'as it was before this cell' : ''],
+    ['backend', safeText(facts.backend)],
+    ['isolation', safeText(facts.isolation)],
+    ['time limit', show(amount(facts.timeout_s), secondsText)],
+    ['memory limit', show(amount(facts.memory_limit_mb), megabytesText)],
+    ['time', show(amount(measured.duration_s), secondsText)],
+    ['compile time', show(amount(measured.compile_duration_s), secondsText)],
+    ['CPU time', show(amount(measured.cpu_s), secondsText)],
+    ['peak memory', show(amount(measured.peak_memory_bytes), bytesText)],
+    ['standard output', cut('stdout_truncated', show(whole(measured.stdout_bytes), bytesText))],
+    ['standard error', cut('stderr_truncated', show(whole(measured.stderr_bytes), bytesText))],
+    ['fuel used', show(whole(measured.fuel_used), String)],
+  ].filter(([, text]) => text !== '');
+}

@@ -1,0 +1,108 @@
+// Draws the receipt of a run: one line, bars against the limits, details on request, refusals with their remedy.
+import { element } from './dom.js';
+import { MIME, readReceipt } from './receipt-facts.js';
+
+const MARK = { good: '✓', warn: '!', bad: '✗' };
+// Enter and Space on our controls are for them: in JupyterLab's command mode they would start editing the cell.
+const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
+
+export async function receiptPlugin(shared) {
+  const [{ IRenderMimeRegistry }, { Widget }, { Clipboard }] = await Promise.all(
+    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils'].map(shared),
+  );
+
+  class Receipt extends Widget {
+    constructor() {
+      super();
+      this.addClass('jp-SandboxReceipt');
+    }
+
+    // Called by JupyterLab for every new or changed output of our MIME type.
+    async renderModel(model) {
+      const receipt = readReceipt(model.data[MIME], model.metadata?.[MIME]);
+      this.node.dataset.tone = receipt.tone;
+      this.node.replaceChildren(...receiptNodes(receipt, (text) => Clipboard.copyToSystem(text)));
+    }
+  }
+
+  return {
+    id: 'sandbox-kernel:receipt',
+    description: 'Shows the receipt of a sandboxed run.',
+    autoStart: true,
+    requires: [IRenderMimeRegistry],
+    activate: (_app, registry) =>
+      registry.addFactory({ safe: true, mimeTypes: [MIME], createRenderer: () => new Receipt() }, 0),
+  };
+}
+
+function receiptNodes(receipt, copy) {
+  const details = element('details', { children: [summary(receipt), detailList(receipt.rows)] });
+  return [details, ...list('refused', receipt.refused, (entry) => refusal(entry, copy)), ...list('notes', receipt.notes, note)];
+}
+
+function summary({ tone, ending, language, isolation, meters }) {
+  const facts = [language, isolation].filter(Boolean);
+  const spoken = [`Sandbox run: ${ending}`, ...facts, ...meters.map(({ label, text }) => `${label} ${text}`)];
+  return element('summary', {
+    attributes: { 'aria-label': spoken.join(', '), ...OWN_KEYS },
+    children: [
+      element('span', { className: 'jp-SandboxReceipt-mark', text: MARK[tone], attributes: { 'aria-hidden': 'true' } }),
+      element('span', { className: 'jp-SandboxReceipt-ending', text: ending }),
+      ...facts.map((text) => element('span', { className: 'jp-SandboxReceipt-fact', text })),
+      ...meters.map(bar),
+    ],
+  });
+}
+
+// The numbers are spoken by the summary's label, so the drawing itself is hidden from screen readers.
+function bar({ label, fraction, level, text }) {
+  const children = [element('span', { text: label })];
+  if (fraction !== null) {
+    const fill = element('span', { className: 'jp-SandboxReceipt-fill' });
+    fill.style.width = `${(fraction * 100).toFixed(1)}%`;
+    children.push(element('span', { className: 'jp-SandboxReceipt-bar', children: [fill] }));
+  }
+  children.push(element('span', { className: 'jp-SandboxReceipt-amount', text }));
+  return element('span', {
+    className: 'jp-SandboxReceipt-meter',
+    attributes: { 'aria-hidden': 'true', 'data-meter': label, 'data-level': level },
+    children,
+  });
+}
+
+function detailList(rows) {
+  const pairs = rows.flatMap(([name, text]) => [element('dt', { text: name }), element('dd', { text })]);
+  return element('dl', { children: pairs });
+}
+
+function list(name, { shown, hidden }, draw) {
+  if (shown.length === 0) return [];
+  const items = shown.map((entry) => element('li', { children: draw(entry) }));
+  if (hidden > 0) items.push(element('li', { text: `… and ${hidden} more` }));
+  return [element('ul', { className: `jp-SandboxReceipt-${name}`, attributes: { 'aria-label': name }, children: items })];
+}
+
+function note(text) {
+  return [element('span', { text })];
+}
+
+function refusal({ rule, subject, reason, remedy }, copy) {
+  const what = [rule, subject].filter(Boolean).join(' ');
+  const children = [element('strong', { text: 'refused' }), element('code', { text: what }), element('span', { text: reason })];
+  if (remedy) children.push(element('code', { className: 'jp-SandboxReceipt-remedy', text: remedy }), copyButton(remedy, copy));
+  return children;
+}
+
+function copyButton(text, copy) {
+  const button = element('button', {
+    className: 'jp-SandboxReceipt-copy',
+    text: 'Copy',
+    attributes: { type: 'button', 'aria-label': `Copy ${text}`, 'aria-live': 'polite', ...OWN_KEYS },
+  });
+  button.addEventListener('click', () => {
+    copy(text);
+    button.textContent = 'Copied';
+    button.setAttribute('aria-label', `Copied ${text}`);
+  });
+  return button;
+}

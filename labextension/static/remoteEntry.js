@@ -1,0 +1,44 @@
+// The module-federation container that JupyterLab loads: what a bundler would emit, written by hand.
+//
+// JupyterLab runs this file as a plain script, calls init(scope) once with the modules it shares, and then
+// get('./extension') and get('./style'). Everything else lives in the ES modules next to this file.
+(() => {
+  const NAME = 'sandbox-kernel';
+  const here = new URL('.', document.currentScript.src);
+  let scope;
+
+  // The same choice that bundled extensions make for singletons: what is loaded already, else the newest.
+  async function shared(name) {
+    const versions = scope[name];
+    if (!versions) throw new Error(`${NAME}: this JupyterLab shares no module ${name}`);
+    const byAge = Object.keys(versions).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+    const chosen = byAge.findLast((version) => versions[version].loaded) ?? byAge.at(-1);
+    return (await versions[chosen].get())();
+  }
+
+  async function extension() {
+    const { plugins } = await import(new URL('plugins.js', here));
+    const made = await plugins(shared);
+    return () => ({ __esModule: true, default: made });
+  }
+
+  function style() {
+    const link = document.createElement('link');
+    link.rel = 'stylesheet';
+    link.href = new URL('style.css', here).href;
+    document.head.append(link);
+    return () => ({});
+  }
+
+  window._JUPYTERLAB = window._JUPYTERLAB ?? {};
+  window._JUPYTERLAB[NAME] = {
+    init(given) {
+      scope = given;
+    },
+    async get(module) {
+      if (module === './extension') return extension();
+      if (module === './style') return style();
+      throw new Error(`${NAME}: there is no module ${module}`);
+    },
+  };
+})();

@@ -1,0 +1,91 @@
+"""The files of one ``Sandbox`` object: a private folder on the host that its runs see as /box and leave their files in.
+
+Made when first needed, mode 0700, removed with the sandbox. Nothing in it is ever imported or executed by the host.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import ExecResult, FsChange, Status
+from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.transfer import collect, pack_files
+from sandbox_kernel.workspace.walk import DirEntry
+
+#: What one run may leave here.
+MAX_KEPT_BYTES = 1024 * MIB
+MAX_KEPT_FILES = 20_000
+
+
+class BoxFolder:
+    """Thread-safe: runs that end at the same time bring their files in one after the other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._root: Rooted | None = None
+        self._before = Snapshot()
+        self._end: weakref.finalize[[str, Rooted], BoxFolder] | None = None
+
+    def read(self, path: str) -> bytes:
+        """The content of a file."""
+        return self._opened().read(path)
+
+    def write(self, path: str, data: bytes | str) -> None:
+        """Make or replace a file."""
+        self._opened().write(path, data.encode() if isinstance(data, str) else data)
+
+    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+        """What a folder holds, sorted by name."""
+        return self._opened().list_dir(path)
+
+    def diff(self) -> tuple[FsChange, ...]:
+        """What has changed since the folder was made."""
+        root = self._opened()
+        return compare(self._before, snapshot(root, since=self._before))
+
+    def files(self) -> Mapping[str, bytes]:
+        """Everything in the folder, to be put into a sandbox; nothing if it was never used."""
+        with self._lock:
+            root = self._root
+        return pack_files(root) if root is not None else {}
+
+    def keep(self, box: Rooted, result: ExecResult) -> ExecResult:
+        """Bring the files of a finished run in: a run is a transaction, so one that was stopped leaves nothing."""
+        if not result.changes:
+            return result
+        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, "output"):
+            told = "the run was stopped, so the files that it changed were not kept"
+            return replace(result, notes=(*result.notes, told))
+        root = self._opened()
+        with self._lock:
+            left = collect(box, root, result.changes, MAX_KEPT_BYTES, MAX_KEPT_FILES, delete=True)
+        notes = tuple(f"{skipped.path} ({skipped.type}) was not kept: {skipped.reason}" for skipped in left[:20])
+        return replace(result, notes=(*result.notes, *notes))
+
+    def close(self) -> None:
+        """Remove the folder; may be called twice."""
+        with self._lock:
+            end, self._end, self._root = self._end, None, None
+        if end is not None:
+            end()
+
+    def _opened(self) -> Rooted:
+        with self._lock:
+            if self._root is None:
+                path = tempfile.mkdtemp(prefix="sandbox-kernel-box-")
+                self._root = Rooted.at(path)
+                self._end = weakref.finalize(self, _remove, path, self._root)
+            return self._root
+
+
+def _remove(path: str, root: Rooted) -> None:
+    root.clear()
+    root.close()
+    os.rmdir(path)

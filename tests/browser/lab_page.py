@@ -1,0 +1,172 @@
+"""JupyterLab as a user sees it: open a notebook, look at its cells, press keys. Every wait is for a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page
+
+from sandbox_kernel.model import ExecResult, describe_end
+from sandbox_kernel.receipt import MIME as RECEIPT
+from sandbox_kernel.receipt import measurements, mime_bundle
+from tests.browser.lab_server import LabServer
+
+_WORD_HAS_COLOUR = """([cell, word, colour]) => {
+    const walker = document.createTreeWalker(cell.querySelector('.cm-content'), NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const text = walker.currentNode;
+        if (text.data === word || (text.data.startsWith('%%') && text.data.startsWith(word)))
+            return getComputedStyle(text.parentElement).color === colour;
+    }
+    return false;
+}"""
+
+
+class LabPage:
+    """One browser tab with JupyterLab in it. ``page`` is Playwright's, for what has no word here."""
+
+    def __init__(self, server: LabServer, page: Page, shots: Path) -> None:
+        self.server = server
+        self.page = page
+        self._shots = shots
+
+    def open(self, name: str) -> None:
+        """Show a notebook and nothing else, and wait until its cells and its kernel are there."""
+        self.page.goto(f"{self.server.url}/lab/tree/{name}?reset&token={self.server.token}")
+        self._wait_for_notebook()
+        self.command("application:toggle-left-area")
+
+    def reload(self) -> None:
+        """Reload the page as a user does, keeping the workspace."""
+        self.page.reload()
+        self._wait_for_notebook()
+
+    def close(self) -> None:
+        """Leave the notebook and end its kernel, so that kernels do not pile up over the tests."""
+        self.page.close()
+        request, headers = self.page.context.request, {"Authorization": f"token {self.server.token}"}
+        sessions = f"{self.server.url}/api/sessions"
+        for session in request.get(sessions, headers=headers).json():
+            request.delete(f"{sessions}/{session['id']}", headers=headers)
+
+    def _wait_for_notebook(self) -> None:
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
+        self.page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+        self.page.evaluate("() => window.jupyterapp.restored")
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.ready")
+        self.wait_for_idle()
+
+    def wait_for_idle(self) -> None:
+        """Wait until the kernel has nothing to do."""
+        self.page.wait_for_function(
+            "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+        )
+
+    def command(self, name: str, **arguments: object) -> None:
+        """Run one of JupyterLab's commands, as a menu entry would."""
+        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
+
+    def run_all(self) -> None:
+        """Run every cell and wait for the last."""
+        self.command("notebook:run-all-cells")
+
+    def start_all(self) -> None:
+        """Run every cell without waiting."""
+        self.page.evaluate("() => { void window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+    def menu(self, *names: str) -> None:
+        """Choose an entry of the menu bar, level by level, as a user does."""
+        self.page.locator(".lm-MenuBar-itemLabel", has_text=names[0]).first.click()
+        for name in names[1:]:
+            self.page.locator(".lm-Menu-itemLabel", has_text=name).first.click()
+
+    def open_launcher(self) -> None:
+        """JupyterLab as it is when nothing is open."""
+        self.page.goto(f"{self.server.url}/lab?reset&token={self.server.token}")
+        self.page.wait_for_selector(".jp-LauncherCard")
+
+    @property
+    def notebook(self) -> Locator:
+        """The visible notebook; restored tabs stay in the document, hidden."""
+        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+    def cell(self, index: int) -> Locator:
+        """The cell with this index."""
+        return self.notebook.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
+
+    def output(self, index: int) -> Locator:
+        """All output of the cell with this index."""
+        return self.cell(index).locator(".jp-OutputArea").first
+
+    def receipt(self, index: int) -> Locator:
+        """The receipt that our renderer drew below this cell."""
+        return self.cell(index).locator(".jp-SandboxReceipt")
+
+    def select_cell(self, index: int) -> None:
+        """Make a cell the active one by clicking beside its editor."""
+        self.cell(index).locator(".jp-InputPrompt").click()
+
+    def edit_cell(self, index: int, text: str) -> None:
+        """Type over the whole text of a cell, key by key."""
+        self.cell(index).locator(".cm-content").click()
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.type(text)
+
+    def wait_for_colour(self, index: int, word: str, colour: str) -> None:
+        """Wait until the first occurrence of a word in a cell's program is drawn in this colour."""
+        self.page.wait_for_function(_WORD_HAS_COLOUR, arg=[self.cell(index).element_handle(), word, colour])
+
+    def theme_colour(self, variable: str) -> str:
+        """A colour of the theme, as the browser writes colours."""
+        script = """(variable) => {
+            const probe = document.body.appendChild(document.createElement('i'));
+            probe.style.color = `var(${variable})`;
+            const colour = getComputedStyle(probe).color;
+            probe.remove();
+            return colour;
+        }"""
+        colour: str = self.page.evaluate(script, variable)
+        return colour
+
+    def restart_kernel(self) -> None:
+        """Restart the kernel without being asked, and wait until it is ready."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
+        self.wait_for_idle()
+
+    @property
+    def limits(self) -> Locator:
+        """Our item in the status bar."""
+        return self.page.locator(".jp-SandboxLimits")
+
+    def set_theme(self, name: str) -> None:
+        """Switch JupyterLab's theme and wait until it is in force."""
+        self.command("apputils:change-theme", theme=name)
+        self.page.wait_for_selector(f'body[data-jp-theme-name="{name}"]', state="attached")
+
+    def screenshot(self, name: str) -> Path:
+        """Keep a picture of the page among the artefacts."""
+        path = self._shots / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+
+def code_cell(source: str, outputs: Sequence[Mapping[str, object]] = (), count: int | None = None) -> dict[str, object]:
+    """A code cell of a notebook file."""
+    return {"cell_type": "code", "execution_count": count, "metadata": {}, "outputs": list(outputs), "source": source}
+
+
+def receipt_output(result: ExecResult) -> dict[str, object]:
+    """The output by which a kernel shows the receipt of this run."""
+    return {
+        "output_type": "display_data",
+        "data": mime_bundle(result, describe_end(result)),
+        "metadata": {RECEIPT: measurements(result)},
+    }
+
+
+def notebook_of(*cells: Mapping[str, object], kernel: str = "python3") -> dict[str, object]:
+    """A notebook file with these cells."""
+    numbered = [{**cell, "id": f"cell-{index}"} for index, cell in enumerate(cells)]
+    kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
+    return {"cells": numbered, "metadata": {"kernelspec": kernelspec}, "nbformat": 4, "nbformat_minor": 5}

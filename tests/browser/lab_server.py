@@ -1,0 +1,119 @@
+"""One JupyterLab server for the browser tests: private folders, a free port, this tree's extension and kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+START_SECONDS = 60
+_ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab")
+
+#: Nothing that asks, advertises or reaches for the network while a test looks at the page.
+_QUIET_SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
+
+
+@dataclass(frozen=True)
+class LabServer:
+    """Where the server listens and the folder whose notebooks it shows."""
+
+    url: str
+    token: str
+    folder: Path
+
+    def write_notebook(self, name: str, notebook: Mapping[str, object]) -> Path:
+        """Put a notebook where ``lab/tree/<name>`` finds it."""
+        path = self.folder / name
+        path.write_text(json.dumps(notebook))
+        return path
+
+
+@contextmanager
+def running_lab(home: Path) -> Iterator[LabServer]:
+    """Start JupyterLab with all its state beneath ``home``; end it, and with it its kernels, on the way out."""
+    folder = home / "notebooks"
+    folder.mkdir()
+    token = secrets.token_hex(16)
+    process = subprocess.Popen(
+        _command(token),
+        cwd=folder,
+        env=_environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield LabServer(_address(process), token, folder)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _command(token: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"),
+        *("--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--IdentityProvider.token={token}"),
+        *("--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly"),
+    ]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    share, config = home / "share", home / "config"
+    # JUPYTER_PATH is searched before the environment's own share/jupyter, so an installed copy never shadows this tree.
+    shutil.copytree(REPOSITORY / "labextension", share / "labextensions" / "sandbox-kernel")
+    if (REPOSITORY / "kernelspec").is_dir():
+        shutil.copytree(REPOSITORY / "kernelspec", share / "kernels", dirs_exist_ok=True)
+    (config / "labconfig").mkdir(parents=True)
+    (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
+    return {
+        **os.environ,
+        "JUPYTER_PATH": str(share),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_CONFIG_DIR": str(config),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        "IPYTHONDIR": str(home / "ipython"),
+        "PYTHONPATH": str(REPOSITORY),
+    }
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    """The address from the server's own log; the log is read on afterwards so that the pipe never fills."""
+    found: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    log: list[str] = []
+
+    def read() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            log.append(line)
+            if match := _ADDRESS.search(line):
+                found.put(match[1])
+        found.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        address = found.get(timeout=START_SECONDS)
+    except queue.Empty:
+        address = None
+    if address is None:
+        raise RuntimeError(f"JupyterLab did not start within {START_SECONDS} s:\n{''.join(log)}")
+    return address

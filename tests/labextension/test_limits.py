@@ -1,0 +1,76 @@
+"""Which limits the status bar names, and that it claims none that nobody told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.labextension.conftest import Evaluate
+
+RUN_30S = {"timeout_s": 30, "memory_limit_mb": 2048}
+
+
+def cell(source: str, count: int | None = None, *receipts: object) -> dict[str, object]:
+    return {"source": source, "executionCount": count, "receipts": list(receipts)}
+
+
+def brief(evaluate: Evaluate, active: str, *cells: object, every_cell: bool = False) -> object:
+    expression = "((l) => l && limitsText(l).brief)(limitsInForce(values[0], values[1], values[2]))"
+    return evaluate("limits.js", expression, active, list(cells), every_cell)
+
+
+def test_the_cells_own_options_come_first(evaluate: Evaluate) -> None:
+    active = "%%sandbox rs --timeout 500ms --memory 64M"
+    assert brief(evaluate, active, cell("x", 1, RUN_30S)) == "Sandbox · rust · 500 ms · 64 MB"
+
+
+def test_other_limits_are_those_of_the_last_run(evaluate: Evaluate) -> None:
+    older, newer = cell("%%sandbox", 1, {"timeout_s": 5}), cell("%%sandbox", 2, RUN_30S)
+    assert brief(evaluate, "%%sandbox js --memory 64M", newer, older) == "Sandbox · javascript · 30 s · 64 MB"
+
+
+def test_a_run_that_set_its_own_limit_tells_nothing_about_the_default(evaluate: Evaluate) -> None:
+    ran = cell("%%sandbox --timeout 30s", 1, RUN_30S)
+    assert brief(evaluate, "%%sandbox", ran) == "Sandbox · python · 2 GB"
+
+
+def test_a_default_set_after_the_last_run_is_in_force(evaluate: Evaluate) -> None:
+    assert brief(evaluate, "%%sandbox", cell("%%sandbox", 1, RUN_30S), cell("%sandbox --timeout 2s", 2)) == (
+        "Sandbox · python · 2 s · 2 GB"
+    )
+
+
+def test_a_reset_forgets_the_defaults_before_it(evaluate: Evaluate) -> None:
+    before, reset = cell("%sandbox js --timeout 2s", 1), cell("%sandbox reset\n%sandbox --memory 64M", 2)
+    assert brief(evaluate, "%%sandbox", before, reset) == "Sandbox · python · 64 MB"
+
+
+def test_a_language_set_for_the_notebook_is_in_force(evaluate: Evaluate) -> None:
+    assert brief(evaluate, "%%sandbox", cell("%sandbox ts", 1), cell("%sandbox report", 2)) == (
+        "Sandbox · typescript · default limits"
+    )
+
+
+def test_a_default_line_that_was_not_run_is_not(evaluate: Evaluate) -> None:
+    assert brief(evaluate, "%%sandbox", cell("%sandbox --timeout 2s")) == "Sandbox · python · default limits"
+
+
+@pytest.mark.parametrize("told", [None, "text", [], {"timeout_s": "1"}, {"timeout_s": -1}, {"memory_limit_mb": True}])
+def test_a_receipt_that_is_nonsense_tells_nothing(evaluate: Evaluate, told: object) -> None:
+    assert brief(evaluate, "%%sandbox", cell("%%sandbox", 1, told)) == "Sandbox · python · default limits"
+
+
+def test_a_value_that_cannot_be_read_is_marked(evaluate: Evaluate) -> None:
+    assert brief(evaluate, "%%sandbox brainwave --timeout 5parsecs") == (
+        "Sandbox · unknown language brainwave · 5parsecs?"
+    )
+
+
+def test_what_a_cell_may_touch_is_shown_with_its_limits(evaluate: Evaluate) -> None:
+    assert brief(evaluate, "%%sandbox --allow-net example.org") == (
+        "Sandbox · python · default limits · --allow-net example.org"
+    )
+
+
+def test_a_cell_without_the_magic_is_a_sandbox_cell_only_in_the_sandbox_kernel(evaluate: Evaluate) -> None:
+    assert brief(evaluate, "print(1)") is None
+    assert brief(evaluate, "print(1)", every_cell=True) == "Sandbox · python · default limits"
