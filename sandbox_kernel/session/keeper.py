@@ -38,7 +38,10 @@ class Keeper:
         self.copies_bytes = 0
 
     def start(self, step: Step, files: Sequence[JobFile] = (), on_listener: OnListener | None = None) -> None:
-        """Give the waiting jail its one order; returns when the worker has been forked."""
+        """Give the waiting jail its one order; returns when the worker has been forked.
+
+        ``on_listener`` is given the jail's own listening socket, for a proxy to serve.
+        """
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:

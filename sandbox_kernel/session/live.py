@@ -50,9 +50,8 @@ class Live:
         self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
     ) -> None:
         self.jail = jail
+        self.proxy = proxy
         self.keeper = Keeper(jail)
-        #: The only way out of the jail's network, where the policy allows one.
-        self._proxy = proxy
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)
         self.cell = 0
@@ -67,16 +66,11 @@ class Live:
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes)
 
-    @property
-    def violations(self) -> tuple[Violation, ...]:
-        """What the network rules have refused so far."""
-        return self._proxy.violations if self._proxy is not None else ()
-
     def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step, files, self._proxy.start if self._proxy is not None else None)
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -129,6 +123,10 @@ class Live:
                 self.keeper.drop([old.pid], [old.cell], wait=True)
         self._ceiling = self._budget.ceiling(anonymous_bytes(self.channel.speaker))
         meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What the network's rules have refused since the last cell."""
+        return self.proxy.take_violations() if self.proxy is not None else ()
 
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""
@@ -185,8 +183,8 @@ class Live:
         self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
-        if self._proxy is not None:
-            self._proxy.close()
+        if self.proxy is not None:
+            self.proxy.close()
 
     def _finish_freezing(self) -> None:
         """A checkpoint that was just made when the worker died counts, if the worker still said so."""
