@@ -8,11 +8,20 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sandbox_kernel import BackendUnavailable, Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
+from sandbox_kernel import (
+    BackendUnavailable,
+    InvalidRequest,
+    Language,
+    Limits,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+    __version__,
+)
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.policy import PRESETS
 
@@ -22,8 +31,8 @@ _SUFFIXES = {
     ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
     ".pl": "perl", ".php": "php", ".sql": "sql",
 }  # fmt: skip
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?\Z")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
 
 
 def duration(text: str) -> float:
@@ -49,7 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a file, or -c CODE, in a sandbox")
     run.add_argument("file", nargs="?", help="the program; '-' reads it from standard input")
-    run.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the program")
+    run.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
     run.add_argument("-c", "--code", help="the program itself")
     run.add_argument("-l", "--language", help="language (else by the file's suffix)")
     run.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
@@ -90,11 +99,30 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise SystemExit(f"sandbox-kernel: --mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
         policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
     for rule in domains:
-        domain, _, port = rule.partition(":")
-        if port and not port.isdigit():
+        domain, given, port = rule.partition(":")
+        if given and not (port.isascii() and port.isdigit()):
             raise SystemExit(f"sandbox-kernel: --allow-net {rule!r} must be DOMAIN or DOMAIN:PORT")
         policy = policy.allow_domain(domain, *([int(port)] if port else []))
     return policy
+
+
+def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
+    """Variables from ``K=V``, or from ``K`` alone, which takes the caller's own value."""
+    env = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given and name not in host:
+            raise InvalidRequest(f"--env {name} names a variable that is not set here; give its value: {name}=VALUE")
+        env[name] = value if given else host[name]
+    return env
+
+
+def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those after the first ``--``, which are the program's whatever they look like."""
+    if "--" not in words:
+        return list(words), []
+    place = list(words).index("--")
+    return list(words[:place]), list(words[place + 1 :])
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -111,7 +139,7 @@ def run_command(options: argparse.Namespace) -> int:
             raise SystemExit(f"sandbox-kernel: cannot tell the language of {options.file!r}; add --language NAME")
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else raw.decode("utf-8")
-    env = dict(pair.split("=", 1) if "=" in pair else (pair, os.environ.get(pair, "")) for pair in options.env)
+    env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
     with Sandbox(policy) as box:
@@ -179,7 +207,13 @@ _COMMANDS = {"run": run_command, "report": report_command, "install": install_co
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; errors are one line and exit code 2."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(ours)
+    if theirs and options.command != "run":
+        parser.error(f"{options.command} takes no arguments after --")
+    if options.command == "run":
+        options.args = [*options.args, *theirs]
     try:
         return _COMMANDS[options.command](options)
     except (SandboxError, OSError, UnicodeDecodeError) as error:

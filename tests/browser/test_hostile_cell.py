@@ -33,7 +33,8 @@ for markup in (
     display(HTML(markup))
 display(Javascript(alarm))
 display({"application/javascript": alarm, "text/plain": "script"}, raw=True)
-display({"image/svg+xml": f'<svg xmlns="http://www.w3.org/2000/svg" onload="{alarm}"><script>{alarm}</script></svg>'}, raw=True)
+svg = f'<svg xmlns="http://www.w3.org/2000/svg" onload="{alarm}"><script>{alarm}</script></svg>'
+display({"image/svg+xml": svg}, raw=True)
 display({"text/markdown": f'<img src=x onerror="{alarm}"> [bait](javascript:{alarm})', "text/plain": ""}, raw=True)
 display({"text/latex": r"$\href{javascript:alarm}{x} \style{background:url(/alarm)}{y}$", "text/plain": ""}, raw=True)
 print("\x1b]8;;javascript:" + alarm + "\x07bait\x1b]8;;\x07")
@@ -45,7 +46,8 @@ import base64
 from IPython.display import HTML, SVG, Image, display
 display(HTML('''<style scoped>.dataframe td { text-align: right }</style><table border="1" class="dataframe">
 <thead><tr><th></th><th>a</th></tr></thead><tbody><tr><th>0</th><td>1</td></tr></tbody></table>'''))
-display(SVG('<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60"><circle cx="30" cy="30" r="25" fill="teal"/></svg>'))
+circle = '<circle cx="30" cy="30" r="25" fill="teal"/>'
+display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60">{circle}</svg>'))
 png = "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAIAAAACUFjqAAAAEklEQVR4nGP4z8CAB+GTG8HSALfKY52fTcuYAAAAAElFTkSuQmCC"
 display(Image(base64.b64decode(png)))
 """
