@@ -60,8 +60,8 @@ def parse_count(text: str, option: str, least: int) -> int:
 def duration_text(seconds: float) -> str:
     """The shortest form that ``parse_duration`` reads back as the same limit."""
     if seconds < 1:
-        return f"{seconds * 1000:g}ms"
-    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
+        return f"{seconds * 1000:.10g}ms"
+    return f"{seconds / 60:.10g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:.10g}s"
 
 
 def size_text(size: int) -> str:
