@@ -26,7 +26,9 @@ DOCUMENT = ROOT / "docs" / "security.md"
 
 def last_words(text: str, hidden: str) -> str:
     """The last line that a program printed, short, without control characters or names of this machine."""
-    lines = [line.strip() for line in text.replace(hidden, "…").splitlines() if line.strip() and " copied, " not in line]
+    lines = [
+        line.strip() for line in text.replace(hidden, "…").splitlines() if line.strip() and " copied, " not in line
+    ]
     last = re.sub(r"[^ -~…é]", "�", lines[-1]) if lines else ""
     return last if len(last) <= 70 else f"{last[:67]}…"
 
