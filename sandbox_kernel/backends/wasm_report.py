@@ -93,3 +93,18 @@ def wasm_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
         fuel_used=ending.fuel_used,
         peak_memory_bytes=ending.memory_bytes if ending.memory_bytes is not None else result.peak_memory_bytes,
     )
+
+
+def unfinished(request: ExecRequest, status: Status, limit: str | None, compile_s: float) -> ExecResult:
+    """The result of a run that ended before the guest began."""
+    return ExecResult(
+        status=status,
+        limit=limit,
+        duration=compile_s,
+        compile_duration=compile_s,
+        language=str(request.language),
+        backend="wasm",
+        isolation="wasm",
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
+    )

@@ -124,8 +124,11 @@ class JavaScript:
         self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
 
     def describe(self, handle: int) -> str:
-        """A thrown value with its stack."""
-        return self._text(self.js.call(self.driver["describe"], handle))
+        """A thrown value with its stack; the value alone when there is no memory left for more."""
+        try:
+            return self._text(self.js.call(self.driver["describe"], handle))
+        except JavaScriptError:
+            return self.js.text(handle) or "the program threw, and there is no memory left to show what"
 
     def inspect(self, handle: int) -> str:
         """A value as the console shows it."""

@@ -32,6 +32,8 @@ class RunPlan:
     handles: str | None = None
     #: What turns the program into JavaScript first: a function of the image, as typescript and bash are.
     translate: str | None = None
+    #: An exit code that means: 1, and the reason was memory. Helpers inside an interpreter use it.
+    memory_exit: int | None = None
     argv: tuple[str, ...] = ("guest",)
     env: tuple[tuple[str, str], ...] = ()
     preopens: tuple[Preopen, ...] = ()
@@ -102,12 +104,13 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
         )
     if fields.get("task") != "run":
         raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile or bake")
-    fuel, clock, seed = fields.get("fuel"), fields.get("clock_ns"), fields.get("seed")
+    fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
     return RunPlan(
         module=_text(fields["module"]),
         program=_optional(fields.get("program")),
         handles=_optional(fields.get("handles")),
         translate=_optional(fields.get("translate")),
+        memory_exit=None if memory_exit is None else _whole(memory_exit),
         argv=tuple(_text(arg) for arg in _list(fields.get("argv", ["guest"]))),
         env=tuple((name, _text(value)) for name, value in _table(fields.get("env", {})).items()),
         preopens=tuple(_preopen(_table(entry)) for entry in _list(fields.get("preopens", []))),

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import types
+from dataclasses import replace
 
 if not __package__:  # started by path: make a package of this folder, so that neighbours import each other
     __package__ = "sandbox_guest"
@@ -70,6 +71,8 @@ class Guest:
             self._call()
         except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
             return ending_of(error)
+        except MemoryError:  # of the guest: the host could not even hand it an argument
+            return Ending(end="memory", message="the guest has no memory left", refused=1)
         return Ending(end="exit", code=0)
 
     def _call(self) -> None:
@@ -123,7 +126,9 @@ class Guest:
 
     def _measured(self, ending: Ending) -> Ending:
         store, plan = self.store, self.plan
-        refused = self.refused.value(store) if self.refused is not None and self._ours else ending.refused
+        if ending.end == "exit" and plan.memory_exit is not None and ending.code == plan.memory_exit:
+            ending = replace(ending, code=1, refused=1)
+        refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
         return Ending(
             end="memory" if refused and failed else ending.end,

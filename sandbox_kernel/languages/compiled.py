@@ -47,14 +47,15 @@ def compiled_plan(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> 
     run = kitchen.program(request, [program, *request.args])
     key = cache_key(request, kitchen, work) if kitchen.cache is not None and work.cacheable else None
     known = kitchen.cache.get(key) if kitchen.cache is not None and key is not None else None
-    if known is not None:
-        file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
-        return Plan(steps=(run,), files=(file,), notes=(CACHED,), messages=known.messages)
     parts = parts_beside(request, cell, work.parts) if work.parts is not None else ()
-    source = JobFile(root=cell, name=work.name, data=work.source)
+    sources = (*parts, JobFile(root=cell, name=work.name, data=work.source))
+    if known is not None:
+        # With its sources, which stack traces quote.
+        file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
+        return Plan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
     keeps = (program,) if key is not None else ()
     build = kitchen.compiler(work.argv, work.env, style=work.style, keeps=keeps)
-    return Plan(steps=(build, run), files=(*parts, source), cache_key=key)
+    return Plan(steps=(build, run), files=sources, cache_key=key)
 
 
 def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.grants import limits_of, policy_of
 from sandbox_kernel.notebook.options import CellPlan
@@ -158,7 +158,7 @@ def _extras(run: Callable[..., object], options: CellOptions) -> dict[str, Any]:
 
 async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
     result = await session.arun(
-        code,
+        _numbered(code, session.language),
         timeout_s,
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
@@ -168,6 +168,16 @@ async def _in_session(session: Session, code: str, stdin: str | None, timeout_s:
     )
     # What was shown while the cell ran is not shown again.
     return replace(result, displays=()) if io.on_display is not None else result
+
+
+def _numbered(code: str, language: Language) -> str:
+    """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
+
+    Not before a cell magic of its own, which must stand first.
+    """
+    if language is Language.PYTHON and code.startswith("\n") and not code.lstrip().startswith("%%"):
+        return f"#{code}"
+    return code
 
 
 def as_stdin(value: object) -> str:

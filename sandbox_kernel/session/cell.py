@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.job import MAX_INODES, OnOutput, Stop
+from sandbox_kernel.jail.job import OnOutput, Stop
 from sandbox_kernel.jail.meter import TICK_S
 from sandbox_kernel.jail.pump import CHUNK, Capture
 from sandbox_kernel.session.displays import Displays, OnDisplay
@@ -188,12 +188,11 @@ class Cell:
         return bool(self.how)
 
     def _tick(self) -> None:
-        disk = os.fstatvfs(self.live.jail.box_fd)
-        too_many = disk.f_files - disk.f_ffree > MAX_INODES
-        self.disk_full = self.disk_full or disk.f_bavail == 0 or too_many
+        disk = self.live.jail.disk()
+        self.disk_full = self.disk_full or disk.full
         if self.live.memory_exceeded():
             self.how = "memory"
-        elif too_many:
+        elif disk.over:
             self.how = "disk"
 
     def _read_output(self, fd: int) -> None:
@@ -239,9 +238,11 @@ class Cell:
             case Shown():
                 self._drain()
                 self.displays.show(message)
+                self._seen(message.question)
             case Cleared():
                 self._drain()
                 self.displays.clear(message)
+                self._seen(message.question)
             case Began(id=found) if found == self.live.cell_id:
                 self._began = True
                 if self._interrupt_at is not None:
@@ -253,6 +254,10 @@ class Cell:
                 self.done, self.how = message, "done"
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
+
+    def _seen(self, question: int) -> None:
+        if question:
+            self.live.channel.put({"op": "seen", "question": question})
 
     def _drain(self) -> None:
         """What was printed before a display comes before it."""

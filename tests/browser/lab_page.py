@@ -32,9 +32,10 @@ class LabPage:
         self._shots = shots
 
     def open(self, name: str) -> None:
-        """Show a notebook alone in the main area and wait until its cells and its kernel are there."""
+        """Show a notebook and nothing else, and wait until its cells and its kernel are there."""
         self.page.goto(f"{self.server.url}/lab/tree/{name}?reset&token={self.server.token}")
         self._wait_for_notebook()
+        self.command("application:toggle-left-area")
 
     def reload(self) -> None:
         """Reload the page as a user does, keeping the workspace."""
