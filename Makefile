@@ -8,7 +8,7 @@ TEST_STAMP := $(VENV)/.installed-test
 .PHONY: demo test lint bench lab clean
 
 demo: $(STAMP)
-	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python notebooks/demo.py
 
 test: $(TEST_STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

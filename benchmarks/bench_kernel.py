@@ -22,7 +22,8 @@ from benchmarks.measure import machine
 CASES = {
     "start": "start to first reply",
     "memory": "memory (PSS)",
-    "nothing": "a cell that does nothing",
+    "empty": "an empty cell",
+    "nothing": "`pass`",
     "print": "`print(1)`",
     "interrupt": "interrupt",
     "output": "10 MB of output",

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.bait import controls, set_out
-from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, TRIALS, Trial
+from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, Trial
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -71,8 +71,8 @@ def _look(run: Run, words: Mechanisms) -> list[Measurement]:
         arrived = bait.datagrams()
         written = os.path.exists(f"{bait.folder}/written")
     try:
-        found: dict[str, tuple[bool, str]] = json.loads(result.stdout)
-    except ValueError:
+        found: dict[str, tuple[bool, str]] = dict(json.loads(result.stdout))
+    except (ValueError, TypeError):
         problem = (result.stderr or str(result.status)).strip()[-200:]
         return [
             Measurement(
@@ -127,6 +127,8 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
     if below.status is not Status.OK or below.limit is not None:
         enforced = None
+    if NO_START in over.stdout and NO_START in below.stdout:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
     return Measurement(
         area="limits", name=trial.name, enforced=enforced, mechanism=mechanism, evidence=evidence, milliseconds=took
     )
@@ -144,9 +146,12 @@ def _survivors(run: Run, words: Mechanisms) -> Measurement:
                 alive.append(pid)
     enforced = not alive if result.status is Status.OK else None
     evidence = f"started a double-forked daemon ({result.status}); {len(alive)} of it left afterwards"
+    mechanism = words.clock
+    if NO_START in result.stderr:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
     took = (time.monotonic() - began) * 1e3
     return Measurement(
-        area="processes", name="outlive the run", enforced=enforced, mechanism=words.clock, evidence=evidence,
+        area="processes", name="outlive the run", enforced=enforced, mechanism=mechanism, evidence=evidence,
         milliseconds=took,
     )  # fmt: skip
 

@@ -81,6 +81,18 @@ class Trial:
     below_timeout: float = 20.0
 
 
+#: What a canary prints where the policy lets nobody start a process: then there is nothing to count or to outlive.
+NO_START = "no process may be started"
+
+_FORKS = f"""
+import os, time
+try:
+    for _ in range({{count}}):
+        if os.fork() == 0: time.sleep(20)
+except PermissionError: print("{NO_START}")
+except BlockingIOError as error: print(error)
+"""
+
 TRIALS = (
     Trial(name="time", over="import time; time.sleep(30)", below="pass", timeout=0.3),
     Trial(
@@ -95,9 +107,8 @@ TRIALS = (
     ),
     Trial(
         name="processes",
-        over="import os, time\nn = 0\ntry:\n  while n < 40:\n    if os.fork() == 0: time.sleep(20)\n    n += 1\n"
-        "except OSError as error: print(error)",
-        below="import os, time\nfor _ in range(5):\n  if os.fork() == 0: time.sleep(20)",
+        over=_FORKS.format(count=40),
+        below=_FORKS.format(count=5),
         limits=Limits(processes=16),
     ),
     Trial(
@@ -127,12 +138,14 @@ LIMIT_OF = {
 }  # fmt: skip
 
 
-DAEMON = """
-import os, time
-if os.fork() == 0:
+DAEMON = f"""
+import os, sys
+try: child = os.fork()
+except PermissionError: sys.exit("{NO_START}")
+if child == 0:
     os.setsid()
     if os.fork() == 0:
-        os.execv("/bin/sleep", ["{marker}", "60"])
+        os.execv("/bin/sleep", ["{{marker}}", "60"])
     os._exit(0)
 os.wait()
 """

@@ -13,6 +13,7 @@ _STOPPED = {
     "timeout": (Status.TIMEOUT, "timeout"),
     "cpu": (Status.CPU_LIMIT, "cpu"),
     "memory": (Status.MEMORY_EXCEEDED, "memory"),
+    "processes": (Status.KILLED, "processes"),
     "disk": (Status.KILLED, "disk"),
     "cancel": (Status.INTERRUPTED, None),
 }

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 #: Programs with longer messages are compiled each time.
 MAX_MESSAGES = 128 << 10
-_GUTTER = re.compile(r"( *)(\d*)( *)(\||:::|\.\.\.)( ?)")
+#: The margin of a picture: the number of the line, if it is one of the source's, and a bar (or its sign in a diff).
+_GUTTER = re.compile(r" *(?:(\d+) +[|+~-]|\|)(?: |$)")
 
 
 class Printer:
@@ -103,12 +104,11 @@ def without_prefix(text: str, columns: int) -> str:
         if place:
             lines.append(f"{place.group(1)}:1:{max(1, int(place.group(2)) - columns)}")
             continue
-        if gutter and gutter.group(4) == "|":
-            shown = int(gutter.group(2)) if gutter.group(2) else shown
-            start = gutter.end()
-            if shown == 1 and len(line) > start:
-                line = line[:start] + line[start + columns :]
-        lines.append(line.rstrip() if gutter else line)
+        if gutter:
+            shown = int(gutter.group(1) or shown)
+            if shown == 1:
+                line = (line[: gutter.end()] + line[gutter.end() + columns :]).rstrip()
+        lines.append(line)
     return "\n".join(lines)
 
 

@@ -234,10 +234,20 @@ class Leaf:
         return usage / 1e6 if usage is not None else None
 
     def kill(self) -> None:
-        """Kill everything in the leaf at once, where the kernel can."""
-        if "unified" in self._folders:
-            with contextlib.suppress(OSError):
+        """Kill everything in the leaf at once, where the kernel can; elsewhere see that nothing new is started."""
+        with contextlib.suppress(OSError):
+            if "unified" in self._folders:
                 _write(f"{self._folders['unified']}/cgroup.kill", "1")
+            elif "pids" in self._folders:
+                _write(f"{self._folders['pids']}/pids.max", "0")
+
+    def members(self) -> list[int]:
+        """The processes in the leaf."""
+        folder = next(iter(self._folders.values()), None)
+        try:
+            return [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()] if folder is not None else []
+        except OSError:
+            return []
 
     def remove(self) -> bool:
         """Remove the leaf; False while something in it is still dying."""

@@ -185,6 +185,12 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
     )
 
 
+def broken(message: Mapping[str, object]) -> str:
+    """Why a step was not started."""
+    value = message.get("message")
+    return value[:1000] if isinstance(value, str) else "no reason was given"
+
+
 def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
     """The contents of files that the gate handed over, or nothing; the descriptors are closed.
 

@@ -22,6 +22,7 @@ from sandbox_kernel.jail.control import (
     JobFile,
     Step,
     StepExit,
+    broken,
     encode_order,
     read_kept,
     receive_listener,
@@ -31,8 +32,6 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
-#: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 200_000
 #: The gate, which is the init of the namespace and not the program's.
 OWN_PROCESSES = 1
 
@@ -79,7 +78,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. ``stopped_by`` names who ended it: timeout, cpu, memory, disk, cancel; None: it ended itself."""
+    """How a job ended.
+
+    ``stopped_by`` names who ended it: timeout, cpu, memory, processes, disk, cancel; None: it ended itself.
+    """
 
     exits: tuple[StepExit, ...]
     stopped_by: str | None
@@ -191,7 +193,7 @@ class _Run:
         jail = self.jail
         self.selector.close()
         self.feeder.close()
-        self._look_at_disk()
+        self._look_at_disk(last=True)
         jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
@@ -229,18 +231,18 @@ class _Run:
         meter, job = self.jail.meter, self.job
         if (self.memory_alarm or meter.event_fd() is None) and meter.memory_is_exceeded():
             self.stopped_by = "memory"
+        elif meter.too_many_processes():
+            self.stopped_by = "processes"
         elif job.cpu_seconds is not None and meter.cpu_seconds() > job.cpu_seconds:
             self.stopped_by = "cpu"
         elif self._look_at_disk():
             self.stopped_by = "disk"
 
-    def _look_at_disk(self) -> bool:
-        """Remember when the work folder was full; true when it holds more files than it may."""
-        disk = os.fstatvfs(self.jail.box_fd)
-        self.disk_full = self.disk_full or disk.f_bavail == 0
-        too_many = disk.f_files - disk.f_ffree > MAX_INODES
-        self.disk_full = self.disk_full or too_many
-        return too_many
+    def _look_at_disk(self, *, last: bool = False) -> bool:
+        """Remember when the work folder was full; true when it holds more than it may."""
+        disk = self.jail.disk(last=last)
+        self.disk_full = self.disk_full or disk.full
+        return disk.over
 
     def _read_output(self, fd: int) -> None:
         try:
@@ -266,6 +268,9 @@ class _Run:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "exit":
                 self._step_ended(step_exit(message))
+            elif message["op"] == "broken":
+                enforcer = self.jail.walls.enforcer or "none"
+                raise EnforcerFailed(enforcer, f"a wall did not stand, nothing was run: {broken(message)}")
 
     def _read_kept(self) -> tuple[bytes, ...]:
         fds, self.kept_fds = self.kept_fds, []

@@ -74,11 +74,23 @@ class Meter(Protocol):
     def kill(self) -> None:
         """Help to kill what is left."""
 
+    def too_many_processes(self) -> bool:
+        """Called at every tick; true means: kill it. Only where the kernel does not refuse one too many."""
+
+    def members(self) -> list[int] | None:
+        """Every process of the sandbox, whoever its parent is; None where nobody keeps such a list."""
+
     def read(self) -> Reading:
         """The final reading; the sandbox is dead."""
 
     def close(self) -> bool:
         """Give back what the meter holds; False to be called again later."""
+
+
+def counts_processes() -> bool:
+    """Whether a meter of this host has the kernel count a sandbox's processes, and refuse one too many."""
+    where = find_hierarchies()
+    return where is not None and where.pids is not None
 
 
 def make_meter() -> Meter:
@@ -99,6 +111,8 @@ class CgroupMeter:
         self._leaf = leaf
         self._event: int | None = None
         self._pid: int | None = None
+        self._processes = 0
+        self._crowded = False
 
     def attach(self, pid: int) -> None:
         """See ``Meter``."""
@@ -108,6 +122,7 @@ class CgroupMeter:
     def arm(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._leaf.limit(memory_bytes, processes)
+        self._processes = processes
         self._event = self._leaf.oom_event()
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
@@ -151,14 +166,26 @@ class CgroupMeter:
     def last_look(self) -> None:
         """Nothing to do: the kernel has counted."""
 
+    def too_many_processes(self) -> bool:
+        """See ``Meter``."""
+        if self._leaf.limits_processes:
+            return False
+        self._crowded = self._crowded or usage(self._leaf.members()).tasks > self._processes
+        return self._crowded
+
     def kill(self) -> None:
         """See ``Meter``."""
         self._leaf.kill()
 
+    def members(self) -> list[int]:
+        """See ``Meter``."""
+        return self._leaf.members()
+
     def read(self) -> Reading:
         """See ``Meter``."""
         seen = self._leaf.counters()
-        return Reading(seen.oom_kills > 0, seen.refused_forks > 0, seen.peak_bytes, seen.cpu_seconds)
+        crowded = seen.refused_forks > 0 or self._crowded
+        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, seen.cpu_seconds)
 
     def close(self) -> bool:
         """See ``Meter``."""
@@ -182,6 +209,7 @@ class WatchdogMeter:
         self._cpu = 0.0
         self._cpu_before = 0.0
         self._full = False
+        self._crowded = False
         self._exceeded = False
 
     def attach(self, pid: int) -> None:
@@ -231,6 +259,7 @@ class WatchdogMeter:
         seen = usage(pids)
         self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks >= self._processes
+        self._crowded = seen.tasks > self._processes
         if seen.resident_bytes <= self._memory_bytes:
             self._peak = max(self._peak, seen.resident_bytes)
             return False
@@ -260,8 +289,15 @@ class WatchdogMeter:
             self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
             self._full = self._full or seen.tasks + 1 >= self._processes
 
+    def too_many_processes(self) -> bool:
+        """See ``Meter``; as counted at this tick."""
+        return self._crowded
+
     def kill(self) -> None:
-        """Nothing beyond the namespace, which dies with its init."""
+        """Nothing beyond what the jail does."""
+
+    def members(self) -> None:
+        """See ``Meter``."""
 
     def read(self) -> Reading:
         """See ``Meter``."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls
 
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
@@ -39,7 +40,7 @@ class _Shelf:
 class Pool:
     """Spares for one process; thread-safe. ``size`` spares of each kind are kept, 0 keeps none."""
 
-    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = Jail.start) -> None:
+    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = start_jail) -> None:
         self.size = size
         self._start = start
         self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()

@@ -30,6 +30,8 @@ class Compilation:
     style: str = "plain"
     #: False for a source that asks for the time of its compilation, or the like.
     cacheable: bool = True
+    #: Files of the request with this ending are put beside the cell too: other parts of the program.
+    parts: str | None = None
 
 
 def compiler_identity(executable: str, version: str) -> str:
@@ -45,13 +47,24 @@ def compiled_plan(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> 
     run = kitchen.program(request, [program, *request.args])
     key = cache_key(request, kitchen, work) if kitchen.cache is not None and work.cacheable else None
     known = kitchen.cache.get(key) if kitchen.cache is not None and key is not None else None
+    parts = parts_beside(request, cell, work.parts) if work.parts is not None else ()
+    sources = (*parts, JobFile(root=cell, name=work.name, data=work.source))
     if known is not None:
+        # With its sources, which stack traces quote.
         file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
-        return Plan(steps=(run,), files=(file,), notes=(CACHED,), messages=known.messages)
-    source = JobFile(root=cell, name=work.name, data=work.source)
+        return Plan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
     keeps = (program,) if key is not None else ()
     build = kitchen.compiler(work.argv, work.env, style=work.style, keeps=keeps)
-    return Plan(steps=(build, run), files=(source,), cache_key=key)
+    return Plan(steps=(build, run), files=sources, cache_key=key)
+
+
+def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile, ...]:
+    """The request's files with this ending, beside the cell: compilers look for other parts of a program there."""
+    return tuple(
+        JobFile(root=cell, name=name, data=data.encode() if isinstance(data, str) else data)
+        for name, data in request.files.items()
+        if name.endswith(ending)
+    )
 
 
 def cache_key(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> str:

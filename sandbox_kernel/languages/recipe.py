@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import guest_folder
-from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.jail.walls import TMP, Places, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, Language
@@ -35,6 +35,10 @@ class ProcessConfig:
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
+    #: Whether a pipe of a command fails with the first program of it that does.
+    pipefail: bool = False
+    #: Whether TypeScript is type-checked before it runs.
+    check_types: bool = False
     #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.
     pool_size: int = 2
     #: Modules that waiting Python interpreters have imported already.
@@ -86,8 +90,12 @@ class Kitchen:
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a step."""
-        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8"}
+        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir()}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
+
+    def _tmpdir(self) -> dict[str, str]:
+        """Programs look for /tmp by themselves; any other place must be named."""
+        return {} if self.places.tmp == TMP else {"TMPDIR": self.places.tmp}
 
     def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
         """The step that hands the program to the one that waits since the sandbox was made (``Recipe.warm``)."""
@@ -118,7 +126,7 @@ class Kitchen:
             argv=[f"{self.places.guest}/compile.py", style, messages, *argv],
             source=_compile_program(),
             cwd=self.places.cell,
-            env={"PATH": self.path, "HOME": "/tmp", "LANG": "C.UTF-8", **(toolchain or {})},
+            env={"PATH": self.path, "HOME": self.places.tmp, "LANG": "C.UTF-8", **self._tmpdir(), **(toolchain or {})},
             rlimits=self.rlimits,
             no_stdin=True,
             compiles=True,
@@ -159,19 +167,25 @@ class Recipe(ABC):
 
 
 def rlimits(
-    limits: Limits, memory_mb: int, *, exact_memory: bool, processes: int | None, reserved_mb: int = 0
+    limits: Limits,
+    memory_mb: int,
+    *,
+    exact_memory: bool,
+    processes: int | None,
+    reserved_mb: int = 0,
+    own_disk: bool = True,
 ) -> dict[str, int]:
     """The kernel's limits for each process of a run, by their names in ``resource``.
 
     Where a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
     large untouched stacks are not punished. A file may be larger than the disk limit as long as it has holes (memory
-    files do); what really takes room is counted by the file system.
+    files do); what really takes room is counted by the file system, unless that is the host's (``own_disk``).
     """
-    memory = memory_mb * MIB
+    memory, disk = memory_mb * MIB, limits.disk_mb * MIB
     found = {
         "CORE": 0,
         "NOFILE": limits.open_files,
-        "FSIZE": max(4 << 30, 2 * memory, limits.disk_mb * MIB),
+        "FSIZE": max(4 << 30, 2 * memory, disk) if own_disk else sizes(limits, memory_mb)[0],
         "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
         "RTPRIO": 0,
     }

@@ -107,16 +107,16 @@ def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
         cache = os.path.join(aside, "cache")
         with open(os.path.join(aside, name), "w") as file:
             file.write(source)
-        answer = subprocess.run(
-            [zig.executable, command, *flags, name],
-            cwd=aside,
-            env={"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
-            capture_output=True,
-            text=True,
-            timeout=_PREPARE_TIMEOUT_S,
-            check=False,
-        )
-        if answer.returncode != 0:
-            raise BackendUnavailable(f"zig {command} cannot build its libraries here: {answer.stderr.strip()[-500:]}")
-        shutil.rmtree(os.path.join(cache, "tmp"), ignore_errors=True)
+        env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        argv = [zig.executable, command, *flags, name]
+        try:
+            subprocess.run(
+                argv, cwd=aside, env=env, capture_output=True, text=True, timeout=_PREPARE_TIMEOUT_S, check=True
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            said = (getattr(error, "stderr", "") or str(error)).strip()[-500:]
+            raise BackendUnavailable(f"zig {command} cannot build its libraries here: {said}") from None
+        # Zig locks what it keeps of parsed sources, so a jail cannot share it, and copying costs more than parsing.
+        for name in ("tmp", "z"):
+            shutil.rmtree(os.path.join(cache, name), ignore_errors=True)
         os.rename(cache, folder)

@@ -7,20 +7,22 @@ between is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import Display, FsChange
+from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
 from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.render import Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
-from sandbox_kernel.notebook.session_seam import OnInput
 from sandbox_kernel.notebook.streams import StreamBatch
 from sandbox_kernel.notebook.variables import encode
+from sandbox_kernel.session.displays import SessionDisplay
+
+OnInput = Callable[[str, bool], Awaitable[str]]
 
 PANEL_AFTER_S = 2.0
 PANEL_EVERY_S = 0.5
@@ -80,13 +82,16 @@ class Done:
 class CellExecution:
     """Runs one cell. ``run`` never raises for anything that a cell can cause."""
 
-    def __init__(self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event) -> None:
+    def __init__(
+        self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event, number: int | None = None
+    ) -> None:
         self._state = state
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
+        self._number = number
         self._value: str | None = None
-        self._removed: list[str] = []
+        self._notes: list[str] = []
 
     async def run(self, text: str) -> Done:
         """Plan the text of a cell of the Sandbox kernel, and do it."""
@@ -127,6 +132,7 @@ class CellExecution:
             on_display=lambda display: self._display(display, batch),
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
             cancel=self._cancel,
+            number=self._number,
         )
         panel = asyncio.ensure_future(self._panel(plan.options.effective_timeout_s))
         try:
@@ -137,8 +143,7 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        notes = tuple(f"removed {what}" for what in self._removed)
-        result = replace(outcome.result, notes=(*outcome.result.notes, *notes))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *dict.fromkeys(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
 
     async def _panel(self, timeout_s: float) -> None:
@@ -171,15 +176,20 @@ class CellExecution:
             self._door.message(message)
         return failure
 
-    def _display(self, display: Display, batch: StreamBatch) -> None:
+    def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
         batch.flush()
         message, removed = render_display(display)
-        self._removed += removed
+        self._notes += [f"removed {what}" for what in removed]
         self._send(message)
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.flush()
-        return await self._on_input(prompt, password)
+        try:
+            return await self._on_input(prompt, password)
+        except EOFError as error:
+            # The program only meets the end of a file; its author is told why.
+            self._notes.append(f"input() had no answer: {error}")
+            raise
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""

@@ -31,8 +31,9 @@ def chromium() -> Iterator[Browser]:
     need(importlib.util.find_spec("playwright"), "playwright is not installed: pip install playwright")
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     need(found, "no chromium on PATH: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=ACTION_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=[*_FLAGS])
         yield browser

@@ -32,9 +32,10 @@ class LabPage:
         self._shots = shots
 
     def open(self, name: str) -> None:
-        """Show a notebook alone in the main area and wait until its cells and its kernel are there."""
+        """Show a notebook and nothing else, and wait until its cells and its kernel are there."""
         self.page.goto(f"{self.server.url}/lab/tree/{name}?reset&token={self.server.token}")
         self._wait_for_notebook()
+        self.command("application:toggle-left-area")
 
     def reload(self) -> None:
         """Reload the page as a user does, keeping the workspace."""
@@ -69,7 +70,21 @@ class LabPage:
     def run_all(self) -> None:
         """Run every cell and wait for the last."""
         self.command("notebook:run-all-cells")
-        self.wait_for_idle()
+
+    def start_all(self) -> None:
+        """Run every cell without waiting."""
+        self.page.evaluate("() => { void window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+    def menu(self, *names: str) -> None:
+        """Choose an entry of the menu bar, level by level, as a user does."""
+        self.page.locator(".lm-MenuBar-itemLabel", has_text=names[0]).first.click()
+        for name in names[1:]:
+            self.page.locator(".lm-Menu-itemLabel", has_text=name).first.click()
+
+    def open_launcher(self) -> None:
+        """JupyterLab as it is when nothing is open."""
+        self.page.goto(f"{self.server.url}/lab?reset&token={self.server.token}")
+        self.page.wait_for_selector(".jp-LauncherCard")
 
     @property
     def notebook(self) -> Locator:

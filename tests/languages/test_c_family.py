@@ -135,7 +135,7 @@ def test_the_requests_environment_is_not_the_compilers(box: Sandbox) -> None:
 def test_a_macro_bomb_is_stopped_in_time_and_said_to_be_compiling(box: Sandbox) -> None:
     bomb = "#define A(x) x x x x x x x x x x\nint main(void) { " + "A(" * 9 + "0;" + ")" * 9 + " }"
     result = box.run(bomb, "c", timeout=1)
-    assert (result.status, result.limit) == (Status.TIMEOUT, "timeout")
+    assert (result.status, result.limit) == (Status.TIMEOUT, "timeout"), result.stderr
     assert result.notes == ("it was stopped while it was being compiled",)
 
 
@@ -145,13 +145,15 @@ def test_a_template_bomb_is_stopped_in_time(box: Sandbox) -> None:
         "template <int m> struct F<0, m> { static const long v = 1; };\nint main() { return F<25, 0>::v; }"
     )
     result = box.run(bomb, "cpp", timeout=3)
-    assert (result.status, result.notes) == (Status.TIMEOUT, ("it was stopped while it was being compiled",))
+    assert (result.status, result.notes) == (Status.TIMEOUT, ("it was stopped while it was being compiled",)), (
+        result.stderr
+    )
 
 
 def test_a_compiler_that_takes_too_much_memory_is_stopped(box: Sandbox) -> None:
     bomb = "#define A(x) x x x x x x x x x x\nint main(void) { " + "A(" * 9 + "0;" + ")" * 9 + " }"
     result = box.run(bomb, "c", memory_mb=64, timeout=60)
-    assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
+    assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory"), result.stderr
 
 
 def test_a_compiler_that_prints_without_end_is_cut(box: Sandbox) -> None:

@@ -125,7 +125,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("--quiet=yes", "--quiet takes no value"),
         ("--quiet --quiet", "--quiet is given twice"),
         ("--timout 1s", "unknown option '--timout'; did you mean --timeout?"),
-        ("--zzz", "unknown option '--zzz' (options: --timeout --memory"),
+        ("--zzz", "unknown option '--zzz'; known options: --timeout --memory"),
         ("-", "unknown option '-'"),
         ("pyton", "did you mean python?"),
         ("klingon", "unsupported language 'klingon'; expected one of: python"),
