@@ -17,7 +17,7 @@ from typing import Any
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.grants import limits_of, policy_of
 from sandbox_kernel.notebook.options import CellPlan
@@ -97,10 +97,12 @@ class CellRunner:
         self, plan: CellPlan, code: str, stdin: str | None, io: CellIO, files: Mapping[str, str] | None = None
     ) -> ExecResult:
         options = plan.options
-        # Opening a session starts processes: not on the loop that serves the page.
-        session, why = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
-        if session is not None:
-            return await _in_session(session, code, stdin, options.effective_timeout_s, io)
+        choice = self.sessions.choose_open(plan)
+        if choice.must_open:
+            # Opening a session starts processes: not on the loop that serves the page.
+            choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if choice.session is not None:
+            return await _in_session(choice.session, code, stdin, options.effective_timeout_s, io)
         box = self.box(options)
         result = await box.arun(
             code,
@@ -116,7 +118,9 @@ class CellRunner:
             cancel=io.cancel,
             **_extras(box.arun, options),
         )
-        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {why}")) if why else result
+        if not choice.why_fresh:
+            return result
+        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy and backend."""
@@ -178,7 +182,7 @@ def _extras(run: Callable[..., object], options: CellOptions) -> dict[str, Any]:
 
 async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
     result = await session.arun(
-        code,
+        _numbered(code, session.language),
         timeout_s,
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
@@ -188,6 +192,16 @@ async def _in_session(session: Session, code: str, stdin: str | None, timeout_s:
     )
     # What was shown while the cell ran is not shown again.
     return replace(result, displays=()) if io.on_display is not None else result
+
+
+def _numbered(code: str, language: Language) -> str:
+    """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
+
+    Not before a cell magic of its own, which must stand first.
+    """
+    if language is Language.PYTHON and code.startswith("\n") and not code.lstrip().startswith("%%"):
+        return f"#{code}"
+    return code
 
 
 def as_stdin(value: object) -> str:

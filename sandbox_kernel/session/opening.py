@@ -20,6 +20,8 @@ from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
+from sandbox_kernel.session.fonts import FOLDER as FONTS
+from sandbox_kernel.session.fonts import font_lists
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
@@ -82,9 +84,10 @@ def open_session(
 
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
-        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes)
+        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress().__enter__())
         try:
-            live.start(session_step(backend, interpreter, spoken, limit, memory_mb, checkpoints, jail.places))
+            step = session_step(backend, interpreter, spoken, limit, memory_mb, checkpoints, jail.places)
+            live.start(step, font_lists(f"{jail.places.tmp}/{FONTS}") if spoken is Language.PYTHON else ())
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             live.destroy()
@@ -132,7 +135,7 @@ def session_step(
         "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         "IPYTHONDIR": f"{places.tmp}/.ipython",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": f"{places.tmp}/.matplotlib",
+        "MPLCONFIGDIR": f"{places.tmp}/{FONTS}",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
         **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
         **backend.policy.env,
