@@ -78,10 +78,12 @@ class CellRunner:
 
     async def _run(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
         options = plan.options
-        # Opening a session starts processes: not on the loop that serves the page.
-        session, why = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
-        if session is not None:
-            return await _in_session(session, code, stdin, options.effective_timeout_s, io)
+        choice = self.sessions.choose_open(plan)
+        if choice.must_open:
+            # Opening a session starts processes: not on the loop that serves the page.
+            choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if choice.session is not None:
+            return await _in_session(choice.session, code, stdin, options.effective_timeout_s, io)
         box = self.box(options)
         result = await box.arun(
             code,
@@ -96,7 +98,9 @@ class CellRunner:
             cancel=io.cancel,
             **_extras(box.arun, options),
         )
-        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {why}")) if why else result
+        if not choice.why_fresh:
+            return result
+        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy and backend."""
