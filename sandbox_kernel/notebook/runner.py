@@ -116,7 +116,7 @@ class CellRunner:
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        self.sessions.choose(CellPlan(code="", options=options, defaults=options))
+        self.sessions.prepare(options)
         self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def close(self) -> None:

@@ -166,6 +166,23 @@ def test_new_defaults_do_not_reach_a_running_session_and_the_way_out_is_named(bo
     assert boxes[0].sessions[1].wanted["memory_mb"] == 64
 
 
+def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes):
+    runner = CellRunner(FakeBox)
+    runner.sessions.prepare(CellOptions())
+    outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+    assert outcome.result.notes == ()
+    ready, used = boxes[0].sessions
+    assert ready.closed
+    assert (used.wanted["memory_mb"], len(used.codes)) == (64, 1)
+
+
+def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
+    runner = CellRunner(FakeBox)
+    runner.sessions.prepare(CellOptions())
+    run(runner, "x")
+    assert [len(session.codes) for session in boxes[0].sessions] == [1]
+
+
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
     monkeypatch.setattr(sessions, "has_sessions", lambda language: language is Language.PYTHON)
     outcome, _ = run(CellRunner(FakeBox), "%%sandbox bash\necho")
