@@ -23,9 +23,10 @@ from .wasm_plan import BakePlan
 from .wasm_quickjs import EVAL_MODULE, FULFILLED, JavaScriptError, QuickJs
 from .wasm_rewrite import prepare
 
-_COMMONJS = (
-    "(function () {{ const module = {{ exports: {{}} }}, exports = module.exports;\n{}\nreturn module.exports; }})()"
-)
+#: A library must not take this engine for node, whose files and processes are not there.
+_COMMONJS = """(function () {{ const module = {{ exports: {{}} }}, exports = module.exports, process = undefined,
+require = undefined; {}
+return module.exports; }})()"""
 
 
 def make_image(plan: BakePlan) -> Ending:

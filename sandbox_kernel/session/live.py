@@ -19,10 +19,10 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.egress_proxy import EgressProxy
-from sandbox_kernel.session.channel import Channel
+from sandbox_kernel.session.channel import Channel, readable
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
-from sandbox_kernel.session.keeper import Keeper, readable
+from sandbox_kernel.session.keeper import Keeper
 from sandbox_kernel.session.memory import Budget, anonymous_bytes
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
@@ -103,6 +103,8 @@ class Live:
             self._make_room()
         self.keeper.settle()
         self.keeper.read()
+        if self.keeper.gone is None and self.channel.speaker_is_dead:
+            self.keeper.await_gone()
 
     def _freeze(self) -> None:
         """Order a checkpoint; the cell's own processes may have used up their number, so it gets one more."""
@@ -155,7 +157,11 @@ class Live:
         files = self.keeper.handover(target.cell, target.pid, keep, strict=strict)
         if files is None:
             return None
-        restored = self._await(Restored)
+        try:
+            restored = self._await(Restored)
+        except SessionError:
+            # It was dying when it was woken, or is not itself any more.
+            return None
         self.cell, self.names = target.cell, restored.names
         self._freeze()
         return Comeback(cell=restored.cell, names=restored.names, threads=restored.threads, files=files)
