@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from sandbox_kernel import (
     __version__,
 )
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 
 _SUFFIXES = {
@@ -31,24 +31,22 @@ _SUFFIXES = {
     ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
     ".pl": "perl", ".php": "php", ".sql": "sql",
 }  # fmt: skip
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
 
 
 def duration(text: str) -> float:
     """Seconds from ``500ms``, ``5s``, ``2m``."""
-    match = _DURATION.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; for example 500ms, 5s or 2m")
-    return float(match[1]) * {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    try:
+        return parse_duration(text, "duration")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def megabytes(text: str) -> int:
     """MB from ``64M``, ``1G``, ``512K``."""
-    match = _SIZE.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; for example 64M, 1G or 2048K")
-    return max(1, round(float(match[1]) * {"k": 1 / 1024, "m": 1, "g": 1024}[match[2].lower()]))
+    try:
+        return parse_megabytes(text, "size")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.grants import config_of, limits_of, policy_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.notebook.sessions import NotebookSessions
-from sandbox_kernel.notebook.variables import MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.sandbox import Sandbox
 from sandbox_kernel.session.async_run import AnyOnInput
@@ -70,6 +71,8 @@ class CellRunner:
         language = options.effective_language
         check_language(language, options.inputs, "-i")
         check_language(language, options.outputs, "-o")
+        if language not in WITH_VARIABLES and (options.inputs or options.outputs):
+            return await self._run_with_files(plan, variables or {}, stdin, io)
         marked = MarkedOutput() if options.outputs else None
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
         text = stdin if stdin is not None else options.stdin
@@ -81,7 +84,23 @@ class CellRunner:
         result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
         return Outcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
 
-    async def _run(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
+    async def _run_with_files(
+        self, plan: CellPlan, variables: Mapping[str, str], stdin: str | None, io: CellIO
+    ) -> Outcome:
+        """A language that has no statement for variables finds them in files, and leaves them there."""
+        options = plan.options
+        files = exchange_files(variables, options.outputs)
+        text = stdin if stdin is not None else options.stdin
+        result = await self._run(plan, plan.code, text, io, files)
+        box = self.box(options)
+        names = options.outputs if result.ok else ()
+        return Outcome(
+            result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
+        )
+
+    async def _run(
+        self, plan: CellPlan, code: str, stdin: str | None, io: CellIO, files: Mapping[str, str] | None = None
+    ) -> ExecResult:
         options = plan.options
         choice = self.sessions.choose_open(plan)
         if choice.must_open:
@@ -98,6 +117,7 @@ class CellRunner:
             stdin=stdin,
             env=dict(options.env),
             args=options.args,
+            files=files,
             limits=limits_of(options),
             on_output=io.on_output,
             cancel=io.cancel,
