@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
@@ -103,8 +104,7 @@ class ProcessBackend(SandboxBackend):
         """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        proxy = self.egress()
-        with proxy or contextlib.nullcontext():
+        with self.egress() as proxy:
             jail = self._pool.take(walls)
             try:
                 plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
@@ -136,10 +136,10 @@ class ProcessBackend(SandboxBackend):
 
         return await in_thread(work, on_output, cancel)
 
-    def egress(self) -> EgressProxy | None:
-        """A proxy for one run or session, when the policy allows any network at all; whoever asks closes it."""
-        if not self.policy.network and not self.policy.network_rules:
-            return None
+    def egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
+        if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
+            return contextlib.nullcontext()
         return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
     def _check_network(self) -> None:

@@ -138,7 +138,7 @@ def trusted_compile_job(module: TrustedFile, switches: Switches) -> Job:
 
 def bake_job(
     module: TrustedFile,
-    libraries: Sequence[tuple[TrustedFile, str]],
+    libraries: Sequence[Mapping[str, object]],
     glue: str | None,
     functions: Sequence[str],
     switches: Switches,
@@ -149,7 +149,7 @@ def bake_job(
         "source": module.path,
         "out": f"{WORK}/{COMPILED}",
         "handles": f"{WORK}/{HANDLES}",
-        "libraries": [[library.path, kind] for library, kind in libraries],
+        "libraries": list(libraries),
         "glue": glue,
         "glue_names": list(functions),
         "switches": switches.to_dict(),

@@ -24,8 +24,9 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 TARGET = "wasm32-wasi"
 _OUT = "cell.wasm"
 _MEMORY_MB = 2048
-#: Exceptions need a proposal that is switched off; without the sanitizer modules are a fifth of the size.
-_COMMON = ("-target", TARGET, "-s", "-fno-sanitize=undefined", "-Wall", "-Wextra", "-iquote", WORK)
+#: Exceptions need a proposal that is switched off. Optimisation and target decide which built libraries fit, so they
+#: are those of ``zig_toolchain``; symbols stay, because traps name functions by them.
+_COMMON = ("-target", TARGET, "-Wall", "-Wextra", "-iquote", WORK)
 _FLAGS = {
     Language.C: ("cc", ("-O1", *_COMMON)),
     Language.CPP: ("c++", ("-O1", "-std=c++20", "-fno-exceptions", *_COMMON)),

@@ -103,12 +103,16 @@ class Preparer:
         module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
         if guest.entry == "command":
             return self._run(trusted_compile_job(module, switches), [module], (COMPILED,))
-        libraries = [
-            TrustedFile(package_files(self._store, library.package).file(library.file)) for library in guest.libraries
-        ]
-        kinds = [library.kind for library in guest.libraries]
-        job = bake_job(module, list(zip(libraries, kinds, strict=True)), guest.glue, guest.functions, switches)
-        return self._run(job, [module, *libraries], (COMPILED, HANDLES))
+        given, plans = [module], []
+        for library in guest.libraries:
+            path = library.file
+            if library.package is not None:
+                file = TrustedFile(package_files(self._store, library.package).file(library.file))
+                given.append(file)
+                path = file.path
+            plans.append(library.to_plan(path))
+        job = bake_job(module, plans, guest.glue, guest.functions, switches)
+        return self._run(job, given, (COMPILED, HANDLES))
 
     def _run(self, job: Job, given: Sequence[TrustedFile], results: Sequence[str]) -> dict[str, bytes]:
         walls: Walls = make_walls(
@@ -145,9 +149,10 @@ def guest_name(guest: Guest, switches: Switches) -> str:
     parts = [guest.entry, guest.package.sha256, guest.file]
     if guest.entry == "quickjs":
         folder = importlib.resources.files("sandbox_kernel") / "guest"
-        names = [*_IMAGE_PARTS, *([guest.glue] if guest.glue else [])]
+        ours = [library.file for library in guest.libraries if library.package is None]
+        names = [*_IMAGE_PARTS, *([guest.glue] if guest.glue else []), *ours]
         parts += [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
-        parts += [f"{library.package.sha256} {library.file} {library.kind}" for library in guest.libraries]
+        parts += [json.dumps(library.to_plan(library.identity)) for library in guest.libraries]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     # Languages that share a module share what was compiled of it.
     owner = guest.package.key if guest.entry == "command" else str(guest.language)

@@ -21,13 +21,14 @@ import warnings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, Dict, Iterator, List
 
     from sandbox_kernel.guest import python_answers
     from sandbox_kernel.guest.python_display import SCREEN, Hook, Publisher
     from sandbox_kernel.guest.session_worker import Engine, Worker
 
-os.environ.setdefault("IPYTHONDIR", "/tmp/.ipython")
+os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
@@ -94,9 +95,30 @@ class Shell(InteractiveShell):
             last.tb_next = None
         return kind, error, trace
 
+    def show_usage_error(self, exc: BaseException) -> None:
+        """A magic that was used wrongly; the sentence says it all."""
+        self.traceback = [f"UsageError: {exc}"]
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """IPython prints groups of exceptions by itself; here the host has them."""
+        error = sys.exc_info()[1]
+        if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                trace = trace.tb_next
+            lines = traceback.format_exception(type(error), error, trace)
+            self.traceback = [line.rstrip("\n") for line in lines]
+        else:
+            super().showtraceback(*args, **kwargs)
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
         """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
         self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+def from_cell(trace: TracebackType) -> bool:
+    """Whether this is where the user's own code begins."""
+    return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
 
 
 def text_of(error: BaseException) -> str:

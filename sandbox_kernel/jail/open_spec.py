@@ -41,6 +41,8 @@ class OpenSpec:
 
     parent: int
     work: str
+    cell: str
+    tmp: str
     uid: int | None = None
     capabilities: tuple[int, ...] = ()
     landlock: LandlockPlan | None = None
@@ -53,6 +55,8 @@ class OpenSpec:
             {
                 "parent": self.parent,
                 "work": self.work,
+                "cell": self.cell,
+                "tmp": self.tmp,
                 "uid": self.uid,
                 "capabilities": list(self.capabilities),
                 "landlock": self.landlock.to_dict() if self.landlock is not None else None,
@@ -71,7 +75,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     """
     room = 0 if counted or uid is not None or os.geteuid() == 0 else _TASK_ROOM
     if walls.enforcer is None:
-        return OpenSpec(parent=os.getpid(), work=places.work, task_room=room)
+        return OpenSpec(parent=os.getpid(), work=places.work, cell=places.cell, tmp=places.tmp, task_room=room)
     abi = landlock_abi()
     reads, writes = in_place_paths((*walls.runtime, *walls.grants), LANDLOCK)
     plan = landlock_plan(
@@ -86,6 +90,8 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     return OpenSpec(
         parent=os.getpid(),
         work=places.work,
+        cell=places.cell,
+        tmp=places.tmp,
         uid=uid,
         capabilities=capabilities,
         landlock=plan,

@@ -30,6 +30,8 @@ class Compilation:
     style: str = "plain"
     #: False for a source that asks for the time of its compilation, or the like.
     cacheable: bool = True
+    #: True for a source that certainly pulls in no other file of the request: those do not decide what is compiled.
+    alone: bool = False
     #: Files of the request with this ending are put beside the cell too: other parts of the program.
     parts: str | None = None
 
@@ -69,7 +71,8 @@ def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile,
 
 def cache_key(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> str:
     """A digest of everything that the compiler can see: the source, the files beside it, the command, itself."""
-    files = {name: data.encode() if isinstance(data, str) else data for name, data in request.files.items()}
+    given = {} if work.alone else request.files
+    files = {name: data.encode() if isinstance(data, str) else data for name, data in given.items()}
     seen = {
         "source": hashlib.sha256(work.source).hexdigest(),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},

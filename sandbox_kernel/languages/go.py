@@ -47,6 +47,7 @@ class Go(Recipe):
         source = request.source if _PACKAGE.search(request.source) else b"package main; " + request.source
         argv = [program, "build", "-o", f"{kitchen.places.cell}/{PROGRAM}", SCRIPT]
         identity = compiler_identity(program, version)
-        return compiled_plan(
-            request, kitchen, Compilation(name=SCRIPT, source=source, argv=argv, identity=identity, env=_ENV)
+        work = Compilation(
+            name=SCRIPT, source=source, argv=argv, identity=identity, env=_ENV, alone=b"go:embed" not in source
         )
+        return compiled_plan(request, kitchen, work)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
 from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
@@ -11,6 +13,8 @@ from sandbox_kernel.policy import Grant
 
 SCRIPT = "cell.zig"
 COMMAND = "build-exe"
+#: All ways to another file.
+_OTHER_FILES = re.compile(rb'@import\((?!"(?:std|builtin|root)"\))|@embedFile|@c|asm')
 
 
 def the_zig() -> Zig:
@@ -50,5 +54,6 @@ class ZigLanguage(Recipe):
             identity=compiler_identity(zig.executable, zig.version),
             env=zig.environment(COMMAND),
             parts=".zig",
+            alone=not _OTHER_FILES.search(request.source),
         )
         return compiled_plan(request, kitchen, work)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from sandbox_kernel.jail.control import JobFile
 
-#: Where matplotlib looks for its files, below the sandbox's folder for temporary files.
+#: Where matplotlib looks for its files inside, below the folder for temporary files.
 FOLDER = ".matplotlib"
 _MAX_BYTES = 4 << 20
 _MAX_LISTS = 4
@@ -25,8 +25,8 @@ def cache_folders(environ: Mapping[str, str], home: str) -> list[str]:
     return [*found, os.path.join(cache, "matplotlib")]
 
 
-def font_lists(tmp: str, folders: list[str] | None = None) -> tuple[JobFile, ...]:
-    """The lists of this user, newest first, for a sandbox with this ``tmp``; none is fine."""
+def font_lists(inside: str, folders: list[str] | None = None) -> tuple[JobFile, ...]:
+    """The lists of this user as files for a folder of the jail, newest first; none is fine."""
     places = folders if folders is not None else cache_folders(os.environ, os.path.expanduser("~"))
     paths = [path for folder in places for path in glob.glob(os.path.join(glob.escape(folder), "fontlist-v*.json"))]
     files = []
@@ -34,7 +34,7 @@ def font_lists(tmp: str, folders: list[str] | None = None) -> tuple[JobFile, ...
         try:
             if os.path.getsize(path) <= _MAX_BYTES:
                 with open(path, "rb") as file:
-                    files.append(JobFile(root=os.path.join(tmp, FOLDER), name=os.path.basename(path), data=file.read()))
+                    files.append(JobFile(root=inside, name=os.path.basename(path), data=file.read()))
         except OSError:
             continue
     return tuple(files)

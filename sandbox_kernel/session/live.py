@@ -19,10 +19,10 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.egress_proxy import EgressProxy
-from sandbox_kernel.session.channel import Channel
+from sandbox_kernel.session.channel import Channel, readable
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
-from sandbox_kernel.session.keeper import Keeper, readable
+from sandbox_kernel.session.keeper import Keeper
 from sandbox_kernel.session.memory import Budget, anonymous_bytes
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
@@ -50,9 +50,8 @@ class Live:
         self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
     ) -> None:
         self.jail = jail
+        self.proxy = proxy
         self.keeper = Keeper(jail)
-        #: The only way out of the jail's network, where the policy allows one.
-        self._proxy = proxy
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)
         self.cell = 0
@@ -67,16 +66,11 @@ class Live:
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes)
 
-    @property
-    def violations(self) -> tuple[Violation, ...]:
-        """What the network rules have refused so far."""
-        return self._proxy.violations if self._proxy is not None else ()
-
     def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step, files, self._proxy.start if self._proxy is not None else None)
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -109,6 +103,8 @@ class Live:
             self._make_room()
         self.keeper.settle()
         self.keeper.read()
+        if self.keeper.gone is None and self.channel.speaker_is_dead:
+            self.keeper.await_gone()
 
     def _freeze(self) -> None:
         """Order a checkpoint; the cell's own processes may have used up their number, so it gets one more."""
@@ -129,6 +125,10 @@ class Live:
                 self.keeper.drop([old.pid], [old.cell], wait=True)
         self._ceiling = self._budget.ceiling(anonymous_bytes(self.channel.speaker))
         meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What the network's rules have refused since the last cell."""
+        return self.proxy.take_violations() if self.proxy is not None else ()
 
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""
@@ -157,7 +157,11 @@ class Live:
         files = self.keeper.handover(target.cell, target.pid, keep, strict=strict)
         if files is None:
             return None
-        restored = self._await(Restored)
+        try:
+            restored = self._await(Restored)
+        except SessionError:
+            # It was dying when it was woken, or is not itself any more.
+            return None
         self.cell, self.names = target.cell, restored.names
         self._freeze()
         return Comeback(cell=restored.cell, names=restored.names, threads=restored.threads, files=files)
@@ -185,8 +189,8 @@ class Live:
         self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
-        if self._proxy is not None:
-            self._proxy.close()
+        if self.proxy is not None:
+            self.proxy.close()
 
     def _finish_freezing(self) -> None:
         """A checkpoint that was just made when the worker died counts, if the worker still said so."""

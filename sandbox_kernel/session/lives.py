@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import Stop
@@ -115,7 +115,7 @@ class Lives:
     def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened."""
         meter = live.jail.meter
-        before, kills, refused = meter.read(), meter.oom_kills(), len(live.violations)
+        before, kills = meter.read(), meter.oom_kills()
         cell = Cell(live, order, stop)
         end = cell.watch()
         notes, self._news = self._news, []
@@ -133,6 +133,7 @@ class Lives:
             stderr=cell.stderr,
             displays=cell.displays.all(),
             dropped_displays=cell.displays.dropped,
+            violations=live.take_violations(),
             oom_kills=meter.oom_kills() - kills,
             forks_refused=after.forks_refused and not before.forks_refused,
             cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
@@ -142,10 +143,9 @@ class Lives:
             self.again()
         if end.failure is not None:
             raise end.failure
-        result = make_result(
+        return make_result(
             end, facts, self.spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
         )
-        return replace(result, violations=live.violations[refused:])
 
     def undo(self, live: Live, steps: int) -> ExecResult:
         """Go back this many cells; the state is lost only when the jail is."""

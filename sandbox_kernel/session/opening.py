@@ -84,11 +84,10 @@ def open_session(
 
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
-        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress())
+        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress().__enter__())
         try:
             step = session_step(backend, interpreter, spoken, limit, memory_mb, checkpoints, jail.places)
-            files = font_lists(jail.places.tmp) if spoken is Language.PYTHON else ()
-            live.start(step, files)
+            live.start(step, font_lists(f"{jail.places.tmp}/{FONTS}") if spoken is Language.PYTHON else ())
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             live.destroy()
@@ -136,7 +135,7 @@ def session_step(
         "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         "IPYTHONDIR": f"{places.tmp}/.ipython",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": os.path.join(places.tmp, FONTS),
+        "MPLCONFIGDIR": f"{places.tmp}/{FONTS}",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
         **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
         **backend.policy.env,

@@ -55,6 +55,9 @@ class Runner:
     def report(self):
         return Report()
 
+    def diff(self):
+        return (FsChange(path="kept.txt", kind="created", size=5),)
+
 
 def answer(line, runner=None, defaults=None, files=()):
     messages = run_command(parse_line(line), Desk(runner or Runner(), defaults or CellOptions(), files))
@@ -81,11 +84,16 @@ def test_the_policy_says_what_is_allowed():
     assert "may not be started" in text
 
 
-def test_files_lists_what_the_last_cell_changed_with_names_made_harmless():
+def test_files_lists_the_folder_and_the_last_cell_with_names_made_harmless():
     text = answer("files", files=(FsChange(path="a\x1b[2J\nb.csv", kind="created", size=2048),))
     assert "a b.csv" in text
-    assert "created, 2K" in text
-    assert answer("files") == "The last cell changed no files."
+    assert "created, 2048 bytes" in text
+    assert "kept.txt" in text
+
+
+def test_without_files_the_way_to_a_sessions_own_folder_is_named(monkeypatch):
+    monkeypatch.setattr(Runner, "diff", lambda self: ())
+    assert "!ls" in answer("files")
 
 
 def test_session_commands_reach_the_session():
