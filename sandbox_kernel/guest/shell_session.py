@@ -33,9 +33,15 @@ _USUAL = {
     "COLUMNS", "HOME", "HOSTNAME", "HOSTTYPE", "IFS", "LANG", "LINES", "MACHTYPE", "OLDPWD", "OPTERR", "OPTIND",
     "OSTYPE", "PATH", "PS1", "PS2", "PS4", "SHELL", "TERM", "TMPDIR",
 }  # fmt: skip
+#: How long an interrupt is given to work before it is repeated.
+_REPEAT_S = 0.5
 #: How long a question about code may take.
 _PATIENCE_S = 2.0
 _WORD = re.compile(r"[^\s;|&()<>`\"'=]*\Z")
+
+
+class Interrupted(Exception):
+    """Wakes the one who waits for a cell."""
 
 
 class Shell(Engine):
@@ -46,6 +52,7 @@ class Shell(Engine):
         self.state: Dict[str, bytes] = {}
         self.usual = _USUAL | set(os.environ)
         self.interrupted = False
+        self.waiting = False
 
     def begin(self, worker: Worker) -> None:
         """See ``Engine``. An interrupt is bash's to obey; we wait for it."""
@@ -54,6 +61,23 @@ class Shell(Engine):
     def note_interrupt(self, *_: object) -> None:
         """The handler."""
         self.interrupted = True
+        if self.waiting:
+            self.waiting = False
+            raise Interrupted
+
+    def wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for a cell. One that missed its interrupt, because it was just forking, gets it again."""
+        try:
+            self.waiting = True
+            return child.wait()
+        except Interrupted:
+            while True:
+                try:
+                    return child.wait(_REPEAT_S)
+                except subprocess.TimeoutExpired:
+                    os.killpg(0, signal.SIGINT)
+        finally:
+            self.waiting = False
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``Engine``."""
@@ -62,7 +86,7 @@ class Shell(Engine):
         try:
             with open(self.cell, "w") as file:
                 file.write(code)
-            status = self.bash(folder, self.cell).wait()
+            status = self.wait(self.bash(folder, self.cell))
             if status < 0 and not self.interrupted:
                 # The shell itself was killed: what it did is taken back with us.
                 os.kill(os.getpid(), -status)
