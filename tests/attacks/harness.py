@@ -116,7 +116,7 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
+def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
     """Run it cold (no spare is left behind), with the secret in the host's own environment."""
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
@@ -129,7 +129,7 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset(attack.policy))
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
     request = ExecRequest(
         language=Language.parse(attack.language),
         code=code,
@@ -146,14 +146,35 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
     return result
 
 
+def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
+    """Run an attack and hold it against what must come of it, and against the invariants."""
+    sentinels = make_sentinels(folder)
+    before = sentinel_state(sentinels)
+    with listeners(folder) as doors:
+        result = run_attack(attack, sentinels, doors, enforcer)
+        assert doors.seen == [], "a listener of the host was reached"
+    assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
+    told = result.stdout + result.stderr
+    assert str(result.status) in attack.status, (result.status, result.limit, told[-500:])
+    if attack.limit is not None:
+        assert result.limit == attack.limit, (result.status, result.limit, told[-500:])
+    for text in attack.says:
+        assert text in told, told[-1000:]
+    for text in (*attack.never_says, SECRET):
+        assert text not in told, told[-1000:]
+    assert result.duration <= attack.timeout + 1.0
+
+
 #: Lists whatever a former run could have left for the next one.
 RESIDUE = """
 import os, signal, sys
 # An environment that lies in /tmp on the host is shown there inside, read-only; it is nobody's residue.
 shown = {p.split('/')[2] for p in (sys.prefix, sys.base_prefix, sys.executable) if p.startswith('/tmp/')}
-files = os.listdir('/box') + [n for n in os.listdir('/tmp') if n not in shown] + os.listdir('/dev/shm')
-names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG'})
+home, tmp = os.environ['HOME'], os.environ.get('TMPDIR', '/tmp')
+files = os.listdir(home) + [n for n in os.listdir(tmp) if n not in shown]
+if home == '/box': files += os.listdir('/dev/shm')
+names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'TMPDIR'})
 ignored = [s for s in (1, 2, 3, 13, 15) if signal.getsignal(s) not in (signal.SIG_DFL, signal.default_int_handler)
            and s != signal.SIGPIPE]
-print('clean' if not files and not names and not ignored and os.getcwd() == '/box' else (files, names, ignored))
+print('clean' if not files and not names and not ignored and os.getcwd() == home else (files, names, ignored))
 """
