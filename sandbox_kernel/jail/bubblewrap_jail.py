@@ -6,11 +6,13 @@ import json
 import os
 import sys
 
+from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail import seccomp
-from sandbox_kernel.jail.bubblewrap import bubblewrap_args, find_bwrap
+from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file, start_of
-from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
+from sandbox_kernel.jail.root_plan import plan_stage, reachable_by_all
+from sandbox_kernel.jail.sandbox_user import own_user
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
@@ -73,7 +75,13 @@ def _bubblewrap_command(
 ) -> tuple[list[str], int | None, tuple[int, ...]]:
     """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments."""
     guest = guest_folder()
-    uid = fresh_uid() if os.geteuid() == 0 else None
+    uid = own_user(NAME)
+    if uid is None and os.geteuid() == 0:
+        raise EnforcerUnavailable(
+            NAME,
+            "root is the only user that exists here, and behind bubblewrap a program must not be root; "
+            "start as another user, or with more users mapped into this namespace",
+        )
     shared = [guest, *(grant.source for grant in walls.runtime)]
     granted = [grant.source for grant in walls.grants]
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
