@@ -196,7 +196,7 @@ def language_info(kernel: RunningKernel, _: Programs) -> Finding:
 
 def banner_and_help(kernel: RunningKernel, _: Programs) -> Finding:
     info = kernel.ask("kernel_info_request")
-    return works(bool(info.get("banner") and info.get("help_links")), f"{len(info.get('help_links', []))} links")
+    return works(bool(info.get("banner") and info.get("help_links")), "" if info.get("help_links") else "no links")
 
 
 def info_on_control(kernel: RunningKernel, _: Programs) -> Finding:
@@ -216,26 +216,26 @@ def interrupt(kernel: RunningKernel, programs: Programs) -> Finding:
     mode = str(kernel.kernel.spec.get("interrupt_mode", "signal"))
     running = kernel.execute(programs.wait)
     kernel.wait_for_text(running, STARTED)
-    asked = time.perf_counter()
     kernel.interrupt()
     try:
         kernel.until_idle(running, patience=5)
         status = kernel.reply(running, patience=5)["status"]
     except NoAnswer as error:
         return Finding("✗", f"by {mode}: the kernel dies" if error.died else f"by {mode}: no reaction")
-    seconds = time.perf_counter() - asked
     if kernel.run(programs.hello).text().strip() != "hi":
         return Finding("✗", f"by {mode}: the next cell fails")
-    return Finding("✓" if status == "error" else "~", f"by {mode}, {seconds:.2f} s, status {status}")
+    return Finding(
+        "✓" if status == "error" else "~", f"by {mode}" if status == "error" else f"by {mode}, but status {status!r}"
+    )
 
 
 def shutdown(kernel: RunningKernel, _: Programs) -> Finding:
     reply = kernel.ask("shutdown_request", {"restart": False}, channel="control")
-    asked = time.perf_counter()
-    while kernel.alive and time.perf_counter() - asked < 8:
+    deadline = time.monotonic() + 8
+    while kernel.alive and time.monotonic() < deadline:
         time.sleep(0.02)
     gone = not kernel.alive
-    return works(gone and reply.get("status") == "ok", f"{time.perf_counter() - asked:.1f} s" if gone else "stays")
+    return works(gone and reply.get("status") == "ok", "" if gone else "stays")
 
 
 def logos(kernel: RunningKernel, _: Programs) -> Finding:

@@ -97,7 +97,7 @@ def find_kernels(scratch: Path, *, install: bool) -> Field:
 
 
 def _our_kernel(spec_folder: Path) -> Kernel:
-    """The kernel of this tree, whatever is installed; a wheel is built to see whether it brings the kernelspec along."""
+    """The kernel of this tree, whatever is installed; a wheel is built to see whether it brings the kernelspec."""
     with tempfile.TemporaryDirectory() as folder:
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
         subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
@@ -109,7 +109,7 @@ def _our_kernel(spec_folder: Path) -> Kernel:
 
 
 def _ipykernel() -> Kernel:
-    """ipykernel of the interpreter that runs this script."""
+    """The ipykernel of the interpreter that runs this script."""
     about = subprocess.run(
         [sys.executable, "-c", _ABOUT, "ipykernel", "python3"], capture_output=True, text=True, check=True
     )
@@ -162,5 +162,5 @@ def _run(command: list[str], folder: Path, *, keep_home: bool = False) -> str:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise LookupError((errors or done.stderr.splitlines() or ["failed without a word"])[-1].strip())
+        raise LookupError((errors or done.stderr.splitlines() or ["failed without a word"])[-1].removeprefix("ERROR: "))
     return done.stdout

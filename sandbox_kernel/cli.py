@@ -6,14 +6,23 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sandbox_kernel import BackendUnavailable, Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
+from sandbox_kernel import (
+    BackendUnavailable,
+    InvalidRequest,
+    Language,
+    Limits,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+    __version__,
+)
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 
 _SUFFIXES = {
@@ -22,24 +31,22 @@ _SUFFIXES = {
     ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
     ".pl": "perl", ".php": "php", ".sql": "sql",
 }  # fmt: skip
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?\Z")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
 
 
 def duration(text: str) -> float:
     """Seconds from ``500ms``, ``5s``, ``2m``."""
-    match = _DURATION.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; for example 500ms, 5s or 2m")
-    return float(match[1]) * {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    try:
+        return parse_duration(text, "duration")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def megabytes(text: str) -> int:
     """MB from ``64M``, ``1G``, ``512K``."""
-    match = _SIZE.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; for example 64M, 1G or 2048K")
-    return max(1, round(float(match[1]) * {"k": 1 / 1024, "m": 1, "g": 1024}[match[2].lower()]))
+    try:
+        return parse_megabytes(text, "size")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -49,15 +56,12 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a file, or -c CODE, in a sandbox")
     run.add_argument("file", nargs="?", help="the program; '-' reads it from standard input")
-    run.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the program")
+    run.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
     run.add_argument("-c", "--code", help="the program itself")
     run.add_argument("-l", "--language", help="language (else by the file's suffix)")
     run.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
     run.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
     run.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
-    run.add_argument("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
-    run.add_argument("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
-    run.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     run.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
     install = commands.add_parser("install", help="make the kernel known to a Jupyter in another environment")
@@ -69,11 +73,26 @@ def make_parser() -> argparse.ArgumentParser:
     install.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
     lab = commands.add_parser("lab", help="open JupyterLab on a notebook")
     lab.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
+    mcp = commands.add_parser("mcp", help="serve the sandbox to agents over MCP, on standard input and output")
+    mcp.add_argument("--http", action="store_true", help="streamable HTTP on a loopback address instead")
+    mcp.add_argument("--host", default="127.0.0.1", help="loopback address for --http (127.0.0.1)")
+    mcp.add_argument("--port", type=int, default=0, help="port for --http (a free one)")
+    mcp.add_argument("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
+    for command in (run, mcp):
+        _add_policy_options(command)
     report = commands.add_parser("report", help="what is enforced here, measured")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", action="store_true", help="as an HTML table")
     report.add_argument("--require", default="", metavar="A,B", help="fail unless these areas or lines are enforced")
     return parser
+
+
+def _add_policy_options(command: argparse.ArgumentParser) -> None:
+    """What may be touched: the same words for every command that runs code."""
+    add = command.add_argument
+    add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
+    add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
 
 
 def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
@@ -90,11 +109,30 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise SystemExit(f"sandbox-kernel: --mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
         policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
     for rule in domains:
-        domain, _, port = rule.partition(":")
-        if port and not port.isdigit():
+        domain, given, port = rule.partition(":")
+        if given and not (port.isascii() and port.isdigit()):
             raise SystemExit(f"sandbox-kernel: --allow-net {rule!r} must be DOMAIN or DOMAIN:PORT")
         policy = policy.allow_domain(domain, *([int(port)] if port else []))
     return policy
+
+
+def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
+    """Variables from ``K=V``, or from ``K`` alone, which takes the caller's own value."""
+    env = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given and name not in host:
+            raise InvalidRequest(f"--env {name} names a variable that is not set here; give its value: {name}=VALUE")
+        env[name] = value if given else host[name]
+    return env
+
+
+def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those after the first ``--``, which are the program's whatever they look like."""
+    if "--" not in words:
+        return list(words), []
+    place = list(words).index("--")
+    return list(words[:place]), list(words[place + 1 :])
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -111,7 +149,7 @@ def run_command(options: argparse.Namespace) -> int:
             raise SystemExit(f"sandbox-kernel: cannot tell the language of {options.file!r}; add --language NAME")
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else raw.decode("utf-8")
-    env = dict(pair.split("=", 1) if "=" in pair else (pair, os.environ.get(pair, "")) for pair in options.env)
+    env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
     with Sandbox(policy) as box:
@@ -174,12 +212,40 @@ def lab_command(options: argparse.Namespace) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
 
 
-_COMMANDS = {"run": run_command, "report": report_command, "install": install_command, "lab": lab_command}
+def mcp_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel mcp``: until the client closes the connection, or Ctrl-C."""
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    if options.http:
+        from sandbox_kernel.agent.mcp_http import serve_http
+
+        serve_http(
+            policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__
+        )  # fmt: skip
+    else:
+        from sandbox_kernel.agent.mcp import serve_stdio
+
+        serve_stdio(policy, version=__version__)
+    return 0
+
+
+_COMMANDS = {
+    "run": run_command,
+    "report": report_command,
+    "install": install_command,
+    "lab": lab_command,
+    "mcp": mcp_command,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; errors are one line and exit code 2."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(ours)
+    if theirs and options.command != "run":
+        parser.error(f"{options.command} takes no arguments after --")
+    if options.command == "run":
+        options.args = [*options.args, *theirs]
     try:
         return _COMMANDS[options.command](options)
     except (SandboxError, OSError, UnicodeDecodeError) as error:

@@ -75,6 +75,10 @@ class SandboxBackend(ABC):
     def capabilities(self) -> BackendCapabilities:
         """What is enforced here, measured; called by the report, the tool description and ``validate_policy``."""
 
+    def available_languages(self) -> tuple[Language, ...]:
+        """What runs here; called before a request is made. A backend that knows without measuring says so itself."""
+        return self.capabilities().supported_languages
+
     @abstractmethod
     async def execute(
         self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None

@@ -86,6 +86,10 @@ class ProcessBackend(SandboxBackend):
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
 
+    def available_languages(self) -> tuple[Language, ...]:
+        """See ``SandboxBackend``; looks for the programs only, and once."""
+        return tuple(language for language in RECIPES if availability(self.config, language).available)
+
     def run(
         self,
         request: ExecRequest,
@@ -100,7 +104,7 @@ class ProcessBackend(SandboxBackend):
         """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        with self._egress() as proxy:
+        with self.egress() as proxy:
             jail = self._pool.take(walls)
             try:
                 plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
@@ -132,8 +136,8 @@ class ProcessBackend(SandboxBackend):
 
         return await in_thread(work, on_output, cancel)
 
-    def _egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """A proxy of the run's own, when the policy allows any network at all; without walls there is no way around."""
+    def egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
         if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
             return contextlib.nullcontext()
         return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))

@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import ctypes
 import errno
+import gc
 import getpass
 import os
 import re
@@ -20,6 +21,7 @@ import warnings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, Dict, Iterator, List
 
     from sandbox_kernel.guest import python_answers
@@ -93,9 +95,30 @@ class Shell(InteractiveShell):
             last.tb_next = None
         return kind, error, trace
 
+    def show_usage_error(self, exc: BaseException) -> None:
+        """A magic that was used wrongly; the sentence says it all."""
+        self.traceback = [f"UsageError: {exc}"]
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """IPython prints groups of exceptions by itself; here the host has them."""
+        error = sys.exc_info()[1]
+        if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                trace = trace.tb_next
+            lines = traceback.format_exception(type(error), error, trace)
+            self.traceback = [line.rstrip("\n") for line in lines]
+        else:
+            super().showtraceback(*args, **kwargs)
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
         """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
         self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+def from_cell(trace: TracebackType) -> bool:
+    """Whether this is where the user's own code begins."""
+    return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
 
 
 def text_of(error: BaseException) -> str:
@@ -120,7 +143,20 @@ def make_shell() -> Shell:
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # IPython's advice for terminals; here nothing exits.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    warm_up(shell)
     return shell
+
+
+def warm_up(shell: Shell) -> None:
+    """Load what the first cell and the first error would load, while nobody waits."""
+    shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
+    if shell.display_formatter is not None:
+        shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
+    try:
+        raise ValueError
+    except ValueError as error:
+        shell.InteractiveTB.structured_traceback(ValueError, error, error.__traceback__)
+    gc.collect()
 
 
 def install(line: str) -> None:
@@ -147,7 +183,7 @@ class Python(Engine):
 
     def begin(self, worker: Worker) -> None:
         """See ``Engine``."""
-        SCREEN.send = worker.channel.send
+        SCREEN.send = worker.show
         self.worker = worker
 
         def ask(prompt: object = "", /) -> str:
@@ -158,14 +194,16 @@ class Python(Engine):
 
         builtins.input = ask
         getpass.getpass = ask_secret
-        # The programs of this folder are not the user's.
+        # The programs of this folder are not the user's: their names are free.
+        for name, module in list(sys.modules.items()):
+            if "." not in name and os.path.dirname(getattr(module, "__file__", None) or "") == _HERE:
+                del sys.modules[name]
         sys.path[:] = ["", *(path for path in sys.path if path not in ("", os.path.dirname(__file__)))]
         sys.argv = [""]
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``Engine``."""
         shell = self.shell
-        SCREEN.cell = self.worker.cell
         shell.traceback = []
         if number is not None:
             self.count_from(number)

@@ -32,6 +32,8 @@ class RunPlan:
     handles: str | None = None
     #: What turns the program into JavaScript first: a function of the image, as typescript and bash are.
     translate: str | None = None
+    #: An exit code that means: 1, and the reason was memory. Helpers inside an interpreter use it.
+    memory_exit: int | None = None
     argv: tuple[str, ...] = ("guest",)
     env: tuple[tuple[str, str], ...] = ()
     preopens: tuple[Preopen, ...] = ()
@@ -61,14 +63,28 @@ class CompilePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LibraryPlan:
+    """A file that is read into an image: a path, or the name of a script beside this program.
+
+    ``kind`` is script, commonjs or module. One with a ``name`` is there for others to import; ``imports`` says what a
+    module imports, by name; ``patches`` are texts to replace.
+    """
+
+    path: str
+    kind: str
+    name: str | None = None
+    imports: dict[str, tuple[str, ...]]
+    patches: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class BakePlan:
     """Make an image of the JavaScript engine in ``source``, with libraries, as ``out`` and ``handles``."""
 
     source: str
     out: str
     handles: str
-    #: Files and how each is read: script, commonjs or module.
-    libraries: tuple[tuple[str, str], ...] = ()
+    libraries: tuple[LibraryPlan, ...] = ()
     #: A script beside this program that takes the libraries and returns the functions in ``glue_names``.
     glue: str | None = None
     glue_names: tuple[str, ...] = ()
@@ -102,12 +118,13 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
         )
     if fields.get("task") != "run":
         raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile or bake")
-    fuel, clock, seed = fields.get("fuel"), fields.get("clock_ns"), fields.get("seed")
+    fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
     return RunPlan(
         module=_text(fields["module"]),
         program=_optional(fields.get("program")),
         handles=_optional(fields.get("handles")),
         translate=_optional(fields.get("translate")),
+        memory_exit=None if memory_exit is None else _whole(memory_exit),
         argv=tuple(_text(arg) for arg in _list(fields.get("argv", ["guest"]))),
         env=tuple((name, _text(value)) for name, value in _table(fields.get("env", {})).items()),
         preopens=tuple(_preopen(_table(entry)) for entry in _list(fields.get("preopens", []))),
@@ -122,15 +139,26 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
 
 
 def _bake_plan(fields: dict[str, object], switches: Switches) -> BakePlan:
-    libraries = [_list(entry) for entry in _list(fields.get("libraries", []))]
     return BakePlan(
         source=_text(fields["source"]),
         out=_text(fields["out"]),
         handles=_text(fields["handles"]),
-        libraries=tuple((_text(path), _text(kind)) for path, kind in libraries),
+        libraries=tuple(_library(_table(entry)) for entry in _list(fields.get("libraries", []))),
         glue=_optional(fields.get("glue")),
         glue_names=tuple(_text(name) for name in _list(fields.get("glue_names", []))),
         switches=switches,
+    )
+
+
+def _library(fields: dict[str, object]) -> LibraryPlan:
+    pairs = [_list(pair) for pair in _list(fields.get("patches", []))]
+    imports = _table(fields.get("imports", {}))
+    return LibraryPlan(
+        path=_text(fields["path"]),
+        kind=_text(fields["kind"]),
+        name=_optional(fields.get("name")),
+        imports={name: tuple(_text(item) for item in _list(names)) for name, names in imports.items()},
+        patches=tuple((_text(old), _text(new)) for old, new in pairs),
     )
 
 

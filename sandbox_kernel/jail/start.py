@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.jail import Jail, guest_folder
@@ -12,8 +13,14 @@ from sandbox_kernel.jail.walls import Places, Walls
 
 
 def start_jail(walls: Walls) -> Jail:
-    """Start a jail; returns before its walls are up (``Jail.wait_ready``)."""
-    return BubblewrapJail(walls) if walls.enforcer == bubblewrap.NAME else OpenJail(walls)
+    """Start a jail; returns before its walls are up (``Jail.wait_ready``).
+
+    What the host lacks at this moment (descriptors, memory, the enforcer's own program) is a typed error too.
+    """
+    try:
+        return BubblewrapJail(walls) if walls.enforcer == bubblewrap.NAME else OpenJail(walls)
+    except OSError as error:
+        raise EnforcerFailed(walls.enforcer or "none", f"no sandbox can be started now: {error}") from None
 
 
 def places_ahead(enforcer: str | None) -> Places:

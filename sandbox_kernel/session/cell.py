@@ -238,9 +238,11 @@ class Cell:
             case Shown():
                 self._drain()
                 self.displays.show(message)
+                self._seen(message.question)
             case Cleared():
                 self._drain()
                 self.displays.clear(message)
+                self._seen(message.question)
             case Began(id=found) if found == self.live.cell_id:
                 self._began = True
                 if self._interrupt_at is not None:
@@ -252,6 +254,10 @@ class Cell:
                 self.done, self.how = message, "done"
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
+
+    def _seen(self, question: int) -> None:
+        if question:
+            self.live.channel.put({"op": "seen", "question": question})
 
     def _drain(self) -> None:
         """What was printed before a display comes before it."""

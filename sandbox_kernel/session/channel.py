@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -27,6 +28,13 @@ def inner_pid(pid: int) -> int:
                 if line.startswith("NSpid:"):
                     return int(line.split()[-1])
     return 0
+
+
+def readable(fd: int, timeout_s: float) -> bool:
+    """Wait for a descriptor of any number; ``select`` knows only the first thousand."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
 
 class Channel:
@@ -68,6 +76,11 @@ class Channel:
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(self._speaker_fd, signal.SIGKILL)
         return True
+
+    @property
+    def speaker_is_dead(self) -> bool:
+        """Whether the worker has ended, before anybody said so."""
+        return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
 
     def put(self, message: ToWorker) -> None:
         """Send a message, now or when there is room (``wants_to_write``)."""

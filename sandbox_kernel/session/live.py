@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.control import Step
+from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
-from sandbox_kernel.session.channel import Channel
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.session.channel import Channel, readable
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
-from sandbox_kernel.session.keeper import Keeper, readable
+from sandbox_kernel.session.keeper import Keeper
 from sandbox_kernel.session.memory import Budget, anonymous_bytes
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
@@ -43,8 +46,11 @@ class Comeback:
 class Live:
     """A worker that runs cells. ``cell`` counts the cells that are in its state."""
 
-    def __init__(self, jail: Jail, keep: int, memory_bytes: int, processes: int) -> None:
+    def __init__(
+        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
+    ) -> None:
         self.jail = jail
+        self.proxy = proxy
         self.keeper = Keeper(jail)
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)
@@ -60,11 +66,11 @@ class Live:
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes)
 
-    def start(self, step: Step) -> None:
+    def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step)
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -97,6 +103,8 @@ class Live:
             self._make_room()
         self.keeper.settle()
         self.keeper.read()
+        if self.keeper.gone is None and self.channel.speaker_is_dead:
+            self.keeper.await_gone()
 
     def _freeze(self) -> None:
         """Order a checkpoint; the cell's own processes may have used up their number, so it gets one more."""
@@ -108,11 +116,19 @@ class Live:
         """Set the limits for the next cell; what does not fit together beside it goes, oldest first."""
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
+        if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
+            # A removed file takes room as long as a checkpoint has it open.
+            while (old := self.shelf.drop_oldest()) is not None:
+                self.keeper.drop([old.pid], [old.cell], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
             while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
                 self.keeper.drop([old.pid], [old.cell], wait=True)
         self._ceiling = self._budget.ceiling(anonymous_bytes(self.channel.speaker))
         meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What the network's rules have refused since the last cell."""
+        return self.proxy.take_violations() if self.proxy is not None else ()
 
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""
@@ -141,7 +157,11 @@ class Live:
         files = self.keeper.handover(target.cell, target.pid, keep, strict=strict)
         if files is None:
             return None
-        restored = self._await(Restored)
+        try:
+            restored = self._await(Restored)
+        except SessionError:
+            # It was dying when it was woken, or is not itself any more.
+            return None
         self.cell, self.names = target.cell, restored.names
         self._freeze()
         return Comeback(cell=restored.cell, names=restored.names, threads=restored.threads, files=files)
@@ -169,6 +189,8 @@ class Live:
         self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
+        if self.proxy is not None:
+            self.proxy.close()
 
     def _finish_freezing(self) -> None:
         """A checkpoint that was just made when the worker died counts, if the worker still said so."""

@@ -133,6 +133,7 @@ class Lives:
             stderr=cell.stderr,
             displays=cell.displays.all(),
             dropped_displays=cell.displays.dropped,
+            violations=live.take_violations(),
             oom_kills=meter.oom_kills() - kills,
             forks_refused=after.forks_refused and not before.forks_refused,
             cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.jail.pump import Capture
-from sandbox_kernel.model import Display, ExecResult, Status, signal_name
+from sandbox_kernel.model import Display, ExecResult, Status, Violation, signal_name
 from sandbox_kernel.session.cell import CellEnd
 from sandbox_kernel.session.live import Comeback
 
@@ -32,6 +32,7 @@ class Facts:
     stderr: Capture
     displays: tuple[Display, ...]
     dropped_displays: int
+    violations: tuple[Violation, ...]
     oom_kills: int
     forks_refused: bool
     cpu_seconds: float | None
@@ -119,7 +120,7 @@ def loss_notes(back: Comeback) -> list[str]:
 
 def _told(end: CellEnd) -> str:
     """The traceback as plain text, as a program would have left it on stderr; pages draw ``error`` instead."""
-    if end.done is None or end.done.error is None:
+    if end.done is None or end.done.error is None or end.done.error.ename == "SystemExit":
         return ""
     return _COLOURS.sub("", "\n".join(end.done.error.traceback)) + "\n"
 
@@ -133,6 +134,8 @@ def make_result(
     more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
     if facts.oom_kills and end.how == "done":
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
+    if end.done is not None and end.done.unsaved:
+        more.append("the shell ended without leaving its state: variables and functions are as before this cell")
     return ExecResult(
         stdout=facts.stdout.text,
         stderr=facts.stderr.text + _told(end),
@@ -141,6 +144,7 @@ def make_result(
         status=status,
         signal=-code if code is not None and code < 0 else None,
         limit=limit,
+        violations=facts.violations,
         stdout_bytes=facts.stdout.total,
         stderr_bytes=facts.stderr.total,
         stdout_truncated=facts.stdout.truncated,

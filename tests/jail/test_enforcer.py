@@ -105,7 +105,7 @@ def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.M
         raise EnforcerUnavailable("landlock", "its walls do not hold on this host: a socket could be opened")
 
     monkeypatch.setattr(enforcer, "prove_walls", gives_way)
-    with pytest.raises(EnforcerUnavailable, match="a socket could be opened"):
+    with pytest.raises(EnforcerUnavailable, match=r"a socket could be opened"):
         get_enforcer("landlock")
 
 

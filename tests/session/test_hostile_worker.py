@@ -35,8 +35,10 @@ NONSENSE = {
     "a list": "send([1])",
     "a bomb of brackets": "send(b'[' * 1000000)",
     "an unknown message": "send({'op': 'pickle', 'data': 'x'})",
-    "a MIME type with a newline": "send({'op': 'display', 'id': 1, 'kind': 'display', 'data': {'text/a\\nb': ''}, "
-    "'metadata': {}, 'display_id': None})",
+    "a MIME type with a newline": (
+        "send({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'data': {'text/a\\nb': ''}, "
+        "'metadata': {}, 'display_id': None})"
+    ),
     "a checkpoint out of turn": "send({'op': 'frozen', 'cell': 0, 'pid': 1, 'threads': 0, 'reason': ''})",
     "the end of another cell": "send({'op': 'done', 'id': 99, 'status': 'ok', 'names': 0})",
 }
