@@ -120,7 +120,11 @@ def test_no_value_of_a_receipt_can_become_markup(field: str) -> None:
 def test_the_page_has_no_script_link_or_handler_of_its_own() -> None:
     for tag, attributes in tags(html(DONE, "exit code 3")):
         assert tag in ("div", "span", "code")
-        assert set(attributes) <= {"style"}
+        assert set(attributes) <= {"class", "style"}
+
+
+def test_text_of_a_sandbox_is_never_read_as_a_formula() -> None:
+    assert html(DONE, "$\\href{javascript:x}{y}$").startswith('<div class="mathjax_ignore tex2jax_ignore"')
 
 
 def test_good_and_bad_ends_have_different_colours() -> None:

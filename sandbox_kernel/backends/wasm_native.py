@@ -73,7 +73,7 @@ def build(request: ExecRequest, script: str, pool: Pool, stop: Stop | None) -> B
         source=request.source,
         argv=[zig.executable, command, *flags, *emit, script],
         identity=compiler_identity(zig.executable, zig.version),
-        env=zig.environment(command),
+        env=zig.environment(command, target=TARGET),
     )
     kitchen = Kitchen(
         config=ProcessConfig(),

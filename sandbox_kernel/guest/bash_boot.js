@@ -102,12 +102,22 @@
     bash.defineCommand("uname", async (args) => say(args.includes("-a") ? "WASI sandbox wasm32\n" : "WASI\n")()),
   ];
 
-  function makeShell() {
-    const folders = JSON.parse(host("folders").slice(1));
+  const known = new Set([...bash.getCommandNames(), "whoami", "hostname", "id", "uname"]);
+  ours.push(bash.defineCommand("which", async (args) => {
+    const found = args.filter((name) => known.has(name));
+    return { stdout: found.map((name) => `/usr/bin/${name}\n`).join(""), stderr: "", exitCode: found.length === args.length ? 0 : 1 };
+  }));
+
+  async function makeShell() {
+    const folders = JSON.parse(host("folders").slice(1)).filter((path) => path !== "/cell");
     const mounts = folders.map((path) => ({ mountPoint: path, filesystem: new HostFolder(path) }));
+    const base = new bash.InMemoryFs();
+    // No /bin: where it exists, commands are only found if they are files there.
+    for (const path of ["/dev", "/tmp"]) await base.mkdir(path, { recursive: true });
+    await base.writeFile("/dev/null", "");
     const home = { HOME: "/box", PWD: "/box", PATH: "/usr/bin:/bin", USER: "sandbox", LOGNAME: "sandbox", HOSTNAME: "sandbox", TMPDIR: "/tmp" };
     return new bash.Bash({
-      fs: new bash.MountableFs({ base: new bash.InMemoryFs(), mounts }),
+      fs: new bash.MountableFs({ base, mounts }),
       cwd: "/box",
       env: { ...home, ...process.env },
       executionLimits: limits,
@@ -130,7 +140,7 @@
 
   async function run(script, args) {
     globalThis[SHELL] = watch;
-    const shell = makeShell();
+    const shell = await makeShell();
     outermost = undefined;
     // Arguments become $1, $2, …: quoted, so that nothing in them is read as code.
     const given = args.map((arg) => `'${arg.replaceAll("'", "'\\''")}'`).join(" ");

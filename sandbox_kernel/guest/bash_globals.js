@@ -49,6 +49,13 @@
   define("self", globalThis);
   define("crypto", {
     getRandomValues: (array) => { for (let i = 0; i < array.length; i++) array[i] = Math.floor(Math.random() * 256); return array; },
+    subtle: {
+      digest: async (name, data) => {
+        const answer = host("digest", String(name?.name ?? name).replace("-", "").toLowerCase(), latin(new Uint8Array(data.buffer ?? data)));
+        if (answer[0] !== "V") throw new Error(JSON.parse(answer.slice(1)).message);
+        return Uint8Array.from(answer.slice(1), (c) => c.charCodeAt(0)).buffer;
+      },
+    },
     randomUUID: () => "xxxxxxxx-xxxx-4xxx-8xxx-xxxxxxxxxxxx".replace(/x/g, () => Math.floor(Math.random() * 16).toString(16)),
   });
 

@@ -10,6 +10,7 @@ import base64
 import binascii
 import errno
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -136,6 +137,11 @@ class JavaScriptHost:
             raise ValueError(f"the archive holds more than {_MOST_UNPACKED} bytes")
         return content.decode("latin-1")
 
+    def _digest(self, name: str, data: str) -> str:
+        if name not in ("sha1", "sha256", "sha384", "sha512"):
+            raise ValueError(f"there is no digest {name}")
+        return hashlib.new(name, data.encode("latin-1")).digest().decode("latin-1")
+
     def _chmod(self, path: str, mode: str) -> str:
         self.folders.set_mode(path, int(mode))
         return ""
@@ -162,7 +168,7 @@ class JavaScriptHost:
         "read": _read, "store": _store, "stat": _stat, "lstat": _lstat, "list": _list, "mkdir": _mkdir,
         "remove": _remove, "rmdir": _rmdir, "rename": _rename, "line": _line, "stdin": _stdin,
         "btoa": _btoa, "atob": _atob, "print": _print, "folders": _folders, "gzip": _gzip, "gunzip": _gunzip,
-        "chmod": _chmod, "utimes": _utimes, "readlink": _readlink, "symlink": _symlink,
+        "digest": _digest, "chmod": _chmod, "utimes": _utimes, "readlink": _readlink, "symlink": _symlink,
     }  # fmt: skip
 
 

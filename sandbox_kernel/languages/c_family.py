@@ -100,7 +100,7 @@ class CFamily(Recipe):
             source=request.source,
             argv=[*found.command, *flags, self.script, *self.libraries],
             identity=compiler_identity(found.command[0], found.version),
-            env=found.zig.environment(self.zig_command) if found.zig is not None else {},
+            env=found.zig.environment(self.zig_command, kitchen.places.tmp) if found.zig is not None else {},
             cacheable=not _TIME_MACROS.search(request.source),
             alone=not _OTHER_FILES.search(_SYSTEM_HEADERS.sub(b"", request.source)),
         )

@@ -17,8 +17,8 @@ _FIND = (("go",), ("version",))
 _PACKAGE = re.compile(rb"^\s*package\s", re.MULTILINE)
 #: No network, no modules, no C; few threads, because they count as processes.
 _ENV = {
-    "CGO_ENABLED": "0", "GO111MODULE": "off", "GOCACHE": "/tmp/go-cache", "GOFLAGS": "-p=2", "GOMAXPROCS": "2",
-    "GOPATH": "/tmp/go", "GOTELEMETRY": "off", "GOTOOLCHAIN": "local",
+    "CGO_ENABLED": "0", "GO111MODULE": "off", "GOFLAGS": "-p=2", "GOMAXPROCS": "2", "GOTELEMETRY": "off",
+    "GOTOOLCHAIN": "local",
 }  # fmt: skip
 
 
@@ -47,7 +47,9 @@ class Go(Recipe):
         source = request.source if _PACKAGE.search(request.source) else b"package main; " + request.source
         argv = [program, "build", "-o", f"{kitchen.places.cell}/{PROGRAM}", SCRIPT]
         identity = compiler_identity(program, version)
+        tmp = kitchen.places.tmp
+        env = {**_ENV, "GOCACHE": f"{tmp}/go-cache", "GOPATH": f"{tmp}/go"}
         work = Compilation(
-            name=SCRIPT, source=source, argv=argv, identity=identity, env=_ENV, alone=b"go:embed" not in source
+            name=SCRIPT, source=source, argv=argv, identity=identity, env=env, alone=b"go:embed" not in source
         )
         return compiled_plan(request, kitchen, work)

@@ -52,7 +52,7 @@ class ZigLanguage(Recipe):
             source=request.source,
             argv=argv,
             identity=compiler_identity(zig.executable, zig.version),
-            env=zig.environment(COMMAND),
+            env=zig.environment(COMMAND, kitchen.places.tmp),
             parts=".zig",
             alone=not _OTHER_FILES.search(request.source),
         )

@@ -89,10 +89,13 @@ class CellRunner:
     ) -> Outcome:
         """A language that has no statement for variables finds them in files, and leaves them there."""
         options = plan.options
+        box = self.box(options)
         files = exchange_files(variables, options.outputs)
+        for name in options.outputs:
+            # The folder outlives the run: what an earlier cell wrote must not pass for this one's.
+            box.write_file(output_file(name), files[output_file(name)])
         text = stdin if stdin is not None else options.stdin
         result = await self._run(plan, plan.code, text, io, files)
-        box = self.box(options)
         names = options.outputs if result.ok else ()
         return Outcome(
             result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}

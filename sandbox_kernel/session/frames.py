@@ -124,7 +124,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Done:
-    """The cell has ended by itself; ``status`` is ok, error or interrupted."""
+    """The cell has ended by itself; ``status`` is ok, error or interrupted.
+
+    ``unsaved`` is a shell that ended without leaving its variables.
+    """
 
     id: int
     status: str
@@ -132,6 +135,7 @@ class Done:
     exit_code: int | None = None
     error: CellError | None = None
     limit: str | None = None
+    unsaved: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,6 +299,7 @@ class _Reader:
             exit_code=code,
             error=self._error(),
             limit=str(limit) if limit is not None else None,
+            unsaved=self._message.get("unsaved") is True,
         )
 
     def _error(self) -> CellError | None:

@@ -16,6 +16,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.jail.walls import TMP, Places, Walls, sizes
+from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
@@ -32,9 +33,9 @@ from sandbox_kernel.session.session import Session
 GRACE_S = 2.0
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
-_MINIMUM_MB = {Language.PYTHON: 64}
+_MINIMUM_MB = {Language.PYTHON: 64, Language.COMMAND: 32}
 #: The guest module that is a language's worker.
-_WORKERS = {Language.PYTHON: "sandbox_guest.python_session"}
+_WORKERS = {Language.PYTHON: "sandbox_guest.python_session", Language.COMMAND: "sandbox_guest.shell_session"}
 #: Native thread pools do not survive a fork, and checkpoints are forks. The policy's environment may say otherwise.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
 _numbers = itertools.count(1)
@@ -69,6 +70,8 @@ def open_session(
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
+    if spoken is Language.COMMAND and not shell().endswith("bash"):
+        raise BackendUnavailable("a command session needs bash, and this host has none; install the package 'bash'")
     interpreter = find_python(python if python is not None else backend.config.python_path)
     limit = limits or Limits()
     walls = session_walls(backend, interpreter, spoken, limit, memory_mb)
@@ -104,7 +107,7 @@ def session_walls(
     backend: ProcessBackend, interpreter: Interpreter, language: Language, limits: Limits, memory_mb: int
 ) -> Walls:
     """The walls of a session: those of a run, and a worker that waits ready-made behind them."""
-    preload = ("site", _WORKERS[language], *backend.config.preload)
+    preload = ("site", _WORKERS[language], *(backend.config.preload if language is Language.PYTHON else ()))
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
     return Walls(
@@ -132,17 +135,14 @@ def session_step(
         "PATH": f"{os.path.dirname(interpreter.executable)}:{SYSTEM_PATH}",
         "HOME": places.work,
         "LANG": "C.UTF-8",
-        "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
-        "IPYTHONDIR": f"{places.tmp}/.ipython",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": f"{places.tmp}/{FONTS}",
+        "SHELL": shell(),
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
-        **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
+        **(_python_environment(places, checkpoints) if language is Language.PYTHON else {}),
         **backend.policy.env,
     }
     return Step(
         kind="session",
-        argv=[_WORKERS[language]],
+        argv=[_WORKERS[language], places.cell],
         cwd=places.work,
         env=env,
         rlimits=rlimits(
@@ -155,6 +155,15 @@ def session_step(
         seccomp=None if backend.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
         no_stdin=True,
     )
+
+
+def _python_environment(places: Places, checkpoints: int) -> dict[str, str]:
+    return {
+        "IPYTHONDIR": f"{places.tmp}/.ipython",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "MPLCONFIGDIR": f"{places.tmp}/{FONTS}",
+        **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
+    }
 
 
 def last_words(jail: Jail) -> str:

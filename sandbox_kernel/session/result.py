@@ -134,6 +134,8 @@ def make_result(
     more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
     if facts.oom_kills and end.how == "done":
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
+    if end.done is not None and end.done.unsaved:
+        more.append("the shell ended without leaving its state: variables and functions are as before this cell")
     return ExecResult(
         stdout=facts.stdout.text,
         stderr=facts.stderr.text + _told(end),

@@ -1,4 +1,4 @@
-"""The toolbox itself: sessions by name, turns, and the limit on their number, over sessions that do as they are told."""
+"""The toolbox: sessions by name, turns, and the limit on their number, over sessions that do as they are told."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
+def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
     """Run it cold (no spare is left behind), with the secret in the host's own environment."""
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
@@ -133,7 +133,7 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset(attack.policy))
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
     request = ExecRequest(
         language=Language.parse(attack.language),
         code=code,
@@ -165,14 +165,27 @@ def complaints(attack: Attack, result: ExecResult) -> list[str]:
     return found
 
 
+def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
+    """Run an attack and hold it against what must come of it, and against the invariants."""
+    sentinels = make_sentinels(folder)
+    before = sentinel_state(sentinels)
+    with listeners(folder) as doors:
+        result = run_attack(attack, sentinels, doors, enforcer)
+        assert doors.seen == [], "a listener of the host was reached"
+    assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
+    assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])
+
+
 #: Lists whatever a former run could have left for the next one.
 RESIDUE = """
 import os, signal, sys
 # An environment that lies in /tmp on the host is shown there inside, read-only; it is nobody's residue.
 shown = {p.split('/')[2] for p in (sys.prefix, sys.base_prefix, sys.executable) if p.startswith('/tmp/')}
-files = os.listdir('/box') + [n for n in os.listdir('/tmp') if n not in shown] + os.listdir('/dev/shm')
-names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG'})
+home, tmp = os.environ['HOME'], os.environ.get('TMPDIR', '/tmp')
+files = os.listdir(home) + [n for n in os.listdir(tmp) if n not in shown]
+if home == '/box': files += os.listdir('/dev/shm')
+names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'TMPDIR'})
 ignored = [s for s in (1, 2, 3, 13, 15) if signal.getsignal(s) not in (signal.SIG_DFL, signal.default_int_handler)
            and s != signal.SIGPIPE]
-print('clean' if not files and not names and not ignored and os.getcwd() == '/box' else (files, names, ignored))
+print('clean' if not files and not names and not ignored and os.getcwd() == home else (files, names, ignored))
 """

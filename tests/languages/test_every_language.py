@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from sandbox_kernel import ExecResult, Sandbox, Status
+from sandbox_kernel import (
+    EnforcerUnavailable,
+    ExecRequest,
+    ExecResult,
+    Language,
+    ProcessBackend,
+    Sandbox,
+    Status,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,3 +365,12 @@ def test_ten_megabytes_of_output_are_counted_and_cut(box: Sandbox, language: str
 def test_a_program_that_takes_too_much_memory_is_told_so(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.eats), language, memory_mb=256)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory"), result.stderr
+
+
+def test_every_language_runs_behind_landlock_too(language: str, programs: Programs) -> None:
+    try:
+        backend = ProcessBackend(enforcer="landlock")
+    except EnforcerUnavailable as error:
+        pytest.skip(str(error))
+    result = backend.run(ExecRequest(language=Language.parse(language), code=programs.hello, timeout=60))
+    assert (result.status, last_line(result), result.stderr) == (Status.OK, "hello, wörld 漢字 🙂", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox
+from sandbox_kernel import BackendUnavailable, InvalidRequest, ProcessBackend, Sandbox
 from sandbox_kernel.jail import interpreter
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.languages.recipe import ProcessConfig
@@ -31,6 +31,14 @@ def test_a_virtual_environment_brings_its_packages(tmp_path: Path) -> None:
     (site / "only_here.py").write_text("five = 5")
     result = run(str(tmp_path / "env"), "import only_here, sys; print(only_here.five, sys.prefix)")
     assert result.stdout == f"5 {tmp_path}/env\n", result.stderr
+
+
+def test_the_facade_takes_another_interpreter_for_one_run(box: Sandbox, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    result = box.run("import sys; print(sys.prefix)", "python", python=str(tmp_path / "env"))
+    assert result.stdout == f"{tmp_path}/env\n", result.stderr
+    with pytest.raises(InvalidRequest, match="is for python, not for javascript"):
+        box.run("1", "js", python="3.12")
 
 
 def test_a_version_is_looked_for_on_the_path_and_where_tools_put_them(
