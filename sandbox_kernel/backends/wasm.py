@@ -55,7 +55,8 @@ class WasmBackend(SandboxBackend):
         on_progress: OnProgress | None = None,
     ) -> None:
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        get_enforcer("auto")
+        # The engine's jail is built with mounts, which the other rungs of the ladder do not have.
+        get_enforcer("bubblewrap")
         self.store = store if store is not None else WasmStore()
         self.on_progress = on_progress
         self._pool: Pool = shared_pool(pool_size)
