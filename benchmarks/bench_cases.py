@@ -74,7 +74,11 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) 
     with _all_running(everyone) as kernels:
         for turn, who in enumerate(_in_turns(everyone, rounds + _WARM_UP)):
             warm = turn >= _WARM_UP * len(everyone)
-            for case, code, expected in (("nothing", who.nothing, ""), ("print", who.print_one, "1")):
+            for case, code, expected in (
+                ("empty", "", ""),
+                ("nothing", who.nothing, ""),
+                ("print", who.print_one, "1"),
+            ):
                 try:
                     run = kernels[who.title].run(code)
                 except NoAnswer as error:

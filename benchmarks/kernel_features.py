@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from benchmarks.kernel_client import NoAnswer, RunningKernel
+from benchmarks.kernel_client import NoAnswer, Run, RunningKernel
 from benchmarks.kernel_finding import Feature, Finding, works
 from benchmarks.kernel_programs import STARTED, Programs
 
@@ -37,14 +37,19 @@ def separate_stderr(kernel: RunningKernel, programs: Programs) -> Finding:
 def display_data(kernel: RunningKernel, programs: Programs) -> Finding:
     if programs.display is None:
         return Finding("–")
-    return works(bool(kernel.run(programs.display).of_kind("display_data")))
+    return works(_shows(kernel.run(programs.display), "display_data", "first"))
 
 
 def update_display_data(kernel: RunningKernel, programs: Programs) -> Finding:
     if programs.display is None or programs.update is None:
         return Finding("–")
     kernel.run(programs.display)
-    return works(bool(kernel.run(programs.update).of_kind("update_display_data")))
+    return works(_shows(kernel.run(programs.update), "update_display_data", "second"))
+
+
+def _shows(run: Run, kind: str, text: str) -> bool:
+    """Whether a rich output carries the text; a kernel may show other things beside it."""
+    return any(text in str(message.content["data"]) for message in run.of_kind(kind))
 
 
 def execute_result(kernel: RunningKernel, programs: Programs) -> Finding:
@@ -191,7 +196,7 @@ def language_info(kernel: RunningKernel, _: Programs) -> Finding:
 
 def banner_and_help(kernel: RunningKernel, _: Programs) -> Finding:
     info = kernel.ask("kernel_info_request")
-    return works(bool(info.get("banner") and info.get("help_links")), f"{len(info.get('help_links', []))} links")
+    return works(bool(info.get("banner") and info.get("help_links")), "" if info.get("help_links") else "no links")
 
 
 def info_on_control(kernel: RunningKernel, _: Programs) -> Finding:
@@ -211,26 +216,26 @@ def interrupt(kernel: RunningKernel, programs: Programs) -> Finding:
     mode = str(kernel.kernel.spec.get("interrupt_mode", "signal"))
     running = kernel.execute(programs.wait)
     kernel.wait_for_text(running, STARTED)
-    asked = time.perf_counter()
     kernel.interrupt()
     try:
         kernel.until_idle(running, patience=5)
         status = kernel.reply(running, patience=5)["status"]
     except NoAnswer as error:
         return Finding("✗", f"by {mode}: the kernel dies" if error.died else f"by {mode}: no reaction")
-    seconds = time.perf_counter() - asked
     if kernel.run(programs.hello).text().strip() != "hi":
         return Finding("✗", f"by {mode}: the next cell fails")
-    return Finding("✓" if status == "error" else "~", f"by {mode}, {seconds:.2f} s, status {status}")
+    return Finding(
+        "✓" if status == "error" else "~", f"by {mode}" if status == "error" else f"by {mode}, but status {status!r}"
+    )
 
 
 def shutdown(kernel: RunningKernel, _: Programs) -> Finding:
     reply = kernel.ask("shutdown_request", {"restart": False}, channel="control")
-    asked = time.perf_counter()
-    while kernel.alive and time.perf_counter() - asked < 8:
+    deadline = time.monotonic() + 8
+    while kernel.alive and time.monotonic() < deadline:
         time.sleep(0.02)
     gone = not kernel.alive
-    return works(gone and reply.get("status") == "ok", f"{time.perf_counter() - asked:.1f} s" if gone else "stays")
+    return works(gone and reply.get("status") == "ok", "" if gone else "stays")
 
 
 def logos(kernel: RunningKernel, _: Programs) -> Finding:

@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,11 +84,10 @@ def find_kernels(scratch: Path, *, install: bool) -> Field:
     absent: list[str] = []
     ours = REPOSITORY / "kernelspec" / "sandbox"
     if (ours / "kernel.json").is_file():
-        env = {"PYTHONPATH": str(REPOSITORY)}
-        kernels.append(_own_kernel("sandbox", "sandbox-kernel", ours, env))
+        kernels.append(_our_kernel(ours))
     else:
         absent.append("sandbox: this tree has no kernelspec/sandbox/kernel.json")
-    kernels.append(_own_kernel("ipykernel", "ipykernel", Path(sys.prefix) / "share/jupyter/kernels/python3", {}))
+    kernels.append(_ipykernel())
     for peer in PEERS:
         try:
             kernels.append(_peer_kernel(peer, scratch, install=install))
@@ -95,13 +96,26 @@ def find_kernels(scratch: Path, *, install: bool) -> Field:
     return Field(tuple(kernels), tuple(absent))
 
 
-def _own_kernel(label: str, distribution: str, spec_folder: Path, env: Mapping[str, str]) -> Kernel:
-    """A kernel of the interpreter that runs this script."""
+def _our_kernel(spec_folder: Path) -> Kernel:
+    """The kernel of this tree, whatever is installed; a wheel is built to see whether it brings the kernelspec."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
+        (wheel,) = Path(folder).glob("*.whl")
+        packed = zipfile.ZipFile(wheel).namelist()
+    listed = any(name.endswith("share/jupyter/kernels/sandbox/kernel.json") for name in packed)
+    number = wheel.name.split("-")[1]
+    return Kernel("sandbox", number, "python", spec_folder, {"PYTHONPATH": str(REPOSITORY)}, listed)
+
+
+def _ipykernel() -> Kernel:
+    """The ipykernel of the interpreter that runs this script."""
     about = subprocess.run(
-        [sys.executable, "-c", _ABOUT, distribution, spec_folder.name], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _ABOUT, "ipykernel", "python3"], capture_output=True, text=True, check=True
     )
     number, listed = about.stdout.split()
-    return Kernel(label, number, "python", spec_folder, env, listed == "True")
+    spec_folder = Path(sys.prefix) / "share" / "jupyter" / "kernels" / "python3"
+    return Kernel("ipykernel", number, "python", spec_folder, {}, listed == "True")
 
 
 def _peer_kernel(peer: Peer, scratch: Path, *, install: bool) -> Kernel:
@@ -148,5 +162,5 @@ def _run(command: list[str], folder: Path, *, keep_home: bool = False) -> str:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise LookupError((errors or done.stderr.splitlines() or ["failed without a word"])[-1].strip())
+        raise LookupError((errors or done.stderr.splitlines() or ["failed without a word"])[-1].removeprefix("ERROR: "))
     return done.stdout

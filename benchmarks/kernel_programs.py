@@ -48,8 +48,8 @@ PYTHON = Programs(
     to_inspect="print",
     expression="1+1",
     value="1+2",
-    display="from IPython.display import display\nh = display('a', display_id='q')",
-    update="from IPython.display import update_display\nupdate_display('b', display_id='q')",
+    display="from IPython.display import display\nh = display('first', display_id='q')",
+    update="from IPython.display import update_display\nupdate_display('second', display_id='q')",
     leave_child="""import subprocess
 subprocess.Popen(["sleep", "@MARK@"], start_new_session=True)
 print('left')""",
@@ -87,9 +87,9 @@ TYPESCRIPT = Programs(
     expression="1+1",
     value="1+2",
     display="""await Deno.jupyter.broadcast('display_data',
-  {data: {'text/plain': 'a'}, metadata: {}, transient: {display_id: 'q'}})""",
+  {data: {'text/plain': 'first'}, metadata: {}, transient: {display_id: 'q'}})""",
     update="""await Deno.jupyter.broadcast('update_display_data',
-  {data: {'text/plain': 'b'}, metadata: {}, transient: {display_id: 'q'}})""",
+  {data: {'text/plain': 'second'}, metadata: {}, transient: {display_id: 'q'}})""",
     leave_child="""new Deno.Command('setsid', {args: ['sleep', '@MARK@']}).spawn().unref(); console.log('left')""",
     escape="""{
 const attempt = async (name: string, action: () => unknown) => {
@@ -118,8 +118,8 @@ BASH = Programs(
     to_complete="ech",
     to_inspect="echo",
     expression="echo 2",
-    display="echo '<b>a</b>' | displayHTML q",
-    update="echo '<b>b</b>' | displayHTML q",
+    display="echo '<b>first</b>' | displayHTML q",
+    update="echo '<b>second</b>' | displayHTML q",
     leave_child="setsid sleep @MARK@ > /dev/null 2>&1 & echo left",
     escape="""grep -q secret @FILE@ && echo read yes || echo read no
 echo x > @FILE@.written && echo write yes || echo write no

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from sandbox_kernel import Language, Limits, Sandbox, SandboxError, SandboxPolicy, __version__
+from sandbox_kernel import (
+    BackendUnavailable,
+    InvalidRequest,
+    Language,
+    Limits,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+    __version__,
+)
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 
 _SUFFIXES = {
@@ -20,24 +31,22 @@ _SUFFIXES = {
     ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
     ".pl": "perl", ".php": "php", ".sql": "sql",
 }  # fmt: skip
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?\Z")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
 
 
 def duration(text: str) -> float:
     """Seconds from ``500ms``, ``5s``, ``2m``."""
-    match = _DURATION.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; for example 500ms, 5s or 2m")
-    return float(match[1]) * {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    try:
+        return parse_duration(text, "duration")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def megabytes(text: str) -> int:
     """MB from ``64M``, ``1G``, ``512K``."""
-    match = _SIZE.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; for example 64M, 1G or 2048K")
-    return max(1, round(float(match[1]) * {"k": 1 / 1024, "m": 1, "g": 1024}[match[2].lower()]))
+    try:
+        return parse_megabytes(text, "size")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,7 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a file, or -c CODE, in a sandbox")
     run.add_argument("file", nargs="?", help="the program; '-' reads it from standard input")
-    run.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the program")
+    run.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
     run.add_argument("-c", "--code", help="the program itself")
     run.add_argument("-l", "--language", help="language (else by the file's suffix)")
     run.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
@@ -55,6 +64,15 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     run.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    install = commands.add_parser("install", help="make the kernel known to a Jupyter in another environment")
+    where = install.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
+    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    install.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
+    install.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
+    lab = commands.add_parser("lab", help="open JupyterLab on a notebook")
+    lab.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
     mcp = commands.add_parser("mcp", help="serve the sandbox to agents over MCP, on standard input and output")
     mcp.add_argument("--http", action="store_true", help="streamable HTTP on a loopback address instead")
     mcp.add_argument("--host", default="127.0.0.1", help="loopback address for --http (127.0.0.1)")
@@ -91,11 +109,30 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise SystemExit(f"sandbox-kernel: --mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
         policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
     for rule in domains:
-        domain, _, port = rule.partition(":")
-        if port and not port.isdigit():
+        domain, given, port = rule.partition(":")
+        if given and not (port.isascii() and port.isdigit()):
             raise SystemExit(f"sandbox-kernel: --allow-net {rule!r} must be DOMAIN or DOMAIN:PORT")
         policy = policy.allow_domain(domain, *([int(port)] if port else []))
     return policy
+
+
+def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
+    """Variables from ``K=V``, or from ``K`` alone, which takes the caller's own value."""
+    env = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given and name not in host:
+            raise InvalidRequest(f"--env {name} names a variable that is not set here; give its value: {name}=VALUE")
+        env[name] = value if given else host[name]
+    return env
+
+
+def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those after the first ``--``, which are the program's whatever they look like."""
+    if "--" not in words:
+        return list(words), []
+    place = list(words).index("--")
+    return list(words[:place]), list(words[place + 1 :])
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -112,7 +149,7 @@ def run_command(options: argparse.Namespace) -> int:
             raise SystemExit(f"sandbox-kernel: cannot tell the language of {options.file!r}; add --language NAME")
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else raw.decode("utf-8")
-    env = dict(pair.split("=", 1) if "=" in pair else (pair, os.environ.get(pair, "")) for pair in options.env)
+    env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
     with Sandbox(policy) as box:
@@ -154,6 +191,27 @@ def report_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def install_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel install``."""
+    from sandbox_kernel.notebook.install import install
+
+    place = install(
+        user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
+        display_name=options.display_name,
+    )  # fmt: skip
+    print(f"installed kernel {options.name!r} in {place}")
+    return 0
+
+
+def lab_command(options: argparse.Namespace) -> NoReturn:
+    """``sandbox-kernel lab``: this process becomes JupyterLab."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
+    tour = Path("notebooks") / "tour.ipynb"
+    target = options.notebook or (str(tour) if tour.exists() else ".")
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
+
+
 def mcp_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel mcp``: until the client closes the connection, or Ctrl-C."""
     policy = make_policy(options.policy, options.mount, options.allow_net)
@@ -170,11 +228,26 @@ def mcp_command(options: argparse.Namespace) -> int:
     return 0
 
 
+_COMMANDS = {
+    "run": run_command,
+    "report": report_command,
+    "install": install_command,
+    "lab": lab_command,
+    "mcp": mcp_command,
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; errors are one line and exit code 2."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(ours)
+    if theirs and options.command != "run":
+        parser.error(f"{options.command} takes no arguments after --")
+    if options.command == "run":
+        options.args = [*options.args, *theirs]
     try:
-        return {"run": run_command, "report": report_command, "mcp": mcp_command}[options.command](options)
+        return _COMMANDS[options.command](options)
     except (SandboxError, OSError, UnicodeDecodeError) as error:
         print(f"sandbox-kernel: {error}", file=sys.stderr)
         return 2

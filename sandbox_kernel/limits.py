@@ -13,6 +13,8 @@ MIB = 1 << 20
 MAX_TIMEOUT_S = 7 * 24 * 3600.0
 #: Largest memory limit that is taken seriously: 16 TiB.
 MAX_MEMORY_MB = 16 << 20
+#: Longest CPU limit that is taken seriously: thirty years of one core.
+MAX_CPU_S = 1e9
 #: What a run gets when the caller names no memory limit: unvetted code never gets the whole machine.
 DEFAULT_MEMORY_MB = 2048
 
@@ -20,15 +22,24 @@ DEFAULT_MEMORY_MB = 2048
 LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel")
 
 
+def quoted(value: object) -> str:
+    """What was given, as a message quotes it: short, and safe for numbers that Python will not write out."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"{type(value).__name__} with too many digits to write"
+    return text if len(text) <= 80 else f"{text[:60]}…"
+
+
 def check_timeout(value: object) -> float:
     """Return a usable timeout in seconds, or say what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequest(f"timeout must be a number of seconds, got {value!r}; for example timeout=5")
-    if not math.isfinite(value) or value <= 0:
-        raise InvalidRequest(f"timeout must be finite and above 0 seconds, got {value!r}; for example timeout=5")
+        raise InvalidRequest(f"timeout must be a number of seconds, got {quoted(value)}; for example timeout=5")
+    if not value > 0 or value == math.inf:
+        raise InvalidRequest(f"timeout must be finite and above 0 seconds, got {quoted(value)}; for example timeout=5")
     if value > MAX_TIMEOUT_S:
         raise InvalidRequest(
-            f"timeout {value!r} s is longer than the longest allowed, {MAX_TIMEOUT_S:.0f} s (a week); give less"
+            f"timeout {quoted(value)} s is longer than the longest allowed, {MAX_TIMEOUT_S:.0f} s (a week); give less"
         )
     return float(value)
 
@@ -36,19 +47,19 @@ def check_timeout(value: object) -> float:
 def check_memory_mb(value: object) -> int:
     """Return a usable memory limit in MB, or say what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"memory limit must be a whole number of MB, got {value!r}; for example 256")
+        raise InvalidRequest(f"memory limit must be a whole number of MB, got {quoted(value)}; for example 256")
     if value < 1:
-        raise InvalidRequest(f"memory limit must be at least 1 MB, got {value!r}")
+        raise InvalidRequest(f"memory limit must be at least 1 MB, got {quoted(value)}")
     if value > MAX_MEMORY_MB:
-        raise InvalidRequest(f"memory limit {value!r} MB is more than any machine has; at most {MAX_MEMORY_MB}")
+        raise InvalidRequest(f"memory limit {quoted(value)} MB is more than any machine has; at most {MAX_MEMORY_MB}")
     return value
 
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"limits.{name} must be a whole number, got {value!r}")
+        raise InvalidRequest(f"limits.{name} must be a whole number, got {quoted(value)}")
     if not least <= value <= most:
-        raise InvalidRequest(f"limits.{name} must be between {least} and {most}, got {value!r}")
+        raise InvalidRequest(f"limits.{name} must be between {least} and {most}, got {quoted(value)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +77,11 @@ class Limits:
         if self.cpu_seconds is not None:
             value: object = self.cpu_seconds
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidRequest(f"limits.cpu_seconds must be a number of seconds, got {value!r}")
-            if not math.isfinite(value) or value <= 0:
-                raise InvalidRequest(f"limits.cpu_seconds must be finite and above 0, got {value!r}")
+                raise InvalidRequest(f"limits.cpu_seconds must be a number of seconds, got {quoted(value)}")
+            if not 0 < value <= MAX_CPU_S:
+                raise InvalidRequest(
+                    f"limits.cpu_seconds must be above 0 and at most {MAX_CPU_S:.0f}, got {quoted(value)}"
+                )
         _check_whole("processes", self.processes, 1, 32768)
         _check_whole("open_files", self.open_files, 16, 1 << 20)
         _check_whole("disk_mb", self.disk_mb, 1, 1 << 20)

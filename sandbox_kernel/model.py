@@ -14,7 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, MemoryExceeded, SandboxTimeout
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout, quoted
 from sandbox_kernel.receipt import mime_bundle
 
 #: Source beyond this is refused: no cell is that long, and compilers are no place to find out.
@@ -167,12 +167,21 @@ def check_file_name(name: object, what: str = "file name") -> str:
 def _check_text(value: str, what: str) -> None:
     if "\0" in value:
         raise InvalidRequest(f"{what} holds a NUL character at position {value.index(chr(0))}; remove it")
+    _check_encodable(value, what)
+
+
+def _check_encodable(value: str, what: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(
             f"{what} holds a lone surrogate at position {error.start}, which no encoding can carry; remove it"
         ) from None
+
+
+def _check_mapping(what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{what} must be a mapping of names, got {quoted(value)}")
 
 
 def _check_code(language: Language, code: object) -> None:
@@ -191,6 +200,8 @@ def _check_code(language: Language, code: object) -> None:
     if not code.strip():
         raise InvalidRequest("code is empty; give the program to run")
     _check_text(code, "code")
+    if len(code) > MAX_CODE_BYTES // 4 and len(code.encode()) > MAX_CODE_BYTES:
+        raise InvalidRequest(f"code has {len(code.encode())} bytes; at most {MAX_CODE_BYTES} are taken")
     if _BRACKET_RUN.search(code):
         raise InvalidRequest(
             f"code opens more than {MAX_BRACKET_RUN} brackets in a row; no parser is asked to follow that"
@@ -221,23 +232,24 @@ class ExecRequest:
         if self.stdin is not None and not isinstance(self.stdin, str | bytes):
             raise InvalidRequest(f"stdin must be text or bytes, got {type(self.stdin).__name__}")
         if isinstance(self.stdin, str):
-            try:
-                self.stdin.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidRequest(f"stdin holds a lone surrogate at position {error.start}; remove it") from None
+            _check_encodable(self.stdin, "stdin")
+        _check_mapping("env", self.env)
         check_env(self.env)
         put(self, "env", MappingProxyType(dict(self.env)))
-        if isinstance(self.args, str):
-            raise InvalidRequest(f"args must be a list of strings, got the string {self.args!r}; wrap it in a list")
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Sequence):
+            raise InvalidRequest(f"args must be a list of strings, got {quoted(self.args)}; wrap it in a list")
         for arg in self.args:
             if not isinstance(arg, str):
                 raise InvalidRequest(f"args must be strings, got {arg!r}")
             _check_text(arg, "argument")
         put(self, "args", tuple(self.args))
+        _check_mapping("files", self.files)
         for name, content in self.files.items():
             check_file_name(name)
             if not isinstance(content, str | bytes):
                 raise InvalidRequest(f"content of file {name!r} must be text or bytes, got {type(content).__name__}")
+            if isinstance(content, str):
+                _check_encodable(content, f"content of file {name!r}")
         put(self, "files", MappingProxyType(dict(self.files)))
         if not isinstance(self.limits, Limits):
             raise InvalidRequest(f"limits must be a Limits(...), got {self.limits!r}")
@@ -354,6 +366,8 @@ def describe_end(result: ExecResult) -> str:
     if result.signal is not None:
         suffix = f" at the {result.limit} limit" if result.limit else ""
         return f"killed by signal {result.signal} ({signal_name(result.signal)}){suffix}"
+    if result.status is Status.KILLED and result.exit_code is None:
+        return f"killed at the {result.limit} limit" if result.limit else "killed"
     if result.limit is not None:
         return f"exit code {result.exit_code}, after reaching the {result.limit} limit"
     return f"exit code {result.exit_code}"

@@ -40,7 +40,10 @@ _OWN_PLACES = (
     "/lib64",
     "/run",
     "/cell",
+    "/guest",
 )
+#: Nothing may be mounted inside these either: the kernel's files, devices, and the sandbox's own programs.
+_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/")
 #: Allowed by every jail anyway: naming them is no mistake.
 _ALWAYS_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 
@@ -113,11 +116,12 @@ class SandboxPolicy:
         """Show a host path at another place inside."""
         if not isinstance(guest, str) or not guest.startswith("/") or ".." in guest.split("/") or "\0" in guest:
             raise PolicyViolation(f"mount target {guest!r} must be an absolute path without '..', for example /data")
-        if os.path.normpath(guest) in _OWN_PLACES:
+        target = _normal(guest)
+        if _is_own_place(target):
             raise PolicyViolation(
                 f"mount target {guest!r} is a place of the sandbox itself; choose another, like /data"
             )
-        new = Mount(_path_text(host), os.path.normpath(guest), bool(writable))
+        new = Mount(_path_text(host), target, bool(writable))
         return replace(self, mounts=(*self.mounts, new))
 
     def allow_network(self) -> SandboxPolicy:
@@ -226,6 +230,15 @@ def _wildcard_idna(name: str) -> str:
     return star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
 
 
+def _normal(path: str) -> str:
+    """One form for one place: two leading slashes mean the same as one here, which ``normpath`` alone leaves open."""
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def _is_own_place(target: str) -> bool:
+    return target in _OWN_PLACES or target.startswith(_CLOSED_PLACES)
+
+
 def _path_text(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
@@ -245,13 +258,13 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
     """
     grants: list[Grant] = []
     for allowed in policy.allowed_paths:
-        written = os.path.abspath(os.path.expanduser(allowed.path))
+        written = _normal(os.path.abspath(os.path.expanduser(allowed.path)))
         real = _real(allowed.path, written)
         writable = allowed.mode is AccessMode.READ_WRITE
         for target in dict.fromkeys((written, real)):
             if target in _ALWAYS_READABLE and not writable:
                 continue
-            if target in _OWN_PLACES:
+            if _is_own_place(target):
                 raise PolicyViolation(
                     f"path {allowed.path!r} is a place that the sandbox provides itself; mount it elsewhere: "
                     f"policy.mount({allowed.path!r}, '/data')"

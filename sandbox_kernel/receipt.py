@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MIME = "application/vnd.sandbox-kernel.run+json"
 
+#: How a note begins that depends on the run, like a measurement, and so must not stand in the data.
+THIS_TIME = "this time:"
+
 _GOOD, _BAD = "#2e7d32", "#c62828"
 
 
@@ -36,8 +39,13 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "violations": [
             {"rule": v.rule, "subject": v.subject, "reason": v.reason, "remedy": v.remedy} for v in result.violations
         ],
-        "notes": list(result.notes),
+        "notes": stable_notes(result),
     }
+
+
+def stable_notes(result: ExecResult) -> list[str]:
+    """The notes that come again with every run of the same program; those of one run begin with ``this time:``."""
+    return [note for note in result.notes if not note.startswith(THIS_TIME)]
 
 
 def measurements(result: ExecResult) -> dict[str, object]:
@@ -50,6 +58,7 @@ def measurements(result: ExecResult) -> dict[str, object]:
         "stdout_bytes": result.stdout_bytes,
         "stderr_bytes": result.stderr_bytes,
         "fuel_used": result.fuel_used,
+        "notes": [note for note in result.notes if note.startswith(THIS_TIME)],
     }
 
 
@@ -72,7 +81,7 @@ def plain_text(result: ExecResult, ending: str) -> str:
     lines += [
         f"  refused: {v.rule} {v.subject}: {v.reason}{f' → {v.remedy}' if v.remedy else ''}" for v in result.violations
     ]
-    lines += [f"  note: {note}" for note in result.notes]
+    lines += [f"  note: {note}" for note in stable_notes(result)]
     return "\n".join(lines)
 
 
@@ -92,8 +101,9 @@ def html(result: ExecResult, ending: str) -> str:
         + "</div>"
         for v in result.violations
     )
-    extra += "".join(f"<div>{escape(note)}</div>" for note in result.notes)
-    return f'<div style="font-size:85%;opacity:.85">{line}{extra}</div>'
+    extra += "".join(f"<div>{escape(note)}</div>" for note in stable_notes(result))
+    # Text of a sandbox must not become a formula: MathJax can make links.
+    return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:85%;opacity:.85">{line}{extra}</div>'
 
 
 def mime_bundle(result: ExecResult, ending: str) -> dict[str, object]:

@@ -66,12 +66,23 @@ def open_descriptors() -> dict[str, str]:
     return found
 
 
+def end_spares() -> None:
+    """End every ready-made sandbox of this process; backends make new ones when they need them."""
+    from sandbox_kernel.backends.process import shared_pool
+    from sandbox_kernel.jail.pool import close_all
+
+    close_all()
+    shared_pool.cache_clear()
+
+
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """After the test: no process, control group, descriptor, mount or temporary folder more than before.
 
-    For tests that use no pool: spares are processes, and they are meant to stay.
+    For tests that use no pool of their own: spares are processes, and they are meant to stay. Those of earlier tests
+    are ended first.
     """
+    end_spares()
     before = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
     yield
     after = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
@@ -86,4 +97,6 @@ def _mounts() -> set[str]:
 
 
 def _temporary() -> set[str]:
-    return {name for name in os.listdir(TEMPORARY) if not name.startswith("pytest-of-")}
+    found = {name for name in os.listdir(TEMPORARY) if not name.startswith("pytest-of-")}
+    in_memory = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return found | {name for name in in_memory if name.startswith(f"sandbox-kernel-jail-{os.getpid()}-")}

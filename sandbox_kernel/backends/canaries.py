@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.bait import controls, set_out
-from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, TRIALS, Trial
+from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, Trial
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -46,23 +46,29 @@ class Mechanisms:
     processes: str
     cpu: str
     clock: str = "the host's clock and SIGKILL of the namespace's init"
+    disk: str = "size of the memory file system"
+    environment: str = "an environment of its own"
+    #: Empty: the walls.
+    network: str = ""
 
 
 _AREAS = {
     "read a secret outside": "files", "write outside": "files", "read the host's password hashes": "files",
-    "see the host's environment": "processes", "see host processes": "processes", "be root": "processes",
+    "inherit the host's environment": "processes", "see the host's environment": "processes",
+    "see host processes": "processes", "be root": "processes",
     "connect to host TCP": "network", "connect to a host abstract socket": "network",
     "connect to a host socket file": "network", "send UDP to the host": "network",
 }  # fmt: skip
 
 
-def _look(run: Run, words: Mechanisms) -> list[Measurement]:
+def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
     with set_out() as bait:
         with open("/proc/self/cmdline", "rb") as file:
             cmdline = file.read().hex()
         plan = {
             "folder": bait.folder, "variable": bait.variable, "tcp": bait.tcp, "udp": bait.udp,
             "abstract": bait.abstract, "pathname": bait.pathname, "pid": os.getpid(), "cmdline": cmdline,
+            "walls": walls,
         }  # fmt: skip
         began = time.monotonic()
         result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))
@@ -71,8 +77,8 @@ def _look(run: Run, words: Mechanisms) -> list[Measurement]:
         arrived = bait.datagrams()
         written = os.path.exists(f"{bait.folder}/written")
     try:
-        found: dict[str, tuple[bool, str]] = json.loads(result.stdout)
-    except ValueError:
+        found: dict[str, tuple[bool, str]] = dict(json.loads(result.stdout))
+    except (ValueError, TypeError):
         problem = (result.stderr or str(result.status)).strip()[-200:]
         return [
             Measurement(
@@ -84,6 +90,10 @@ def _look(run: Run, words: Mechanisms) -> list[Measurement]:
     for name, (succeeded, said) in found.items():
         area = _AREAS.get(name, "kernel")
         mechanism = words.filter if area == "kernel" and name != "write host settings" else words.walls
+        if name == "inherit the host's environment":
+            mechanism = words.environment
+        elif area == "network":
+            mechanism = words.network or words.walls
         enforced: bool | None = not succeeded and not (name == "write outside" and written)
         if name == "send UDP to the host" and succeeded and not arrived:
             # A datagram is always "sent"; what counts is whether it came to the host's socket.
@@ -106,7 +116,7 @@ def _look(run: Run, words: Mechanisms) -> list[Measurement]:
 def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     mechanism = {
         "time": words.clock, "memory": words.memory, "memory shared between processes": words.memory,
-        "processes": words.processes, "disk": "size of the memory file system", "open files": "RLIMIT_NOFILE",
+        "processes": words.processes, "disk": words.disk, "open files": "RLIMIT_NOFILE",
         "CPU time": words.cpu, "output": "head and tail kept by the host",
     }[trial.name]  # fmt: skip
     began = time.monotonic()
@@ -127,6 +137,8 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
     if below.status is not Status.OK or below.limit is not None:
         enforced = None
+    if NO_START in over.stdout and NO_START in below.stdout:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
     return Measurement(
         area="limits", name=trial.name, enforced=enforced, mechanism=mechanism, evidence=evidence, milliseconds=took
     )
@@ -144,19 +156,25 @@ def _survivors(run: Run, words: Mechanisms) -> Measurement:
                 alive.append(pid)
     enforced = not alive if result.status is Status.OK else None
     evidence = f"started a double-forked daemon ({result.status}); {len(alive)} of it left afterwards"
+    mechanism = words.clock
+    if NO_START in result.stderr:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
     took = (time.monotonic() - began) * 1e3
     return Measurement(
-        area="processes", name="outlive the run", enforced=enforced, mechanism=words.clock, evidence=evidence,
+        area="processes", name="outlive the run", enforced=enforced, mechanism=mechanism, evidence=evidence,
         milliseconds=took,
     )  # fmt: skip
 
 
-def measure(run: Run, words: Mechanisms) -> tuple[Measurement, ...]:
-    """Run every canary; called by ``capabilities`` and by the report."""
+def measure(run: Run, words: Mechanisms, *, walls: bool = True) -> tuple[Measurement, ...]:
+    """Run every canary; called by ``capabilities`` and by the report.
+
+    Without ``walls``, what would really be done to the host is not tried, and counts as not stopped.
+    """
     lines: list[Measurement] = []
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
         jobs = [
-            threads.submit(_look, run, words),
+            threads.submit(_look, run, words, walls),
             *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
             threads.submit(lambda: [_survivors(run, words)]),
         ]

@@ -6,12 +6,14 @@ import signal
 
 from sandbox_kernel.jail.control import StepExit
 from sandbox_kernel.jail.job import Job, Outcome
+from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 _STOPPED = {
     "timeout": (Status.TIMEOUT, "timeout"),
     "cpu": (Status.CPU_LIMIT, "cpu"),
     "memory": (Status.MEMORY_EXCEEDED, "memory"),
+    "processes": (Status.KILLED, "processes"),
     "disk": (Status.KILLED, "disk"),
     "cancel": (Status.INTERRUPTED, None),
 }
@@ -62,7 +64,18 @@ def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:
     return None
 
 
-def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
+def _notes(outcome: Outcome, job: Job, plan: Plan) -> tuple[str, ...]:
+    """What is worth knowing beside the status."""
+    notes = list(plan.notes)
+    step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
+    if step.compiles and outcome.stopped_by is not None:
+        notes.append("it was stopped while it was being compiled")
+    return tuple(notes)
+
+
+def make_result(
+    request: ExecRequest, outcome: Outcome, job: Job, plan: Plan, *, backend: str, isolation: str
+) -> ExecResult:
     """The result of one run on a backend."""
     status, limit = judge(outcome, job)
     last = outcome.exits[-1] if outcome.exits else None
@@ -81,7 +94,7 @@ def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
         status=status,
         signal=-code if code is not None and code < 0 else None,
         limit=limit,
-        compile_duration=outcome.compile_s,
+        compile_duration=outcome.compile_s if plan.messages is None else 0.0,
         stdout_bytes=outcome.stdout.total,
         stderr_bytes=outcome.stderr.total,
         stdout_truncated=outcome.stdout.truncated,
@@ -93,4 +106,5 @@ def make_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
         isolation=isolation,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
+        notes=_notes(outcome, job, plan),
     )

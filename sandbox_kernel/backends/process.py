@@ -14,7 +14,7 @@ from dataclasses import replace
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.outcome import make_result
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
@@ -22,7 +22,9 @@ from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import WORK, Places, Walls, Warm, sizes
+from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
@@ -66,11 +68,19 @@ class ProcessBackend(SandboxBackend):
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
         self._proxy = proxy
+        folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
+        # What the policy shows of the host can be compiled in, and changes without our knowing.
+        shown = self.policy.allowed_paths or self.policy.mounts
+        self._cache = CompileCache(folder) if folder and not shown else None
 
     @property
     def isolation_class(self) -> str:
         """``process+sandbox`` behind an enforcer, ``process`` without one."""
         return "process+sandbox" if self.enforcer is not None else "process"
+
+    @property
+    def _enforcer_name(self) -> str | None:
+        return self.enforcer.name if self.enforcer is not None else None
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
@@ -94,17 +104,21 @@ class ProcessBackend(SandboxBackend):
         """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        job = self._job(request, recipe)
-        with self._egress() as proxy:
+        with self.egress() as proxy:
             jail = self._pool.take(walls)
             try:
+                plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
+                job = self._job(request, plan, jail.places)
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
-                result = make_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                    self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                 if proxy is not None:
                     result = replace(result, violations=proxy.violations)
                 return with_changes(result, jail.box_fd, request, keep)
             finally:
+                jail.destroy()
                 jail.forget()
 
     async def execute(
@@ -122,11 +136,22 @@ class ProcessBackend(SandboxBackend):
 
         return await in_thread(work, on_output, cancel)
 
-    def _egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """A proxy of the run's own, when the policy allows any network at all."""
-        if not self.policy.network and not self.policy.network_rules:
+    def egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
+        if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
             return contextlib.nullcontext()
         return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def _check_network(self) -> None:
+        """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
+        asked = "allow_network()" if self.policy.network else None
+        if self.policy.network_rules:
+            asked = f"allow_domain({self.policy.network_rules[0].domain!r})"
+        if asked is not None and self.enforcer is not None and not self.enforcer.allows_network:
+            raise PolicyViolation(
+                f"the policy has {asked}, which the enforcer {self.enforcer.name!r} cannot hold: without a network of "
+                "its own a program is either shut in or out; run where bubblewrap works, or fetch with box.fetch"
+            )
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Begin to make ready what the first request of a language will need."""
@@ -138,11 +163,13 @@ class ProcessBackend(SandboxBackend):
         python = find_python(self.config.python_path)
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
+        self._check_network()
         box, tmp, shm = sizes(request.limits, request.memory_mb)
-        command = recipe.warm(self.config, request.memory_mb, Places())
+        command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self._no_spawn()) if command else None
-        return Walls(python.executable, runtime, resolve_grants(self.policy), box, tmp, shm, preload, warm)
+        grants = resolve_grants(self.policy)
+        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, self._enforcer_name)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
@@ -160,31 +187,33 @@ class ProcessBackend(SandboxBackend):
         return recipe
 
     def _rlimits(self, request: ExecRequest, recipe: Recipe) -> dict[str, int]:
-        where = find_hierarchies()
-        counted = where is not None and where.pids is not None
         return rlimits(
             request.limits,
             request.memory_mb,
-            exact_memory=where is not None,
-            processes=None if counted else request.limits.processes + OWN_PROCESSES,
+            exact_memory=find_hierarchies() is not None,
+            processes=process_rlimit(self._enforcer_name, request.limits.processes + OWN_PROCESSES),
             reserved_mb=recipe.reserved_mb,
+            own_disk=has_own_disk(self._enforcer_name),
         )
 
     def _no_spawn(self) -> bytes | None:
         return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
 
-    def _job(self, request: ExecRequest, recipe: Recipe) -> Job:
+    def _kitchen(self, request: ExecRequest, recipe: Recipe, places: Places) -> Kitchen:
         python = find_python(self.config.python_path)
-        kitchen = Kitchen(
+        return Kitchen(
             config=self.config,
+            places=places,
             path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
             policy_env=self.policy.env,
             rlimits=self._rlimits(request, recipe),
             no_spawn=self._no_spawn(),
+            cache=self._cache,
         )
-        plan: Plan = recipe.plan(request, kitchen)
+
+    def _job(self, request: ExecRequest, plan: Plan, places: Places) -> Job:
         given = [
-            JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
+            JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
             for name, data in request.files.items()
         ]
         return Job(
@@ -196,6 +225,7 @@ class ProcessBackend(SandboxBackend):
             processes=request.limits.processes,
             cpu_seconds=request.limits.cpu_seconds,
             output_bytes=request.limits.output_bytes,
+            preamble=plan.messages or b"",
         )
 
 

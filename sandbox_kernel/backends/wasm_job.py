@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandbox_kernel.backends.wasm_key import Switches
+from sandbox_kernel.backends.wasm_key import PLAIN, Switches
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
@@ -24,6 +24,8 @@ from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 RUNTIME_MB = 256
 #: What a compilation may cost; Cranelift cannot be interrupted, so the jail ends it.
 COMPILE_MEMORY_MB, COMPILE_CPU_S = 2048, 30.0
+#: What the preparation of a language may cost; its files are known, so this only stops a machine that is too small.
+PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
 #: Threads of the engine; the guest itself cannot start any.
 _PROCESSES = 64
 #: Descriptors of the runner itself, beside the guest's.
@@ -31,20 +33,37 @@ _OWN_FILES = 32
 #: Compiled modules above this do not fit into the folder of the cell.
 MOST_COMPILED_BYTES = 60 << 20
 
-MODULE, COMPILED, PLAN = "module", "module.cwasm", "plan.json"
+MODULE, COMPILED, PLAN, HANDLES = "module", "module.cwasm", "plan.json", "handles.json"
 _ENTRY = b"from sandbox_guest.wasm_run import start\nstart()\n"
+
+
+@dataclass(frozen=True)
+class TrustedFile:
+    """A file of the store that a jail reads, at the place where it is."""
+
+    path: str
+
+    @property
+    def grant(self) -> Grant:
+        """What makes it visible."""
+        return Grant(self.path, self.path, False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRun:
-    """What to run in the engine: a compiled module and how it is called."""
+    """What to run in the engine: a compiled module and how it is called; see ``guest/wasm_plan.py``."""
 
     module: str
     argv: Sequence[str]
     env: Mapping[str, str]
-    switches: Switches = Switches()  # noqa: RUF009 - frozen
+    switches: Switches = PLAIN
     preopens: Sequence[tuple[str, str, bool]] = ()
     files: Sequence[JobFile] = ()
+    runtime: Sequence[Grant] = ()
+    program: str | None = None
+    handles: str | None = None
+    translate: str | None = None
+    memory_exit: int | None = None
 
 
 def make_walls(request_limits: Limits, memory_mb: int, policy: SandboxPolicy, runtime: Sequence[Grant] = ()) -> Walls:
@@ -84,16 +103,13 @@ def _plan_file(plan: Mapping[str, object]) -> JobFile:
     return JobFile(root=CELL, name=PLAN, data=json.dumps(plan).encode())
 
 
-def compile_job(
-    data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None, trusted: bool = False
-) -> Job:
+def compile_job(data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None) -> Job:
     """Check and compile a module; the outcome is in the report, and in ``module.cwasm`` of the work folder."""
     plan = {
         "task": "compile",
         "source": f"{CELL}/{MODULE}",
         "out": f"{WORK}/{COMPILED}",
         "text": text,
-        "trusted": trusted,
         "memory_bytes": memory_bytes,
         "switches": switches.to_dict(),
     }
@@ -103,7 +119,51 @@ def compile_job(
         timeout_s=timeout_s,
         memory_bytes=COMPILE_MEMORY_MB * MIB,
         processes=_PROCESSES,
-        cpu_seconds=None if trusted else COMPILE_CPU_S,
+        cpu_seconds=COMPILE_CPU_S,
+        output_bytes=1 << 16,
+    )
+
+
+def trusted_compile_job(module: TrustedFile, switches: Switches) -> Job:
+    """Compile a module of the catalogue, which may be large and takes its time."""
+    plan = {
+        "task": "compile",
+        "source": module.path,
+        "out": f"{WORK}/{COMPILED}",
+        "trusted": True,
+        "switches": switches.to_dict(),
+    }
+    return _preparation(plan)
+
+
+def bake_job(
+    module: TrustedFile,
+    libraries: Sequence[Mapping[str, object]],
+    glue: str | None,
+    functions: Sequence[str],
+    switches: Switches,
+) -> Job:
+    """Make an image of the JavaScript engine with its libraries; see ``guest/wasm_bake.py``."""
+    plan = {
+        "task": "bake",
+        "source": module.path,
+        "out": f"{WORK}/{COMPILED}",
+        "handles": f"{WORK}/{HANDLES}",
+        "libraries": list(libraries),
+        "glue": glue,
+        "glue_names": list(functions),
+        "switches": switches.to_dict(),
+    }
+    return _preparation(plan)
+
+
+def _preparation(plan: Mapping[str, object]) -> Job:
+    return Job(
+        steps=(_step(Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, compiles=True),),
+        files=(_plan_file(plan),),
+        timeout_s=PREPARE_S,
+        memory_bytes=PREPARE_MEMORY_MB * MIB,
+        processes=_PROCESSES,
         output_bytes=1 << 16,
     )
 
@@ -115,6 +175,10 @@ def run_plan(request: ExecRequest, guest: GuestRun, grants: Sequence[Grant]) -> 
     return {
         "task": "run",
         "module": guest.module,
+        "program": guest.program,
+        "handles": guest.handles,
+        "translate": guest.translate,
+        "memory_exit": guest.memory_exit,
         "argv": list(guest.argv),
         "env": dict(guest.env),
         "preopens": [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders],

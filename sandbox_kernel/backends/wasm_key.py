@@ -32,6 +32,9 @@ class Switches:
         return asdict(self)
 
 
+PLAIN = Switches()
+
+
 @functools.lru_cache(maxsize=1)
 def engine_version() -> str:
     """The version of wasmtime beside this program; it is never imported here."""

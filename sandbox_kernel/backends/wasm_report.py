@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.jail.job import Job, Outcome
+from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
-ENDS = ("exit", "trap", "fuel", "memory", "epoch", "invalid", "compiled")
+ENDS = ("exit", "trap", "fuel", "memory", "epoch", "untranslated", "invalid", "compiled")
 #: What a shell would show for a program that aborted.
 TRAPPED = 134
 _MOST_MESSAGE = 8000
@@ -72,17 +73,19 @@ def judge(outcome: Outcome, ending: Ending, otherwise: str | None) -> tuple[Stat
             return Status.MEMORY_EXCEEDED, "memory"
         case "epoch":
             return Status.TIMEOUT, "timeout"
+        case "untranslated":
+            return Status.COMPILE_FAILED, met
     return Status.FAILED, met
 
 
 def wasm_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
     """The result of one run: the jail's judgement where it ended the run, else the guest's own ending."""
-    result = make_result(request, outcome, job, backend=backend, isolation=isolation)
+    result = make_result(request, outcome, job, Plan(steps=tuple(job.steps)), backend=backend, isolation=isolation)
     ending = read_report(outcome.report)
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded or ending is None:
         return result if ending is None else replace(result, peak_memory_bytes=ending.memory_bytes)
     status, limit = judge(outcome, ending, result.limit)
-    code = ending.code if ending.end == "exit" else TRAPPED if ending.end == "trap" else None
+    code = TRAPPED if ending.end == "trap" else ending.code if ending.end in ("exit", "untranslated") else None
     return replace(
         result,
         status=status,
@@ -91,4 +94,19 @@ def wasm_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
         signal=None,
         fuel_used=ending.fuel_used,
         peak_memory_bytes=ending.memory_bytes if ending.memory_bytes is not None else result.peak_memory_bytes,
+    )
+
+
+def unfinished(request: ExecRequest, status: Status, limit: str | None, compile_s: float) -> ExecResult:
+    """The result of a run that ended before the guest began."""
+    return ExecResult(
+        status=status,
+        limit=limit,
+        duration=compile_s,
+        compile_duration=compile_s,
+        language=str(request.language),
+        backend="wasm",
+        isolation="wasm",
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
     )

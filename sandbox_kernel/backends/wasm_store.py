@@ -96,7 +96,10 @@ class WasmStore:
         """Put an entry into the store; if another process was first, its entry is the one."""
         path = self._path(key)
         aside = os.path.join(self.folder, f".new-{os.getpid()}-{secrets.token_hex(8)}")
-        os.mkdir(aside, 0o700)
+        os.mkdir(aside)
+        # Open to all below a folder that only its owner can enter: jails that are mapped to another user read entries
+        # through a mount.
+        os.chmod(aside, 0o755)
         try:
             hashes = {}
             for name, data in files.items():
@@ -239,8 +242,6 @@ class WasmStore:
 
     @staticmethod
     def _write(path: str, data: bytes, mode: int = 0o644) -> None:
-        # Readable by all inside a folder that only its owner can enter: jails that are mapped to another user read
-        # these files through a mount.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]
 import _socket as socket
 import errno
+import fcntl
 import gc
 import marshal
 import mmap
@@ -39,6 +40,9 @@ else:
 MAX_FRAME = 1 << 30
 #: Where a step that reports finds the channel to the host.
 REPORT_FD = 3
+#: Largest file that is handed over to the host.
+MAX_KEPT = 32 << 20
+F_ADD_SEALS, ALL_SEALS = 1033, 0xF
 
 
 def receive(sock: socket.socket, size: int) -> bytes:
@@ -102,6 +106,22 @@ def open_listener() -> socket.socket:
     return listener
 
 
+def volunteer(score: int) -> None:
+    """Let the kernel end this process rather than the host's when memory runs out; less gladly needs a privilege."""
+    with open("/proc/self/oom_score_adj", "r+") as file:
+        if int(file.read()) < score:
+            file.seek(0)
+            file.write(str(score))
+
+
+def prepare(step: Dict[str, Any]) -> None:
+    """What a step needs of somebody outside of its walls; nothing, where we are inside too."""
+
+
+def put_up_walls() -> None:
+    """Walls that each child puts up around itself: none here, where bubblewrap has. ``open_gate.py`` has its own."""
+
+
 def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
     """What every fresh child does before it is anybody's program: its own session, signals, limits and filter."""
     os.setsid()
@@ -112,10 +132,10 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
             pass
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     lockdown.set_dumpable(True)
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(step.get("oom_score_adj", 500)))
+    volunteer(step.get("oom_score_adj", 500))
     lockdown.set_rlimits(step["rlimits"])
     os.umask(0o022)
+    put_up_walls()
     if step.get("filter") is not None:
         lockdown.load_seccomp(blobs[step["filter"]])
 
@@ -129,9 +149,14 @@ class Waiting:
         if self.pid == 0:
             for fd in closed:
                 os.close(fd)
-            stand_alone(order, blobs)
-            os.set_inheritable(theirs.fileno(), True)
-            os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
+            try:
+                stand_alone(order, blobs)
+                os.set_inheritable(theirs.fileno(), True)
+                os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
+            except OSError as error:
+                sys.stderr.write(f"sandbox: {error}\n")
+            finally:
+                os._exit(126)
         theirs.close()
 
     def begin(self, step: Dict[str, Any]) -> int:
@@ -154,14 +179,12 @@ class Waiting:
 
 
 def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
-    """Turn this fresh child into the program of one step. Whatever fails before it starts is exit code 126."""
-    stand_alone(step, blobs)
+    """Turn this child, which stands alone, into the program of one step."""
     if step["kind"] != "exec":
         # As a starting interpreter does; a program that is executed sets its own.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    os.chdir(step["cwd"])
     environment = step["env"]
     if step.get("stdout_to_stderr"):
         os.dup2(2, 1)
@@ -193,8 +216,13 @@ def run_step(
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
         from sandbox_guest import session_gate  # type: ignore[import-not-found]
+    prepare(step)
+    heard, tell = os.pipe()
+    # Out of the way of descriptors that a step is given by number.
+    tell = move_up(tell)
     child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
     if child == 0:
+        os.close(heard)
         control.close()
         if waiting is not None:
             waiting.socket.close()
@@ -202,8 +230,22 @@ def run_step(
             os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
         if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
             os.close(channel)
+        try:
+            stand_alone(step, blobs)
+            os.chdir(step["cwd"])
+        except OSError as error:
+            sys.stderr.write(f"sandbox: {error}\n")
+            os.write(tell, str(error).encode("utf-8", "replace")[:1000])
+            os._exit(126)
+        # The program must not be able to say that its walls did not stand.
+        os.close(tell)
         become(step, flags, blobs, channel)
         raise SystemExit(0)
+    os.close(tell)
+    problem = b"" if step["kind"] == "warm" else os.read(heard, 4096)
+    os.close(heard)
+    if problem:
+        send(control, {"op": "broken", "message": problem.decode("utf-8", "replace")})
     send(control, {"op": "started", "pid": child})
     if step["kind"] == "session":
         os.close(channel)
@@ -229,7 +271,40 @@ def run_step(
             "flags": [name for name, bit in python_once.FLAGS.items() if flags[0] & bit],
         },
     )
+    if code == 0 and step.get("keeps"):
+        hand_over(step["keeps"], control)
     return code
+
+
+def move_up(fd: int) -> int:
+    """The same descriptor under a high number."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    os.close(fd)
+    return moved
+
+
+def hand_over(paths: List[str], control: socket.socket) -> None:
+    """Give the host copies of files as they are now, sealed; all of them, or none when one cannot be had."""
+    copies: List[int] = []
+    try:
+        for path in paths:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > MAX_KEPT:
+                    return
+                copies.append(os.memfd_create("kept", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+                while size:
+                    size -= os.sendfile(copies[-1], file.fileno(), None, size) or size
+            fcntl.fcntl(copies[-1], F_ADD_SEALS, ALL_SEALS)
+        message = plain_json({"op": "kept"}).encode()
+        handed = struct.pack(f"{len(copies)}i", *copies)
+        frame = struct.pack(">I", len(message)) + message
+        control.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
+    except OSError:
+        pass  # it is compiled again next time
+    finally:
+        for fd in copies:
+            os.close(fd)
 
 
 def run_session(argv: List[str], channel: int) -> None:

@@ -19,15 +19,15 @@ import sys
 
 TYPE_CHECKING = False  # typing and collections.abc would cost more time than all the rest of this module
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _NUMBERS = {
     "x86_64": {"capset": 126, "seccomp": 317, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
     "aarch64": {"capset": 91, "seccomp": 277, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
 }
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 23, 24
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 8, 23, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
 _LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
@@ -80,23 +80,43 @@ def no_new_privs() -> None:
     _prctl("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
 
 
-def drop_capabilities() -> None:
-    """Have no capability and no way to get one, as root too.
+def become_user(uid: int, keep: Sequence[int] = ()) -> None:
+    """Stop being root and be this user for good, with the capabilities ``keep`` and no others."""
+    _empty_bounding_set("become_user", keep)
+    if keep:
+        _prctl("become_user: keep", _PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    drop_capabilities(keep)
 
-    Emptying the bounding set itself takes CAP_SETPCAP. Who lacks it must have called ``no_new_privs``, which makes the
-    set meaningless.
+
+def drop_capabilities(keep: Sequence[int] = ()) -> None:
+    """Have no capability but ``keep``, which outlive an exec, and no way to get one, as root too.
+
+    Emptying the bounding set itself takes CAP_SETPCAP. Who lacks it must have called ``no_new_privs``, or have emptied
+    the set before; both make it meaningless.
     """
     require_single_thread("drop_capabilities")
     _prctl("drop_capabilities: ambient", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    _empty_bounding_set("drop_capabilities", keep)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    low = sum(1 << capability for capability in keep)
+    # Effective, permitted and inheritable, for the first 32 capabilities and then for the rest.
+    _syscall("drop_capabilities", "capset", header, (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0))
+    for capability in keep:
+        _prctl("drop_capabilities: keep", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
+
+
+def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
     capability = 0
     while (held := _libc.prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), *_zeros(3))) >= 0:
-        if held and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:
+        dropped = capability in keep or not held
+        if not dropped and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:
             if _libc.prctl(_PR_GET_NO_NEW_PRIVS, *_zeros(4)) != 1:
-                raise OSError(_EPERM, f"drop_capabilities: bounding set keeps {capability}; call no_new_privs first")
+                raise OSError(_EPERM, f"{step}: bounding set keeps {capability}; call no_new_privs first")
             break
         capability += 1
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    _syscall("drop_capabilities", "capset", header, (ctypes.c_uint32 * 6)())
 
 
 def landlock_restrict(plan: Mapping[str, object]) -> None:
@@ -177,7 +197,7 @@ def lock_down(spec: Mapping[str, object]) -> None:
     if "dumpable" in spec:
         set_dumpable(bool(spec["dumpable"]))
     filters = spec.get("seccomp") or ()
-    if not isinstance(filters, list | tuple):
+    if not isinstance(filters, (list, tuple)):
         raise OSError(_EINVAL, "lock_down: seccomp must be a list")
     for program in filters:
         load_seccomp(program)
@@ -227,8 +247,8 @@ def _zeros(count: int) -> Iterable[ctypes.c_ulong]:
     return (ctypes.c_ulong(0) for _ in range(count))
 
 
-def _prctl(step: str, option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), *_zeros(3)) < 0:
+def _prctl(step: str, option: int, value: int, more: int = 0) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), *_zeros(2)) < 0:
         raise _failure(step)
 
 
@@ -265,10 +285,10 @@ def _number(table: Mapping[str, object], name: str) -> int:
 
 def _pairs(table: Mapping[str, object], name: str) -> Iterable[tuple[str, int]]:
     rows = table.get(name)
-    if not isinstance(rows, list | tuple):
+    if not isinstance(rows, (list, tuple)):
         raise OSError(_EINVAL, f"lock_down: {name} must be a list of pairs, got {rows!r}")
     for row in rows:
-        if not isinstance(row, list | tuple) or len(row) != 2 or not isinstance(row[1], int):
+        if not isinstance(row, (list, tuple)) or len(row) != 2 or not isinstance(row[1], int):
             raise OSError(_EINVAL, f"lock_down: {name} holds {row!r}, which is no pair of an object and its rights")
         yield row[0], row[1]
 

@@ -42,7 +42,6 @@ class Screen:
 
     def __init__(self) -> None:
         self.send: Send | None = None
-        self.cell = 0
 
     def show(self, kind: str, data: Dict[str, Any], metadata: Dict[str, Any], display_id: str | None = None) -> None:
         """One display, after everything that was printed before it."""
@@ -51,7 +50,7 @@ class Screen:
         sys.stdout.flush()
         sys.stderr.flush()
         message = {
-            "op": "display", "id": self.cell, "kind": kind, "data": bundle(data), "metadata": plain(metadata or {}),
+            "op": "display", "kind": kind, "data": bundle(data), "metadata": plain(metadata or {}),
             "display_id": display_id,
         }  # fmt: skip
         if not self.send(message):
@@ -64,7 +63,7 @@ class Screen:
         if self.send is not None:
             sys.stdout.flush()
             sys.stderr.flush()
-            self.send({"op": "clear", "id": self.cell, "wait": bool(wait)})
+            self.send({"op": "clear", "wait": bool(wait)})
 
 
 SCREEN = Screen()

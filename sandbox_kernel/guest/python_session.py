@@ -10,22 +10,25 @@ import builtins
 import contextlib
 import ctypes
 import errno
+import gc
 import getpass
 import os
 import re
+import subprocess
 import sys
 import traceback
 import warnings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import TracebackType
     from typing import Any, Dict, Iterator, List
 
     from sandbox_kernel.guest import python_answers
     from sandbox_kernel.guest.python_display import SCREEN, Hook, Publisher
     from sandbox_kernel.guest.session_worker import Engine, Worker
 
-os.environ.setdefault("IPYTHONDIR", "/tmp/.ipython")
+os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
@@ -36,6 +39,7 @@ if not TYPE_CHECKING:
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
     from sandbox_guest.session_worker import Engine, Worker
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
@@ -52,10 +56,8 @@ _INSTALL = (
 class Shell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
 
-    system = InteractiveShell.system_raw
-
     def __init__(self, **kwargs: Any) -> None:
-        self.failure: Dict[str, Any] | None = None
+        self.traceback: List[str] = []
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
 
     @contextlib.contextmanager
@@ -63,16 +65,60 @@ class Shell(InteractiveShell):
         """IPython would keep a copy of everything that is printed."""
         yield
 
+    def system(self, cmd: str) -> None:
+        """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
+        sys.stdout.flush()
+        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
+        self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
+        if getattr(self, "system_raise_on_error", False) and code:
+            raise subprocess.CalledProcessError(code, cmd)
+
     def ask_exit(self) -> None:
         """``exit()`` ends the cell; the session belongs to the host."""
         raise SystemExit(0)
 
+    def enable_gui(self, gui: str | None = None) -> None:
+        """There is no screen here, so figures are always inline."""
+        if gui not in (None, "inline"):
+            raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
+
+    def _get_exc_info(self, exc_tuple: Any = None) -> Any:
+        """A traceback ends in the user's code: how ``input`` works inside is not their concern."""
+        kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
+        last, walk = None, trace
+        while walk is not None:
+            if os.path.dirname(walk.tb_frame.f_code.co_filename) != _HERE:
+                last = walk
+            walk = walk.tb_next
+        if last is not None:
+            last.tb_next = None
+        return kind, error, trace
+
+    def show_usage_error(self, exc: BaseException) -> None:
+        """A magic that was used wrongly; the sentence says it all."""
+        self.traceback = [f"UsageError: {exc}"]
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """IPython prints groups of exceptions by itself; here the host has them."""
+        error = sys.exc_info()[1]
+        if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                trace = trace.tb_next
+            lines = traceback.format_exception(type(error), error, trace)
+            self.traceback = [line.rstrip("\n") for line in lines]
+        else:
+            super().showtraceback(*args, **kwargs)
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to stderr as plain text, and to the host as IPython made them."""
-        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
-        self.failure = {"ename": etype.__name__, "evalue": text_of(evalue), "traceback": lines}
-        if etype is not SystemExit:
-            print(_COLOURS.sub("", "\n".join(lines)), file=sys.stderr)
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+def from_cell(trace: TracebackType) -> bool:
+    """Whether this is where the user's own code begins."""
+    return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
 
 
 def text_of(error: BaseException) -> str:
@@ -97,7 +143,20 @@ def make_shell() -> Shell:
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # IPython's advice for terminals; here nothing exits.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    warm_up(shell)
     return shell
+
+
+def warm_up(shell: Shell) -> None:
+    """Load what the first cell and the first error would load, while nobody waits."""
+    shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
+    if shell.display_formatter is not None:
+        shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
+    try:
+        raise ValueError
+    except ValueError as error:
+        shell.InteractiveTB.structured_traceback(ValueError, error, error.__traceback__)
+    gc.collect()
 
 
 def install(line: str) -> None:
@@ -124,7 +183,7 @@ class Python(Engine):
 
     def begin(self, worker: Worker) -> None:
         """See ``Engine``."""
-        SCREEN.send = worker.channel.send
+        SCREEN.send = worker.show
         self.worker = worker
 
         def ask(prompt: object = "", /) -> str:
@@ -135,32 +194,40 @@ class Python(Engine):
 
         builtins.input = ask
         getpass.getpass = ask_secret
-        # The programs of this folder are not the user's.
+        # The programs of this folder are not the user's: their names are free.
+        for name, module in list(sys.modules.items()):
+            if "." not in name and os.path.dirname(getattr(module, "__file__", None) or "") == _HERE:
+                del sys.modules[name]
         sys.path[:] = ["", *(path for path in sys.path if path not in ("", os.path.dirname(__file__)))]
         sys.argv = [""]
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``Engine``."""
         shell = self.shell
-        SCREEN.cell = self.worker.cell
-        shell.failure = None
+        shell.traceback = []
         if number is not None:
-            shell.execution_count = number
+            self.count_from(number)
         result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
         error = result.error_before_exec or result.error_in_exec
         if error is None:
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
 
+    def count_from(self, number: int) -> None:
+        """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""
+        self.shell.execution_count = number
+        history: Any = self.shell.history_manager
+        for cells in (history.input_hist_parsed, history.input_hist_raw):
+            cells.extend([""] * min(number - len(cells), 100_000))
+
     def failed(self, error: BaseException) -> Dict[str, Any]:
         """How a cell failed, as the host is told."""
         if isinstance(error, SystemExit):
             return self.exited(error)
-        failure = self.shell.failure
-        if failure is None:
-            lines = [line.rstrip("\n") for line in traceback.format_exception_only(type(error), error)]
-            failure = {"ename": type(error).__name__, "evalue": text_of(error), "traceback": lines}
-        failure = {**failure, "evalue": failure["evalue"][:10_000], "traceback": failure["traceback"][-200:]}
+        lines = self.shell.traceback
+        if not lines:
+            lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines[-200:]}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         return {"status": status, "exit_code": 1, "error": failure, "limit": limit_of(error)}
 

@@ -34,7 +34,8 @@ class Channel:
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large to be sent."""
-        data = json.dumps(message).encode()
+        # A lone surrogate is text in Python; the host makes it readable.
+        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(data) > MAX_FRAME:
             return False
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
@@ -65,8 +66,8 @@ class Channel:
                 os._exit(0)
             self._buffer += part
 
-    def await_answer(self) -> Dict[str, Any] | None:
-        """A small answer during a cell, where an interrupt may come at any moment; None when it is no whole frame.
+    def await_answer(self) -> Dict[str, Any]:
+        """A small answer during a cell, where an interrupt may come at any moment.
 
         What an interrupt leaves unread is a whole frame, which ``receive`` finds later and its reader ignores.
         """
@@ -82,8 +83,6 @@ class Channel:
                     self._socket.recv(4 + size)
                     message: Dict[str, Any] = json.loads(seen[4 : 4 + size])
                     return message
-                if 4 + size > 1 << 16:
-                    return None
 
     def drain(self) -> None:
         """Forget what was meant for a worker that is dead; called by the checkpoint that takes over."""

@@ -88,7 +88,7 @@ class Folder:
         self.copies[cell] = copy
         self._last = copy
         self._bound()
-        return {"files": len(copy.entries), "bytes": copy.size, "problem": copy.problem}
+        return {"problem": copy.problem, "held": sum(each.size for each in self.copies.values() if not each.problem)}
 
     def forget(self, cell: int) -> None:
         """No checkpoint needs this copy any more."""
@@ -203,7 +203,7 @@ class Folder:
             try:
                 os.mkdir(name, 0o700, dir_fd=fd)
             except FileExistsError:
-                os.chmod(name, 0o700, dir_fd=fd)
+                set_mode(fd, name, 0o700)
         elif entry.kind == stat.S_IFLNK:
             target = os.fsdecode(entry.data)
             try:
@@ -251,8 +251,17 @@ def open_folder(fd: int, name: str) -> int:
     try:
         return os.open(name, _DIR, dir_fd=fd)
     except PermissionError:
-        os.chmod(name, 0o700, dir_fd=fd)
+        set_mode(fd, name, 0o700)
         return os.open(name, _DIR, dir_fd=fd)
+
+
+def set_mode(fd: int, name: str, mode: int) -> None:
+    """Change the mode of what has this name now; a link that was put there meanwhile is not followed."""
+    itself = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    try:
+        os.chmod(f"/proc/self/fd/{itself}", mode)
+    finally:
+        os.close(itself)
 
 
 def walk(root: int, path: Tuple[str, ...]) -> int:
@@ -271,7 +280,7 @@ def read_file(fd: int, name: str) -> bytes:
         file = os.open(name, _READ, dir_fd=fd)
     except PermissionError:
         mode = stat.S_IMODE(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
-        os.chmod(name, mode | 0o600, dir_fd=fd)
+        set_mode(fd, name, mode | 0o600)
         file = os.open(name, _READ, dir_fd=fd)
         os.fchmod(file, mode)
     parts, size = [], 0
@@ -293,7 +302,7 @@ def write_file(fd: int, name: str, entry: Entry) -> None:
         if read_file(fd, name) == entry.data:
             finish(fd, name, entry)
             return
-        os.chmod(name, 0o600, dir_fd=fd)
+        set_mode(fd, name, 0o600)
         file = os.open(name, _WRITE, dir_fd=fd)
     except FileNotFoundError:
         file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd)
@@ -309,8 +318,8 @@ def write_file(fd: int, name: str, entry: Entry) -> None:
 
 def finish(fd: int, name: str, entry: Entry) -> None:
     """Mode and times of a file or folder, which come last."""
-    os.chmod(name, stat.S_IMODE(entry.info.st_mode), dir_fd=fd)
-    os.utime(name, ns=(entry.info.st_atime_ns, entry.info.st_mtime_ns), dir_fd=fd)
+    set_mode(fd, name, stat.S_IMODE(entry.info.st_mode))
+    os.utime(name, ns=(entry.info.st_atime_ns, entry.info.st_mtime_ns), dir_fd=fd, follow_symlinks=False)
 
 
 def link(root: int, first: Tuple[str, ...], fd: int, name: str) -> None:
@@ -336,7 +345,7 @@ def remove(root: int, fd: int, name: str) -> None:
         except IsADirectoryError:
             moved = f".removed-{os.urandom(8).hex()}"
             # Its own ".." changes, for which the folder itself must be writable.
-            os.chmod(entry, 0o700, dir_fd=folder)
+            set_mode(folder, entry, 0o700)
             os.rename(entry, moved, src_dir_fd=folder, dst_dir_fd=root)
             waiting.append(moved)
 

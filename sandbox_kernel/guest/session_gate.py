@@ -18,7 +18,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Set, Tuple
+    from typing import Any, Callable, Dict, List, Set, Tuple
 
     from sandbox_kernel.guest.session_folder import Folder
 else:
@@ -59,17 +59,6 @@ def processes(root: int) -> Dict[int, int]:
     return found
 
 
-def own_namespace() -> bool:
-    """Whether all processes that we can see are the session's: we are the only child of bubblewrap's init."""
-    if os.getpid() != 2 or os.getppid() != 1:
-        return False
-    try:
-        with open("/proc/1/comm") as file:
-            return file.read().strip() == "bwrap"
-    except OSError:
-        return False
-
-
 class Gate:
     """One session's gate. ``serve`` returns when the host says so or is gone."""
 
@@ -79,7 +68,8 @@ class Gate:
         self.send = send
         self.folder = Folder(os.getcwd())
         self.known: Dict[int, Dict[int, int]] = {}
-        self.alone = own_namespace()
+        #: The init of a namespace sees no process but its own.
+        self.alone = os.getpid() == 1
 
     def serve(self, receive: Callable[[], Order]) -> None:
         """Reap what dies and answer the host, until it has no more orders."""
@@ -107,17 +97,29 @@ class Gate:
             answer["ok"] = tell(order["pid"], order["signal"])
         elif op == "snapshot":
             self.known[order["cell"]] = processes(os.getpid())
-            answer.update(self.folder.take(order["cell"]), cell=order["cell"])
+            answer.update(self.folder.take(order["cell"]))
         elif op == "drop":
-            for pid in order["pids"]:
-                tell(pid, signal.SIGKILL)
-            for cell in order["cells"]:
-                self.known.pop(cell, None)
-                self.folder.forget(cell)
-            return
+            self.drop(order["pids"], order["cells"])
+            if not order["wait"]:
+                return
+            self.await_end(order["pids"])
         elif op == "handover":
             answer.update(self.handover(order))
         self.send(answer)
+
+    def drop(self, pids: List[int], cells: List[int]) -> None:
+        """Checkpoints that nobody goes back to, and what was kept for them."""
+        for pid in pids:
+            tell(pid, signal.SIGKILL)
+        for cell in cells:
+            self.known.pop(cell, None)
+            self.folder.forget(cell)
+
+    def await_end(self, pids: List[int]) -> None:
+        """Return when these are gone and their memory is free."""
+        deadline = time.monotonic() + DEATH_S
+        while time.monotonic() < deadline and any(pid in processes(os.getpid()) for pid in pids):
+            time.sleep(0.001)
 
     def reap(self) -> None:
         """Collect the dead; the host wants to know of the runner only."""

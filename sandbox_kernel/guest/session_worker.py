@@ -16,9 +16,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
+    from sandbox_kernel.guest import session_children
     from sandbox_kernel.guest.session_channel import Channel
     from sandbox_kernel.guest.session_freeze import Freezer, Marks
 else:
+    from sandbox_guest import session_children
     from sandbox_guest.session_channel import Channel
     from sandbox_guest.session_freeze import Freezer, Marks
 
@@ -61,6 +63,7 @@ class Worker:
         self.cell = 0
         self.unfinished = False
         self.questions = 0
+        session_children.hide(lambda: self.freezer.children)
         engine.begin(self)
 
     def serve(self) -> None:
@@ -158,17 +161,34 @@ class Worker:
             raise EOFError("only the cell itself can ask for input, not its threads or child processes")
         self.engine.flush()
         self.questions += 1
-        number = self.questions
-        self.channel.send(
-            {"op": "input", "id": self.cell, "question": number, "prompt": prompt[:MAX_PROMPT], "password": password}
-        )
-        while True:
-            answer = self.channel.await_answer()
-            if answer is None or (answer["op"] == "input" and answer["question"] == number):
-                break
-        if answer is None or answer["value"] is None:
+        message = {"op": "input", "id": self.cell, "question": self.questions}
+        self.channel.send({**message, "prompt": prompt[:MAX_PROMPT], "password": password})
+        answer = self.answer_to(self.questions)
+        if answer.get("value") is None:
             raise EOFError("no input is available here")
         return str(answer["value"])
+
+    def show(self, message: Dict[str, Any]) -> bool:
+        """Show something, and go on when the host has it: what is printed afterwards must not overtake it.
+
+        False when it is too large. Threads and the end of a cell need not wait.
+        """
+        waits = self.unfinished and os.getpid() == self.pid and message.get("kind") != "result"
+        waits = waits and threading.current_thread() is threading.main_thread()
+        self.questions += waits
+        number = self.questions if waits else 0
+        if not self.channel.send({**message, "id": self.cell, "question": number}):
+            return False
+        if waits:
+            self.answer_to(number)
+        return True
+
+    def answer_to(self, number: int) -> Dict[str, Any]:
+        """Wait for the host's answer to one question; answers to others were interrupted and are too late."""
+        while True:
+            answer = self.channel.await_answer()
+            if answer.get("question") == number:
+                return answer
 
     def leave_if_forked(self) -> None:
         """A cell may fork and let both processes run to its end; only one of them is the worker."""

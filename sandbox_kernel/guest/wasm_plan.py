@@ -21,9 +21,19 @@ class Preopen:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """Run ``_start`` of a module; its stdin, stdout and stderr are the runner's own."""
+    """Run a module; its stdin, stdout and stderr are the runner's own.
+
+    A command is entered by ``_start``. With ``program`` the module is an image of the JavaScript engine that runs
+    that file (a path the guest sees), through the functions in ``handles``.
+    """
 
     module: str
+    program: str | None = None
+    handles: str | None = None
+    #: What turns the program into JavaScript first: a function of the image, as typescript and bash are.
+    translate: str | None = None
+    #: An exit code that means: 1, and the reason was memory. Helpers inside an interpreter use it.
+    memory_exit: int | None = None
     argv: tuple[str, ...] = ("guest",)
     env: tuple[tuple[str, str], ...] = ()
     preopens: tuple[Preopen, ...] = ()
@@ -52,6 +62,35 @@ class CompilePlan:
     switches: Switches = PLAIN
 
 
+@dataclass(frozen=True, kw_only=True)
+class LibraryPlan:
+    """A file that is read into an image: a path, or the name of a script beside this program.
+
+    ``kind`` is script, commonjs or module. One with a ``name`` is there for others to import; ``imports`` says what a
+    module imports, by name; ``patches`` are texts to replace.
+    """
+
+    path: str
+    kind: str
+    name: str | None = None
+    imports: dict[str, tuple[str, ...]]
+    patches: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BakePlan:
+    """Make an image of the JavaScript engine in ``source``, with libraries, as ``out`` and ``handles``."""
+
+    source: str
+    out: str
+    handles: str
+    libraries: tuple[LibraryPlan, ...] = ()
+    #: A script beside this program that takes the libraries and returns the functions in ``glue_names``.
+    glue: str | None = None
+    glue_names: tuple[str, ...] = ()
+    switches: Switches = PLAIN
+
+
 def read_switches(fields: dict[str, object]) -> Switches:
     """The engine switches of a plan; absent ones are off."""
     return Switches(
@@ -61,10 +100,12 @@ def read_switches(fields: dict[str, object]) -> Switches:
     )
 
 
-def read_plan(document: object) -> RunPlan | CompilePlan:
+def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
     """Turn the JSON document into a plan; ``task`` says which."""
     fields = _table(document)
     switches = read_switches(_table(fields.get("switches", {})))
+    if fields.get("task") == "bake":
+        return _bake_plan(fields, switches)
     if fields.get("task") == "compile":
         memory = fields.get("memory_bytes")
         return CompilePlan(
@@ -76,10 +117,14 @@ def read_plan(document: object) -> RunPlan | CompilePlan:
             switches=switches,
         )
     if fields.get("task") != "run":
-        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run or compile")
-    fuel, clock, seed = fields.get("fuel"), fields.get("clock_ns"), fields.get("seed")
+        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile or bake")
+    fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
     return RunPlan(
         module=_text(fields["module"]),
+        program=_optional(fields.get("program")),
+        handles=_optional(fields.get("handles")),
+        translate=_optional(fields.get("translate")),
+        memory_exit=None if memory_exit is None else _whole(memory_exit),
         argv=tuple(_text(arg) for arg in _list(fields.get("argv", ["guest"]))),
         env=tuple((name, _text(value)) for name, value in _table(fields.get("env", {})).items()),
         preopens=tuple(_preopen(_table(entry)) for entry in _list(fields.get("preopens", []))),
@@ -91,6 +136,34 @@ def read_plan(document: object) -> RunPlan | CompilePlan:
         seed=None if seed is None else _whole(seed),
         switches=switches,
     )
+
+
+def _bake_plan(fields: dict[str, object], switches: Switches) -> BakePlan:
+    return BakePlan(
+        source=_text(fields["source"]),
+        out=_text(fields["out"]),
+        handles=_text(fields["handles"]),
+        libraries=tuple(_library(_table(entry)) for entry in _list(fields.get("libraries", []))),
+        glue=_optional(fields.get("glue")),
+        glue_names=tuple(_text(name) for name in _list(fields.get("glue_names", []))),
+        switches=switches,
+    )
+
+
+def _library(fields: dict[str, object]) -> LibraryPlan:
+    pairs = [_list(pair) for pair in _list(fields.get("patches", []))]
+    imports = _table(fields.get("imports", {}))
+    return LibraryPlan(
+        path=_text(fields["path"]),
+        kind=_text(fields["kind"]),
+        name=_optional(fields.get("name")),
+        imports={name: tuple(_text(item) for item in _list(names)) for name, names in imports.items()},
+        patches=tuple((_text(old), _text(new)) for old, new in pairs),
+    )
+
+
+def _optional(value: object) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _preopen(entry: dict[str, object]) -> Preopen:

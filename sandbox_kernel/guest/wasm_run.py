@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import types
+from dataclasses import replace
 
 if not __package__:  # started by path: make a package of this folder, so that neighbours import each other
     __package__ = "sandbox_guest"
@@ -31,8 +32,9 @@ from .wasm_calls import make_linker
 from .wasm_compile import ENTRY, compile_module
 from .wasm_endings import Ending, GuestExit, ending_of
 from .wasm_engine import make_engine
+from .wasm_files import Folders
 from .wasm_inspect import PAGE_BYTES
-from .wasm_plan import RunPlan, read_plan
+from .wasm_plan import CompilePlan, RunPlan, read_plan
 from .wasm_rewrite import REFUSED, START
 
 #: How long a stopped guest has to come back before the process ends without it.
@@ -66,12 +68,13 @@ class Guest:
 
     def _run(self) -> Ending:
         try:
-            self._call()
+            return self._call()
         except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
             return ending_of(error)
-        return Ending(end="exit", code=0)
+        except MemoryError:  # of the guest: the host could not even hand it an argument
+            return Ending(end="memory", message="the guest has no memory left", refused=1)
 
-    def _call(self) -> None:
+    def _call(self) -> Ending:
         plan, store = self.plan, self.store
         module = wasmtime.Module.deserialize_file(self.engine, plan.module)
         store.set_limits(
@@ -85,23 +88,50 @@ class Guest:
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
         store.set_wasi(_wasi(plan))
+        if plan.program is not None:
+            return self._javascript(module)
         exports = make_linker(self.engine, plan).instantiate(store, module).exports(store)
-        memory, refused, start = exports.get("memory"), exports.get(REFUSED), exports.get(START)
+        self._watch(exports.get("memory"), exports.get(REFUSED))
+        for function in (exports.get(START), exports[ENTRY]):
+            if isinstance(function, wasmtime.Func):
+                function(store)
+        return Ending(end="exit", code=0)
+
+    def _javascript(self, module: wasmtime.Module) -> Ending:
+        from .wasm_javascript import JavaScript, Untranslated
+        from .wasm_quickjs import QuickJs
+
+        plan = self.plan
+        js = QuickJs(self.engine, self.store, module, plan)
+        self._watch(js.memory, js.export.find(REFUSED))
+        folders = Folders(plan.preopens)
+        with open(plan.handles or "", "rb") as file:
+            guest = JavaScript(js, json.load(file), folders)
+        program = plan.program or ""
+        source = folders.read(program).decode("utf-8", "replace")
+        guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
+        try:
+            code = guest.run_translated(source, os.path.basename(program), plan.translate)
+        except Untranslated:
+            return Ending(end="untranslated", code=1)
+        return Ending(end="exit", code=code)
+
+    def _watch(self, memory: object, refused: object) -> None:
+        """Note where the memory and its counter of refusals are."""
         if isinstance(memory, wasmtime.Memory):
             self.memory = memory
-            most = memory.type(store).limits.max
-            self._ours = most is None or most * PAGE_BYTES > plan.memory_bytes
+            most = memory.type(self.store).limits.max
+            self._ours = most is None or most * PAGE_BYTES > self.plan.memory_bytes
         if isinstance(refused, wasmtime.Global):
             self.refused = refused
             if not self._ours:
-                refused.set_value(store, _NEVER)
-        for function in (start, exports[ENTRY]):
-            if isinstance(function, wasmtime.Func):
-                function(store)
+                refused.set_value(self.store, _NEVER)
 
     def _measured(self, ending: Ending) -> Ending:
         store, plan = self.store, self.plan
-        refused = self.refused.value(store) if self.refused is not None and self._ours else ending.refused
+        if ending.end == "exit" and plan.memory_exit is not None and ending.code == plan.memory_exit:
+            ending = replace(ending, code=1, refused=1)
+        refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
         return Ending(
             end="memory" if refused and failed else ending.end,
@@ -163,7 +193,14 @@ def main(arguments: list[str]) -> int:
     plan_file, status = arguments
     with open(plan_file, "rb") as file:
         plan = read_plan(json.load(file))
-    ending = run_guest(plan) if isinstance(plan, RunPlan) else compile_module(plan)
+    if isinstance(plan, RunPlan):
+        ending = run_guest(plan)
+    elif isinstance(plan, CompilePlan):
+        ending = compile_module(plan)
+    else:
+        from .wasm_bake import make_image
+
+        ending = make_image(plan)
     if ending.end in ("trap", "memory", "fuel") and ending.message:
         os.write(2, ending.message.encode() + b"\n")
     _report(status, ending)

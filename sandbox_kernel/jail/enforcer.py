@@ -5,16 +5,26 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest
+from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.jail import bubblewrap
+from sandbox_kernel.jail.appcontainer import probe_appcontainer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.landlock import landlock_abi, landlock_weaknesses
+from sandbox_kernel.jail.landlock_proof import prove_walls
+from sandbox_kernel.jail.open_spec import LANDLOCK
+from sandbox_kernel.jail.sandbox_user import has_own_user
+from sandbox_kernel.jail.seatbelt import probe_seatbelt
+from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
-NAMES = ("auto", "bubblewrap", "landlock", "seatbelt", "appcontainer")
+#: Best first: each is tried when those before it do not work here.
+LADDER = (bubblewrap.NAME, LANDLOCK, "seatbelt", "appcontainer")
+NAMES = ("auto", *LADDER)
 
 
 @dataclass(frozen=True)
@@ -23,61 +33,106 @@ class Enforcer:
 
     name: str
     version: str
+    #: What these walls do not hold, each as one sentence for the report.
+    weaknesses: tuple[str, ...] = ()
 
-
-@functools.lru_cache(maxsize=8)
-def _prove(name: str) -> Enforcer | EnforcerUnavailable:
-    """Build the real walls once; the answer holds for the life of the process."""
-    try:
-        if name == "bubblewrap":
-            return _prove_bubblewrap()
-    except EnforcerUnavailable as error:
-        return error
-    return EnforcerUnavailable(name, f"there is none on {sys.platform}")
-
-
-def _prove_bubblewrap() -> Enforcer:
-    if sys.platform != "linux":
-        raise EnforcerUnavailable(bubblewrap.NAME, "it needs Linux; use a Linux machine, container or virtual machine")
-    bubblewrap.find_bwrap()
-    python = find_python("python3")
-    walls = Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=())
-    try:
-        jail = Jail.start(walls)
-        jail.wait_ready()
-    except EnforcerFailed as error:
-        raise EnforcerUnavailable(bubblewrap.NAME, f"{error.message}; {_userns_remedy()}") from None
-    except OSError as error:
-        raise EnforcerUnavailable(bubblewrap.NAME, f"it cannot be started: {error}") from None
-    jail.destroy()
-    return Enforcer(bubblewrap.NAME, bubblewrap.bwrap_version())
-
-
-def _userns_remedy() -> str:
-    """What usually stops user namespaces, looked up on this host."""
-    for name, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", None)):
-        path = f"/proc/sys/{name}"
-        if os.path.exists(path):
-            with open(path) as file:
-                value = file.read().strip()
-            if value == "0":
-                return f"sysctl {name.replace('/', '.')} is 0: set it to {wanted or 'a number above 0'}"
-    if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
-        return "AppArmor may restrict user namespaces: see sysctl kernel.apparmor_restrict_unprivileged_userns"
-    return "in a container, allow user namespaces (for example with seccomp=unconfined), or run on the host"
+    @property
+    def allows_network(self) -> bool:
+        """Whether a program can be let out to single domains: only from a network of its own."""
+        return self.name == bubblewrap.NAME
 
 
 def get_enforcer(name: str = "auto") -> Enforcer:
     """The enforcer of this name, or the best one; ``EnforcerUnavailable`` with the reason and the remedy."""
     if name not in NAMES:
         raise InvalidRequest(f"unknown enforcer {name!r}; expected one of: {', '.join(NAMES)}, or None for no walls")
-    ladder = ("bubblewrap",) if name == "auto" else (name,)
     reasons = []
-    for candidate in ladder:
+    for candidate in LADDER if name == "auto" else (name,):
         found = _prove(candidate)
         if isinstance(found, Enforcer):
             return found
         if name != "auto":
-            raise found
+            raise EnforcerUnavailable(found.enforcer, found.message)
         reasons.append(f"{candidate}: {found.message}")
     raise EnforcerUnavailable("auto", "; ".join(reasons))
+
+
+@functools.lru_cache(maxsize=8)
+def _prove(name: str) -> Enforcer | EnforcerUnavailable:
+    """Build the real walls once; the answer holds for the life of the process."""
+    try:
+        return _PROOFS[name]()
+    except EnforcerUnavailable as error:
+        return EnforcerUnavailable(name, error.message)
+    except EnforcerFailed as error:
+        return EnforcerUnavailable(name, f"{error.message}; {_remedy(name)}")
+    except SandboxError as error:
+        return EnforcerUnavailable(name, str(error))
+    except OSError as error:
+        return EnforcerUnavailable(name, f"it cannot be started: {error}")
+
+
+def _prove_bubblewrap() -> Enforcer:
+    _need_linux(bubblewrap.NAME)
+    bubblewrap.find_bwrap()
+    jail = _start(bubblewrap.NAME)
+    jail.destroy()
+    return Enforcer(bubblewrap.NAME, bubblewrap.bwrap_version())
+
+
+def _prove_landlock() -> Enforcer:
+    _need_linux(LANDLOCK)
+    abi = landlock_abi()
+    jail = _start(LANDLOCK)
+    try:
+        prove_walls(jail)
+    finally:
+        jail.destroy()
+        jail.forget()
+    return Enforcer(LANDLOCK, f"ABI {abi}", landlock_weaknesses(abi, own_user=has_own_user(LANDLOCK)))
+
+
+def _prove_seatbelt() -> Enforcer:
+    probe_seatbelt()
+    raise EnforcerUnavailable("seatbelt", "its profile holds here, but jails are built on Linux only so far")
+
+
+def _prove_appcontainer() -> Enforcer:
+    probe_appcontainer()
+    raise EnforcerUnavailable("appcontainer", "jails are built on Linux only so far")
+
+
+_PROOFS: dict[str, Callable[[], Enforcer]] = {
+    bubblewrap.NAME: _prove_bubblewrap,
+    LANDLOCK: _prove_landlock,
+    "seatbelt": _prove_seatbelt,
+    "appcontainer": _prove_appcontainer,
+}
+
+
+def _start(name: str) -> Jail:
+    python = find_python("python3")
+    jail = start_jail(Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=name))
+    jail.wait_ready()
+    return jail
+
+
+def _need_linux(name: str) -> None:
+    if sys.platform != "linux":
+        raise EnforcerUnavailable(name, "it needs Linux; use a Linux machine, container or virtual machine")
+
+
+def _remedy(name: str) -> str:
+    """What usually stops an enforcer, looked up on this host."""
+    if name != bubblewrap.NAME:
+        return "in a container, allow the calls that Landlock and seccomp need, or run where bubblewrap works"
+    for setting, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", None)):
+        path = f"/proc/sys/{setting}"
+        if os.path.exists(path):
+            with open(path) as file:
+                value = file.read().strip()
+            if value == "0":
+                return f"sysctl {setting.replace('/', '.')} is 0: set it to {wanted or 'a number above 0'}"
+    if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
+        return "AppArmor may restrict user namespaces: see sysctl kernel.apparmor_restrict_unprivileged_userns"
+    return "in a container, allow user namespaces (for example with seccomp=unconfined), or run on the host"

@@ -16,11 +16,15 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.control import (
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
     MAX_REPORT,
     JobFile,
     Step,
     StepExit,
+    broken,
     encode_order,
+    read_kept,
     receive_listener,
     step_exit,
 )
@@ -28,8 +32,6 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
-#: Files in /box beyond this number end the run: each costs kernel memory that no size limit counts.
-MAX_INODES = 200_000
 #: The gate, which is the init of the namespace and not the program's.
 OWN_PROCESSES = 1
 
@@ -70,11 +72,16 @@ class Job:
     processes: int
     cpu_seconds: float | None = None
     output_bytes: int
+    #: What stands on stderr before the program begins: the warnings of a compiler that need not run again.
+    preamble: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended. ``stopped_by`` names who ended it: timeout, cpu, memory, disk, cancel; None: it ended itself."""
+    """How a job ended.
+
+    ``stopped_by`` names who ended it: timeout, cpu, memory, processes, disk, cancel; None: it ended itself.
+    """
 
     exits: tuple[StepExit, ...]
     stopped_by: str | None
@@ -87,6 +94,7 @@ class Outcome:
     metered_by: str
     #: What a step that reports said of itself; as trustworthy as the program that runs there.
     report: bytes = b""
+    kept: tuple[bytes, ...] = ()
 
 
 def run_job(
@@ -123,6 +131,7 @@ class _Run:
         self.feeder = Feeder(jail.stdin_fd, job.stdin)
         jail.stdin_fd = -1
         self.exits: list[StepExit] = []
+        self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
         self.finished = False
         self.disk_full = False
@@ -135,6 +144,7 @@ class _Run:
     def begin(self, on_listener: OnListener | None) -> None:
         """Send the order; the clock runs from here."""
         jail, job = self.jail, self.job
+        self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
         order = encode_order(job.steps, job.files, listener=on_listener is not None)
         self.started = time.monotonic()
@@ -181,8 +191,9 @@ class _Run:
     def end(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
         jail = self.jail
-        self.close()
-        self._look_at_disk()
+        self.selector.close()
+        self.feeder.close()
+        self._look_at_disk(last=True)
         jail.meter.last_look()
         jail.kill()
         jail.wait_dead()
@@ -205,12 +216,8 @@ class _Run:
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
             report=self._report(),
+            kept=self._read_kept(),
         )
-
-    def close(self) -> None:
-        """Give back what the loop holds; also when a callback of the caller's raised."""
-        self.selector.close()
-        self.feeder.close()
 
     def _report(self) -> bytes:
         if not any(step.reports for step in self.job.steps):
@@ -224,18 +231,18 @@ class _Run:
         meter, job = self.jail.meter, self.job
         if (self.memory_alarm or meter.event_fd() is None) and meter.memory_is_exceeded():
             self.stopped_by = "memory"
+        elif meter.too_many_processes():
+            self.stopped_by = "processes"
         elif job.cpu_seconds is not None and meter.cpu_seconds() > job.cpu_seconds:
             self.stopped_by = "cpu"
         elif self._look_at_disk():
             self.stopped_by = "disk"
 
-    def _look_at_disk(self) -> bool:
-        """Remember when the work folder was full; true when it holds more files than it may."""
-        disk = os.fstatvfs(self.jail.box_fd)
-        self.disk_full = self.disk_full or disk.f_bavail == 0
-        too_many = disk.f_files - disk.f_ffree > MAX_INODES
-        self.disk_full = self.disk_full or too_many
-        return too_many
+    def _look_at_disk(self, *, last: bool = False) -> bool:
+        """Remember when the work folder was full; true when it holds more than it may."""
+        disk = self.jail.disk(last=last)
+        self.disk_full = self.disk_full or disk.full
+        return disk.over
 
     def _read_output(self, fd: int) -> None:
         try:
@@ -249,7 +256,8 @@ class _Run:
 
     def _read_control(self, fd: int) -> None:
         try:
-            data = self.jail.control.recv(65536)
+            data, descriptors, _, _ = socket.recv_fds(self.jail.control, 65536, MAX_KEPT)
+            self.kept_fds += descriptors
         except BlockingIOError:
             return
         except OSError:
@@ -260,6 +268,22 @@ class _Run:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "exit":
                 self._step_ended(step_exit(message))
+            elif message["op"] == "broken":
+                enforcer = self.jail.walls.enforcer or "none"
+                raise EnforcerFailed(enforcer, f"a wall did not stand, nothing was run: {broken(message)}")
+
+    def _read_kept(self) -> tuple[bytes, ...]:
+        fds, self.kept_fds = self.kept_fds, []
+        asked = sum(len(step.keeps) for step in self.job.steps)
+        kept = read_kept(fds, MAX_KEPT_BYTES)
+        return kept if len(kept) == asked else ()
+
+    def close(self) -> None:
+        """Give back what the run still holds, however it ended; may be called twice."""
+        self.selector.close()
+        self.feeder.close()
+        read_kept(self.kept_fds, 0)
+        self.kept_fds = []
 
     def _step_ended(self, end: StepExit) -> None:
         step = self.job.steps[min(len(self.exits), len(self.job.steps) - 1)]

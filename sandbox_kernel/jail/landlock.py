@@ -36,8 +36,15 @@ _ALWAYS_WEAK = (
     "no mount namespace: there is no private /tmp, and no size limit on what is written to allowed folders",
     "no mount namespace: which paths exist, their owners, sizes, times and link targets can be asked for everywhere",
     "no mount namespace: mode and times of files that may be read can be changed, as far as their permissions go",
-    "no user namespace: the program runs as the user who started it, and shares that user's process limit",
     "no network namespace: the network is off because no socket can be opened, so domains cannot be allowed",
+)
+_SAME_USER = (
+    "no user namespace: the program runs as the user who started it, and shares that user's process limit",
+    "no user namespace: chmod, chown and the like are refused by path, in the work folder too",
+)
+_OWN_USER = (
+    "no user namespace: files that the program makes in allowed folders belong to a user that exists for it alone",
+    "what only root may read is reached with a capability (CAP_DAC_*), which Landlock alone keeps to the allowed paths",
 )
 _WEAK_BEFORE = (
     (2, "files cannot be moved or linked from one folder to another, not even inside the work folder"),
@@ -115,14 +122,15 @@ def landlock_plan(
     )
 
 
-def landlock_weaknesses(abi: int) -> tuple[str, ...]:
+def landlock_weaknesses(abi: int, *, own_user: bool = False) -> tuple[str, ...]:
     """What this tier does not hold on a kernel with this ABI, each as one sentence for the report.
 
     It counts on the filter that goes with the tier: ``build_filter(arch, families=(), deny_sysv_ipc=True,
-    shared_pids=True, shared_files=True)``. Where a compiler needs ``shared_files=False``, the program can change mode
-    and times of all files of its user; run it as a user of its own.
+    shared_pids=True, shared_files=True)``. ``own_user`` is for sandboxes with a user of their own; these need no
+    ``shared_files``, because nothing outside is theirs.
     """
-    return (*_ALWAYS_WEAK, *(text for version, text in _WEAK_BEFORE if abi < version))
+    who = _OWN_USER if own_user else _SAME_USER
+    return (*_ALWAYS_WEAK, *who, *(text for version, text in _WEAK_BEFORE if abi < version))
 
 
 def _known(since: tuple[tuple[int, int], ...], abi: int) -> int:

@@ -41,6 +41,21 @@ class Meter(Protocol):
     def arm(self, memory_bytes: int, processes: int) -> None:
         """Set the limits of the program about to start."""
 
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """Change the limits; sessions do between cells, because checkpoints need room of their own."""
+
+    def usage_bytes(self) -> int:
+        """Memory in use now, cheap to read and an upper bound."""
+
+    def held_bytes(self) -> int:
+        """Memory in use now that cannot be given back."""
+
+    def files_bytes(self) -> int:
+        """The part of it that is files."""
+
+    def release(self) -> None:
+        """Let go on what was stopped to be measured; called when only a part of the sandbox is to be ended."""
+
     def event_fd(self) -> int | None:
         """A descriptor that becomes readable when memory was exceeded."""
 
@@ -59,11 +74,23 @@ class Meter(Protocol):
     def kill(self) -> None:
         """Help to kill what is left."""
 
+    def too_many_processes(self) -> bool:
+        """Called at every tick; true means: kill it. Only where the kernel does not refuse one too many."""
+
+    def members(self) -> list[int] | None:
+        """Every process of the sandbox, whoever its parent is; None where nobody keeps such a list."""
+
     def read(self) -> Reading:
         """The final reading; the sandbox is dead."""
 
     def close(self) -> bool:
         """Give back what the meter holds; False to be called again later."""
+
+
+def counts_processes() -> bool:
+    """Whether a meter of this host has the kernel count a sandbox's processes, and refuse one too many."""
+    where = find_hierarchies()
+    return where is not None and where.pids is not None
 
 
 def make_meter() -> Meter:
@@ -84,6 +111,8 @@ class CgroupMeter:
         self._leaf = leaf
         self._event: int | None = None
         self._pid: int | None = None
+        self._processes = 0
+        self._crowded = False
 
     def attach(self, pid: int) -> None:
         """See ``Meter``."""
@@ -93,7 +122,27 @@ class CgroupMeter:
     def arm(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._leaf.limit(memory_bytes, processes)
+        self._processes = processes
         self._event = self._leaf.oom_event()
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``."""
+        self._leaf.relimit(memory_bytes, processes)
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.usage_bytes()
+
+    def held_bytes(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.held_bytes()
+
+    def files_bytes(self) -> int:
+        """See ``Meter``."""
+        return self._leaf.files_bytes()
+
+    def release(self) -> None:
+        """Nothing was stopped."""
 
     def event_fd(self) -> int | None:
         """See ``Meter``."""
@@ -117,14 +166,26 @@ class CgroupMeter:
     def last_look(self) -> None:
         """Nothing to do: the kernel has counted."""
 
+    def too_many_processes(self) -> bool:
+        """See ``Meter``."""
+        if self._leaf.limits_processes:
+            return False
+        self._crowded = self._crowded or usage(self._leaf.members()).tasks > self._processes
+        return self._crowded
+
     def kill(self) -> None:
         """See ``Meter``."""
         self._leaf.kill()
 
+    def members(self) -> list[int]:
+        """See ``Meter``."""
+        return self._leaf.members()
+
     def read(self) -> Reading:
         """See ``Meter``."""
         seen = self._leaf.counters()
-        return Reading(seen.oom_kills > 0, seen.refused_forks > 0, seen.peak_bytes, seen.cpu_seconds)
+        crowded = seen.refused_forks > 0 or self._crowded
+        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, seen.cpu_seconds)
 
     def close(self) -> bool:
         """See ``Meter``."""
@@ -148,6 +209,7 @@ class WatchdogMeter:
         self._cpu = 0.0
         self._cpu_before = 0.0
         self._full = False
+        self._crowded = False
         self._exceeded = False
 
     def attach(self, pid: int) -> None:
@@ -159,6 +221,28 @@ class WatchdogMeter:
         self._memory_bytes, self._processes = memory_bytes, processes
         if self._pid is not None:
             self._cpu_before = usage(tree(self._pid)).cpu_seconds
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``."""
+        self.arm(memory_bytes, processes)
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``."""
+        return usage(tree(self._pid)).resident_bytes if self._pid is not None else 0
+
+    def held_bytes(self) -> int:
+        """See ``Meter``."""
+        return proportional_bytes(tree(self._pid)) if self._pid is not None else 0
+
+    def files_bytes(self) -> int:
+        """Not told apart here: what is mapped counts, what is not is bounded by the size of its file system."""
+        return 0
+
+    def release(self) -> None:
+        """See ``Meter``."""
+        if self._pid is not None:
+            self._exceeded = False
+            signal_all(tree(self._pid)[1:], signal.SIGCONT)
 
     def event_fd(self) -> int | None:
         """See ``Meter``."""
@@ -175,6 +259,7 @@ class WatchdogMeter:
         seen = usage(pids)
         self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks >= self._processes
+        self._crowded = seen.tasks > self._processes
         if seen.resident_bytes <= self._memory_bytes:
             self._peak = max(self._peak, seen.resident_bytes)
             return False
@@ -204,8 +289,15 @@ class WatchdogMeter:
             self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
             self._full = self._full or seen.tasks + 1 >= self._processes
 
+    def too_many_processes(self) -> bool:
+        """See ``Meter``; as counted at this tick."""
+        return self._crowded
+
     def kill(self) -> None:
-        """Nothing beyond the namespace, which dies with its init."""
+        """Nothing beyond what the jail does."""
+
+    def members(self) -> None:
+        """See ``Meter``."""
 
     def read(self) -> Reading:
         """See ``Meter``."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls
 
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
@@ -39,7 +40,7 @@ class _Shelf:
 class Pool:
     """Spares for one process; thread-safe. ``size`` spares of each kind are kept, 0 keeps none."""
 
-    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = Jail.start) -> None:
+    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = start_jail) -> None:
         self.size = size
         self._start = start
         self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()
@@ -166,7 +167,8 @@ class Pool:
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-def _close_all() -> None:
+def close_all() -> None:
+    """End every spare of this process; called at its end."""
     for pool in list(_pools):
         pool.close()
 
@@ -176,5 +178,5 @@ def _forget_all() -> None:
         pool._forget()
 
 
-atexit.register(_close_all)
+atexit.register(close_all)
 os.register_at_fork(after_in_child=_forget_all)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -22,6 +25,8 @@ class Usage:
 
 def tree(pid: int) -> list[int]:
     """A process and all its descendants, parents first."""
+    if not _lists_children():
+        return _tree_by_parents(pid)
     found, waiting = [], [pid]
     while waiting:
         current = waiting.pop()
@@ -33,16 +38,65 @@ def tree(pid: int) -> list[int]:
     return found
 
 
+@functools.lru_cache(maxsize=1)
+def _lists_children() -> bool:
+    """Whether this kernel lists the children of a task; some are built without."""
+    return os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
+
+
+def _tree_by_parents(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat(int(name))):
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found, waiting = [], [pid]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        waiting += children.get(current, ())
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The numbers of /proc/pid/stat, from the state on; empty when the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def living(pids: Iterable[int]) -> dict[int, int]:
+    """Those that still run, with their start times: a number alone may be another process a moment later."""
+    found = {}
+    for pid in pids:
+        fields = _stat(pid)
+        if fields and fields[0] not in (b"Z", b"X"):
+            found[pid] = int(fields[19])
+    return found
+
+
+def of_user(uid: int) -> list[int]:
+    """Every process of a user."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/status") as file:
+                # Of the folder itself the owner would be root, where a process does not want to be looked into.
+                owner = next((line for line in file if line.startswith("Uid:")), "Uid: -1").split()[1]
+                if int(owner) == uid:
+                    found.append(int(name))
+    return found
+
+
 def usage(pids: list[int]) -> Usage:
     """Sum over processes; one that ended between listing and reading counts nothing."""
     resident = tasks = 0
     ticks = 0
     for pid in pids:
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
+        fields = _stat(pid)
+        if not fields:
             continue
         ticks += sum(int(value) for value in fields[11:15])
         tasks += int(fields[17])
@@ -61,6 +115,17 @@ def proportional_bytes(pids: list[int]) -> int:
                         total += int(line.split()[1]) << 10
                         break
     return total
+
+
+def signal_same(pid: int, started: int, number: signal.Signals) -> None:
+    """Signal a process that ``living`` found, and nobody who got its number since."""
+    with contextlib.suppress(OSError):
+        fd = os.pidfd_open(pid)
+        try:
+            if living((pid,)).get(pid) == started:
+                signal.pidfd_send_signal(fd, number)
+        finally:
+            os.close(fd)
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:

@@ -15,15 +15,17 @@ from sandbox_kernel.policy import Grant
 WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
+TMP = "/tmp"
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the work folder, the program's source and our own programs are, as the program sees them."""
+    """Where the work folder, the program's source, our own programs and temporary files are, as the program sees it."""
 
     work: str = WORK
     cell: str = CELL
     guest: str = GUEST
+    tmp: str = TMP
 
 
 #: The user that programs are, inside.
@@ -55,10 +57,12 @@ class Walls:
     shm_bytes: int
     preload: tuple[str, ...] = ("site",)
     warm: Warm | None = None
+    #: The name of what holds the walls; None for a jail without any, which somebody must have asked for by name.
+    enforcer: str | None = "bubblewrap"
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:
-    """Sizes in bytes of /box, /tmp and /dev/shm.
+    """Sizes in bytes of /box, /tmp and /dev/shm; a jail without mounts has the first for all that it writes.
 
     They are memory file systems, and their pages count against the memory limit. Together they stay below it, so that
     a program that fills the disk sees "no space left" and not the end of its memory.

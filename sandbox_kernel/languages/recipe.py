@@ -6,18 +6,24 @@ One file a language in this folder holds one ``Recipe``. A recipe never starts t
 
 from __future__ import annotations
 
+import functools
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.control import JobFile, Step
-from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.jail.jail import guest_folder
+from sandbox_kernel.jail.walls import TMP, Places, sizes
+from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
 #: Where programs are found inside; the interpreter's own folder comes first.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: What a compiler said, beside the cell.
+MESSAGES = "messages.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +35,16 @@ class ProcessConfig:
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
+    #: Whether a pipe of a command fails with the first program of it that does.
+    pipefail: bool = False
+    #: Whether TypeScript is type-checked before it runs.
+    check_types: bool = False
     #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.
     pool_size: int = 2
     #: Modules that waiting Python interpreters have imported already.
     preload: tuple[str, ...] = ()
+    #: Where compiled programs are remembered; None is a private folder below the user's cache, "" is nowhere.
+    cache_dir: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +64,11 @@ class Plan:
 
     steps: tuple[Step, ...]
     files: tuple[JobFile, ...] = ()
+    notes: tuple[str, ...] = ()
+    #: Where the compiled program is remembered after a run that compiled it.
+    cache_key: str | None = None
+    #: What the compiler said when the program, which was taken from the cache, was made.
+    messages: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +85,17 @@ class Kitchen:
     rlimits: Mapping[str, int] = field(default_factory=dict)
     #: The filter that denies starting processes, when the policy does.
     no_spawn: bytes | None = None
+    #: None when nothing may be remembered: what is compiled depends on more than the request.
+    cache: CompileCache | None = None
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a step."""
-        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8"}
+        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir()}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
+
+    def _tmpdir(self) -> dict[str, str]:
+        """Programs look for /tmp by themselves; any other place must be named."""
+        return {} if self.places.tmp == TMP else {"TMPDIR": self.places.tmp}
 
     def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
         """The step that hands the program to the one that waits since the sandbox was made (``Recipe.warm``)."""
@@ -84,22 +107,37 @@ class Kitchen:
         env = self.environment(request, toolchain)
         return Step(kind="exec", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn)
 
-    def compiler(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
+    def compiler(
+        self,
+        argv: Sequence[str],
+        toolchain: Mapping[str, str] | None = None,
+        *,
+        style: str = "plain",
+        keeps: Sequence[str] = (),
+    ) -> Step:
         """A step that compiles: may start processes, gets no input, prints to stderr, and a failure is the compiler's.
 
         The request's environment is the program's alone, so that ``env!`` and macros cannot read it at compile time.
+        ``style`` says how ``guest/compile.py`` shows what the compiler prints.
         """
-        env = {"PATH": self.path, "HOME": "/tmp", "LANG": "C.UTF-8", **(toolchain or {})}
+        messages = f"{self.places.cell}/{MESSAGES}"
         return Step(
-            kind="exec",
-            argv=argv,
+            kind="python",
+            argv=[f"{self.places.guest}/compile.py", style, messages, *argv],
+            source=_compile_program(),
             cwd=self.places.cell,
-            env=env,
+            env={"PATH": self.path, "HOME": self.places.tmp, "LANG": "C.UTF-8", **self._tmpdir(), **(toolchain or {})},
             rlimits=self.rlimits,
-            stdout_to_stderr=True,
             no_stdin=True,
             compiles=True,
+            keeps=(*keeps, messages) if keeps else (),
         )
+
+
+@functools.lru_cache(maxsize=1)
+def _compile_program() -> bytes:
+    with open(os.path.join(guest_folder(), "compile.py"), "rb") as file:
+        return file.read()
 
 
 class Recipe(ABC):
@@ -129,19 +167,25 @@ class Recipe(ABC):
 
 
 def rlimits(
-    limits: Limits, memory_mb: int, *, exact_memory: bool, processes: int | None, reserved_mb: int = 0
+    limits: Limits,
+    memory_mb: int,
+    *,
+    exact_memory: bool,
+    processes: int | None,
+    reserved_mb: int = 0,
+    own_disk: bool = True,
 ) -> dict[str, int]:
     """The kernel's limits for each process of a run, by their names in ``resource``.
 
     Where a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
     large untouched stacks are not punished. A file may be larger than the disk limit as long as it has holes (memory
-    files do); what really takes room is counted by the file system.
+    files do); what really takes room is counted by the file system, unless that is the host's (``own_disk``).
     """
-    memory = memory_mb * MIB
+    memory, disk = memory_mb * MIB, limits.disk_mb * MIB
     found = {
         "CORE": 0,
         "NOFILE": limits.open_files,
-        "FSIZE": max(4 << 30, 2 * memory, limits.disk_mb * MIB),
+        "FSIZE": max(4 << 30, 2 * memory, disk) if own_disk else sizes(limits, memory_mb)[0],
         "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
         "RTPRIO": 0,
     }

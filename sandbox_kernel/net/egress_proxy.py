@@ -100,6 +100,10 @@ class EgressProxy:
         """What was refused so far, each once."""
         return self._refusals.snapshot()
 
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What was refused since the last time, each once; forgets it."""
+        return self._refusals.take()
+
     @property
     def bytes_out(self) -> int:
         """Bytes that left the sandbox so far."""

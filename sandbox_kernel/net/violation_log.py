@@ -23,6 +23,12 @@ class ViolationLog:
             if len(self._kept) < MAX_KEPT:
                 self._kept.setdefault((violation.rule, violation.subject), violation)
 
+    def take(self) -> tuple[Violation, ...]:
+        """What was refused since the last time; a session asks after each cell."""
+        with self._lock:
+            found, self._kept = tuple(self._kept.values()), {}
+            return found
+
     def snapshot(self) -> tuple[Violation, ...]:
         """What was refused so far."""
         with self._lock:

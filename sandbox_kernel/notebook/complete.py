@@ -8,10 +8,13 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
+from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.option_table import BY_NAME, COMMANDS, OPTIONS
+from sandbox_kernel.notebook.option_words import parse_options, split_words
 from sandbox_kernel.policy import PRESETS
 
 _WORD = re.compile(r"\S*\Z")
@@ -59,6 +62,19 @@ def complete_magic(code: str, position: int) -> Completion | None:
     if before and before[-1] in BY_NAME and not BY_NAME[before[-1]].is_flag:
         return _values(before[-1], typed, position)
     return _words(magic, before, typed, position)
+
+
+def program_of(code: str, defaults: CellOptions) -> tuple[CellOptions, str]:
+    """The options in force for a cell that is being written, and its program with every position where it was."""
+    first, newline, rest = code.partition("\n")
+    match = re.match(r"%%sandbox(?=\s|\Z)(.*)\Z", first)
+    if match is None:
+        return replace(defaults, language=defaults.effective_language), code
+    try:
+        options = parse_options(split_words(match[1], "%%sandbox")).over(defaults)
+    except SandboxError:  # half-written options are nothing to complain about here
+        options = defaults
+    return replace(options, language=options.effective_language), " " * len(first) + newline + rest
 
 
 def complete_python(code: str, position: int) -> Completion:

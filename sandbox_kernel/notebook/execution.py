@@ -7,20 +7,22 @@ between is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import Display, FsChange
+from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
 from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.render import Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
-from sandbox_kernel.notebook.session_seam import OnInput
 from sandbox_kernel.notebook.streams import StreamBatch
 from sandbox_kernel.notebook.variables import encode
+from sandbox_kernel.session.displays import SessionDisplay
+
+OnInput = Callable[[str, bool], Awaitable[str]]
 
 PANEL_AFTER_S = 2.0
 PANEL_EVERY_S = 0.5
@@ -80,13 +82,16 @@ class Done:
 class CellExecution:
     """Runs one cell. ``run`` never raises for anything that a cell can cause."""
 
-    def __init__(self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event) -> None:
+    def __init__(
+        self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event, number: int | None = None
+    ) -> None:
         self._state = state
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
+        self._number = number
         self._value: str | None = None
-        self._removed: list[str] = []
+        self._notes: list[str] = []
 
     async def run(self, text: str) -> Done:
         """Plan the text of a cell of the Sandbox kernel, and do it."""
@@ -127,38 +132,18 @@ class CellExecution:
             on_display=lambda display: self._display(display, batch),
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
             cancel=self._cancel,
+            number=self._number,
         )
-        panel = asyncio.ensure_future(self._panel(plan.options.effective_timeout_s))
+        panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
         finally:
-            panel.cancel()
-            await asyncio.wait({panel})
+            panel.close()
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        notes = tuple(f"removed {what}" for what in self._removed)
-        result = replace(outcome.result, notes=(*outcome.result.notes, *notes))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *dict.fromkeys(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
-
-    async def _panel(self, timeout_s: float) -> None:
-        """Show a panel once the cell has been running for a while; cancelled when it ends."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        await asyncio.sleep(PANEL_AFTER_S)
-
-        def stop() -> None:
-            loop.call_soon_threadsafe(self._cancel.set)
-
-        panel = self._door.live(timeout_s, stop)
-        if panel is None:
-            return
-        try:
-            while True:
-                panel.update(loop.time() - started)
-                await asyncio.sleep(PANEL_EVERY_S)
-        finally:
-            panel.close()
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None
@@ -171,15 +156,20 @@ class CellExecution:
             self._door.message(message)
         return failure
 
-    def _display(self, display: Display, batch: StreamBatch) -> None:
+    def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
         batch.flush()
         message, removed = render_display(display)
-        self._removed += removed
+        self._notes += [f"removed {what}" for what in removed]
         self._send(message)
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.flush()
-        return await self._on_input(prompt, password)
+        try:
+            return await self._on_input(prompt, password)
+        except EOFError as error:
+            # The program only meets the end of a file; its author is told why.
+            self._notes.append(f"input() had no answer: {error}")
+            raise
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
@@ -192,3 +182,36 @@ class CellExecution:
         if not work.done():
             return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
         return self._send(*await work)
+
+
+class _PanelTimer:
+    """Shows the panel of a cell once it has been running for a while, and keeps it current; all on the cell's loop."""
+
+    def __init__(self, door: Door, timeout_s: float, cancel: asyncio.Event) -> None:
+        self._door = door
+        self._timeout_s = timeout_s
+        self._cancel = cancel
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._panel: Live | None = None
+        self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
+
+    def _show(self) -> None:
+        self._panel = self._door.live(self._timeout_s, self._stop)
+        if self._panel is not None:
+            self._draw()
+
+    def _draw(self) -> None:
+        assert self._panel is not None
+        self._panel.update(self._loop.time() - self._began)
+        self._timer = self._loop.call_later(PANEL_EVERY_S, self._draw)
+
+    def _stop(self) -> None:
+        """Called by the button, on whatever thread its click arrives."""
+        self._loop.call_soon_threadsafe(self._cancel.set)
+
+    def close(self) -> None:
+        """The cell has ended."""
+        self._timer.cancel()
+        if self._panel is not None:
+            self._panel.close()

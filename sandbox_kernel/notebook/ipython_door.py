@@ -19,9 +19,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.display import display, update_display
+from IPython.display import clear_output, display, update_display
 
-from sandbox_kernel.notebook.render import Failure, Message, ReportPanel, Shown, Value, one_line
+from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value, one_line
 from sandbox_kernel.notebook.stdin import PROMPT_MARK
 from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
 
@@ -101,7 +101,11 @@ def _write(name: str, text: str) -> None:
 def _show(message: Message, measure: Callable[[], Mapping[str, object]]) -> None:
     match message:
         case Shown():
-            display(dict(message.data), metadata=dict(message.metadata), raw=True)
+            draw = update_display if message.update else display
+            known = {"display_id": message.display_id} if message.display_id else {}
+            draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
+        case Cleared():
+            clear_output(wait=message.wait)
         case Value():
             shell = InteractiveShell.instance()
             shell.displayhook(SandboxValue(message))

@@ -144,7 +144,7 @@ class SandboxKernel(Kernel):
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = Questions(channel, self._stdin_lock, cancel, allow_stdin)
-            done = await CellExecution(self.state, wire, questions.ask, cancel).run(code)
+            done = await CellExecution(self.state, wire, questions.ask, cancel, number).run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:
@@ -219,13 +219,13 @@ class SandboxKernel(Kernel):
     # -- helping the author ------------------------------------------------------------------------------------------
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, object]:
-        """Magics and options from the table; everything else from the session, if there is one."""
+        """Magics and options from the table; everything else from the cell's session, if it runs."""
         from sandbox_kernel.notebook.complete import complete_magic, complete_python
 
         found = complete_magic(code, cursor_pos)
         if found is None:
             known = await self._ask_session("complete", code, cursor_pos)
-            if known is not None:
+            if known is not None and "matches" in known:
                 return {"status": "ok", "metadata": {}, **known}
             found = complete_python(code, cursor_pos)
         return _completion_reply(found)
@@ -235,12 +235,14 @@ class SandboxKernel(Kernel):
     ) -> dict[str, object]:
         """The same order as for completion."""
         from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
+        from sandbox_kernel.notebook.sanitize import sanitize_bundle
 
         text = explain_magic(code, cursor_pos)
         if text is None:
             known = await self._ask_session("inspect", code, cursor_pos)
             if known:
-                return {"status": "ok", "found": True, "data": dict(known), "metadata": {}}
+                # A docstring is the sandbox's own word, and pages show it like an output.
+                return {"status": "ok", "found": True, "data": dict(sanitize_bundle(known, {}).data), "metadata": {}}
             text = explain_builtin(code, cursor_pos)
         data = {} if text is None else {"text/plain": text}
         return {"status": "ok", "found": text is not None, "data": data, "metadata": {}}
@@ -276,14 +278,17 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "history": rows}
 
     async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
+        """What the session of this cell's language knows; None when there is none, or it cannot say."""
         from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.complete import program_of
 
-        session = self.state.runner.session(self.state.defaults)
+        options, program = program_of(code, self.state.defaults)
+        session = self.state.runner.sessions.find(options) if options.keeps_state else None
         if session is None:
             return None
         ask = session.complete if what == "complete" else session.inspect
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, ask, code, position)
+            return await asyncio.get_running_loop().run_in_executor(None, ask, program, position)
         except SandboxError as error:
             self.log.info("the session could not %s: %s", what, error)
             return None

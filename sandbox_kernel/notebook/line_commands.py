@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.cell_options import DEFAULT_TIMEOUT_S, CellOptions
 from sandbox_kernel.notebook.grants import policy_of
@@ -14,9 +15,9 @@ from sandbox_kernel.notebook.option_table import usage
 from sandbox_kernel.notebook.options import LineCommand
 from sandbox_kernel.notebook.render import Message, ReportPanel, Shown, one_line
 from sandbox_kernel.notebook.runner import CellRunner
-from sandbox_kernel.notebook.session_seam import Session
-from sandbox_kernel.notebook.units import duration_text, size_text
+from sandbox_kernel.notebook.units import duration_text
 from sandbox_kernel.notebook.untrusted.tex import defused
+from sandbox_kernel.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,16 @@ def _rules(rules: Sequence[object]) -> str:
 
 
 def _files(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    rows = [(one_line(change.path, 300), f"{change.kind}, {size_text(change.size)}") for change in desk.files]
-    return (_table("files that the last cell changed", rows),) if rows else _text("The last cell changed no files.")
+    """What fresh cells left in the sandbox's folder, and what the last cell changed."""
+    found = {change.path: change for change in (*desk.runner.box(desk.defaults).diff(), *desk.files)}
+    rows = [(one_line(path, 300), f"{change.kind}, {change.size} bytes") for path, change in sorted(found.items())]
+    if not rows:
+        return _text("No cell has left a file. The folder of a session is its own: look into it with !ls in a cell.")
+    return (_table("files in the work folder", rows),)
 
 
 def _session(command: LineCommand, desk: Desk) -> Session:
-    session = desk.runner.session(command.options)
+    session = desk.runner.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
         raise SessionError(
@@ -81,22 +86,21 @@ def _session(command: LineCommand, desk: Desk) -> Session:
 
 
 def _undo(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    _session(command, desk).undo(command.count)
-    cells = "the last cell" if command.count == 1 else f"the last {command.count} cells"
-    return _text(f"Took back {cells}.")
+    result = _session(command, desk).undo(command.count)
+    return _text("\n".join(result.notes))
 
 
 def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    rows = [
-        (str(number), one_line(str(state), 300))
-        for number, state in enumerate(_session(command, desk).checkpoints(), 1)
-    ]
+    rows = []
+    for number, state in enumerate(_session(command, desk).checkpoints(), 1):
+        held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
+        rows.append((f"undo {number}", f"the state after cell {state.cell} of the session{held}"))
     return (_table("states that undo can go back to", rows),) if rows else _text("There is no state to go back to.")
 
 
 def _restart(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    _session(command, desk).restart()
-    return _text("The session begins again; all its state is gone.")
+    desk.runner.sessions.end(_session(command, desk))
+    return _text("The session has ended, all its state is gone; the next cell begins a new one.")
 
 
 def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
@@ -114,7 +118,7 @@ def _load(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
         raise InvalidRequest(
             f"%sandbox load {command.target}: sessions cannot be loaded here; wasm sessions can be saved"
         )
-    desk.runner.adopt(command.options, load(command.target))
+    desk.runner.sessions.adopt(command.options, load(command.target))
     return _text(f"Going on with {command.target}.")
 
 

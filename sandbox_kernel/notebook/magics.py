@@ -85,10 +85,11 @@ class SandboxMagics(Magics):
         loop = self._loop.loop
         door = MainThread(_watched(self.shell), self._measure_again)
         cancel: list[asyncio.Event] = []
+        number = self.shell.execution_count if self.shell is not None else None
 
         async def work() -> Done:
             cancel.append(asyncio.Event())
-            return await CellExecution(self.state, door, door.ask, cancel[0]).run_plan(plan)
+            return await CellExecution(self.state, door, door.ask, cancel[0], number).run_plan(plan)
 
         future = self._loop.start(work())
         future.add_done_callback(lambda _: door.work.put(lambda: None))

@@ -85,8 +85,8 @@ def _short(text: str) -> str:
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(_short(name), BY_NAME, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"unknown option {_short(name)!r}{hint} (options: {' '.join(BY_NAME)})"
+    hint = f"did you mean {near[0]}?" if near else f"known options: {' '.join(BY_NAME)}"
+    return f"unknown option {_short(name)!r}; {hint}"
 
 
 def _with_language(options: CellOptions, word: str) -> CellOptions:

@@ -34,10 +34,19 @@ _MAX_NAME, _MAX_VALUE, _MAX_TRACEBACK = 200, 20_000, 500
 
 @dataclass(frozen=True)
 class Shown:
-    """A ``display_data`` message."""
+    """A ``display_data`` message; with ``update`` it replaces what was shown under the same ``display_id``."""
 
     data: Mapping[str, object]
     metadata: Mapping[str, object] = field(default_factory=dict)
+    display_id: str = ""
+    update: bool = False
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """A ``clear_output`` message: everything so far goes, now or (``wait``) with the next output."""
+
+    wait: bool
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class ReportPanel:
     document: Mapping[str, object]
 
 
-Message = Shown | Value | Failure | ReportPanel
+Message = Shown | Cleared | Value | Failure | ReportPanel
 
 
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:
@@ -86,9 +95,15 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
 
 def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
     """One display of a sandbox, made inert, and what was removed from it."""
+    if display.kind == "clear":
+        return Cleared(display.metadata.get("wait") is True), ()
     bundle = sanitize_bundle(display.data, display.metadata)
-    kind = Value if display.kind == "result" else Shown
-    return kind(bundle.data, bundle.metadata), bundle.removed
+    if display.kind == "result":
+        return Value(bundle.data, bundle.metadata), bundle.removed
+    # The id is the sandbox's own word: under a prefix it can never name a display of ours.
+    name = getattr(display, "display_id", None)
+    display_id = f"sandbox:{one_line(name, 100)}" if name else ""
+    return Shown(bundle.data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
 
 
 def receipt_message(result: ExecResult) -> Shown:

@@ -1,31 +1,31 @@
 """One runner behind both doors: takes a planned cell, runs it through the facade, returns what happened.
 
-It owns the sandboxes and sessions of one notebook: a sandbox for each policy and backend that was asked for, a session
-for each language and name. A cell that belongs to a session but asks for what only a new process can have (another
-memory limit, other mounts, arguments) runs fresh, and its receipt says so. Used by the kernel on its own loop and by
-the magic on a loop in a thread; everything here may be called from several threads.
+It owns the sandboxes of one notebook, one for each policy and backend that was asked for, and its sessions. Used by the
+kernel on its own loop and by the magic on a loop in a thread; everything here may be called from several threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.grants import limits_of, policy_of
+from sandbox_kernel.notebook.grants import config_of, limits_of, policy_of
 from sandbox_kernel.notebook.options import CellPlan
-from sandbox_kernel.notebook.session_seam import OnDisplay, OnInput, OnOutput, Session
-from sandbox_kernel.notebook.variables import MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.sandbox import Sandbox
+from sandbox_kernel.session.async_run import AnyOnInput
+from sandbox_kernel.session.displays import OnDisplay
+from sandbox_kernel.session.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,8 @@ class CellIO:
     on_output: OnOutput
     cancel: asyncio.Event
     on_display: OnDisplay | None = None
-    on_input: OnInput | None = None
+    on_input: AnyOnInput | None = None
+    number: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,26 +47,21 @@ class Outcome:
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Start:
-    """What a session is fixed to when it starts; a cell that asks for something else cannot run in it."""
+Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
 
-    policy: SandboxPolicy
-    backend: str
-    memory_mb: int | None
-    python: str | None
-    checkpoints: int | None
+
+def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
+    return Sandbox(policy, backend, config=config)
 
 
 class CellRunner:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Callable[[SandboxPolicy, str], Sandbox] = Sandbox) -> None:
+    def __init__(self, factory: Factory = _make_box) -> None:
         self._factory = factory
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str], Sandbox] = {}
-        self._sessions: dict[tuple[Language, str], tuple[Session, _Start]] = {}
-        self.last_session: tuple[Language, str] | None = None
+        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig], Sandbox] = {}
+        self.sessions = NotebookSessions(self.box)
 
     async def run(
         self, plan: CellPlan, io: CellIO, *, variables: Mapping[str, str] | None = None, stdin: str | None = None
@@ -75,25 +71,47 @@ class CellRunner:
         language = options.effective_language
         check_language(language, options.inputs, "-i")
         check_language(language, options.outputs, "-o")
+        if language not in WITH_VARIABLES and (options.inputs or options.outputs):
+            return await self._run_with_files(plan, variables or {}, stdin, io)
         marked = MarkedOutput() if options.outputs else None
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
         text = stdin if stdin is not None else options.stdin
         if marked is None:
-            return Outcome(result=await self._run(code, options, text, io))
-        result = await self._run(code, options, text, replace(io, on_output=_unmarked(io.on_output, marked)))
+            return Outcome(result=await self._run(plan, code, text, io))
+        result = await self._run(plan, code, text, replace(io, on_output=_unmarked(io.on_output, marked)))
         if rest := marked.close():
             io.on_output("stdout", rest)
         result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
         return Outcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
 
-    async def _run(self, code: str, options: CellOptions, stdin: str | None, io: CellIO) -> ExecResult:
+    async def _run_with_files(
+        self, plan: CellPlan, variables: Mapping[str, str], stdin: str | None, io: CellIO
+    ) -> Outcome:
+        """A language that has no statement for variables finds them in files, and leaves them there."""
+        options = plan.options
         box = self.box(options)
-        why = ""
-        if options.keeps_state:
-            session, why = await asyncio.get_running_loop().run_in_executor(None, self._session, box, options)
-            if session is not None:
-                io = replace(io, on_input=_answers(stdin)) if stdin is not None else io
-                return await _in_session(session, code, options.effective_timeout_s, io)
+        files = exchange_files(variables, options.outputs)
+        for name in options.outputs:
+            # The folder outlives the run: what an earlier cell wrote must not pass for this one's.
+            box.write_file(output_file(name), files[output_file(name)])
+        text = stdin if stdin is not None else options.stdin
+        result = await self._run(plan, plan.code, text, io, files)
+        names = options.outputs if result.ok else ()
+        return Outcome(
+            result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
+        )
+
+    async def _run(
+        self, plan: CellPlan, code: str, stdin: str | None, io: CellIO, files: Mapping[str, str] | None = None
+    ) -> ExecResult:
+        options = plan.options
+        choice = self.sessions.choose_open(plan)
+        if choice.must_open:
+            # Opening a session starts processes: not on the loop that serves the page.
+            choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if choice.session is not None:
+            return await _in_session(choice.session, code, stdin, options.effective_timeout_s, io)
+        box = self.box(options)
         result = await box.arun(
             code,
             options.effective_language,
@@ -102,16 +120,18 @@ class CellRunner:
             stdin=stdin,
             env=dict(options.env),
             args=options.args,
+            files=files,
             limits=limits_of(options),
             on_output=io.on_output,
             cancel=io.cancel,
-            **_extras(box.arun, options),
         )
-        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {why}")) if why else result
+        if not choice.why_fresh:
+            return result
+        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
 
     def box(self, options: CellOptions) -> Sandbox:
-        """The sandbox for these options; made once for each policy and backend."""
-        key = (policy_of(options), options.backend or "auto")
+        """The sandbox for these options; made once for each policy, backend and choice of programs."""
+        key = (policy_of(options), options.backend or "auto", config_of(options))
         with self._lock:
             if key not in self._boxes:
                 self._boxes[key] = self._factory(*key)
@@ -119,70 +139,14 @@ class CellRunner:
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        backend = self.box(options).backend
-        backend.warm(options.effective_language, options.memory_mb)
-
-    def session(self, options: CellOptions) -> Session | None:
-        """The running session that a line command means: by name or language, else the one used last."""
-        with self._lock:
-            if options.language is None and options.session is None and self.last_session is not None:
-                key = self.last_session
-            else:
-                key = (options.effective_language, options.session or "")
-            found = self._sessions.get(key)
-        return found[0] if found is not None and found[0].alive else None
-
-    def _session(self, box: Sandbox, options: CellOptions) -> tuple[Session | None, str]:
-        """The cell's session, or None and the reason why it runs fresh."""
-        open_session = getattr(box, "session", None)
-        if open_session is None:
-            return None, ""
-        if options.env or options.args:
-            return None, "--env and --arg are given to a new process"
-        language, name = options.effective_language, options.session or ""
-        start = _Start(
-            policy_of(options), options.backend or "auto", options.memory_mb, options.python, options.checkpoints
-        )
-        with self._lock:
-            found = self._sessions.get((language, name))
-            if found is not None and found[0].alive:
-                if found[1] != start:
-                    return None, f"the {name or language} session was started with other limits or another policy"
-                self.last_session = (language, name)
-                return found[0], ""
-        wanted = {
-            "name": options.session,
-            "memory_mb": options.memory_mb,
-            "checkpoints": options.checkpoints,
-            "python": options.python,
-        }
-        try:
-            session: Session = open_session(language, **{k: v for k, v in wanted.items() if v is not None})
-        except (BackendUnavailable, NotImplementedError) as error:
-            return None, str(error)
-        with self._lock:
-            self._sessions[language, name] = (session, start)
-            self.last_session = (language, name)
-        return session, ""
-
-    def adopt(self, options: CellOptions, session: Session) -> None:
-        """Go on with a session that was loaded from a file, in place of the one with this name."""
-        key = (options.effective_language, options.session or "")
-        start = _Start(policy_of(options), options.backend or "auto", options.memory_mb, options.python, None)
-        with self._lock:
-            old = self._sessions.pop(key, None)
-            self._sessions[key] = (session, start)
-            self.last_session = key
-        if old is not None:
-            old[0].close()
+        self.sessions.prepare(options)
+        self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def close(self) -> None:
         """End every session and sandbox; called when the kernel shuts down or restarts."""
+        self.sessions.close()
         with self._lock:
-            sessions, self._sessions = list(self._sessions.values()), {}
             boxes, self._boxes = list(self._boxes.values()), {}
-        for session, _ in sessions:
-            session.close()
         for box in boxes:
             box.destroy()
 
@@ -196,11 +160,11 @@ def _unmarked(on_output: OnOutput, marked: MarkedOutput) -> OnOutput:
     return emit
 
 
-def _answers(stdin: str) -> OnInput:
+def _answers(stdin: str) -> AnyOnInput:
     """Answer ``input()`` line by line from a text; after its end as a file would."""
     lines = iter(stdin.splitlines())
 
-    async def answer(prompt: str, password: bool) -> str:
+    def answer(prompt: str, password: bool) -> str:
         try:
             return next(lines)
         except StopIteration:
@@ -209,35 +173,28 @@ def _answers(stdin: str) -> OnInput:
     return answer
 
 
-def _extras(run: Callable[..., object], options: CellOptions) -> dict[str, Any]:
-    """Options that only some languages know, refused by name where the facade does not take them."""
-    asked: dict[str, Any] = {}
-    if options.check:
-        asked["check"] = True
-    if options.python is not None:
-        asked["python"] = options.python
-    known = inspect.signature(run).parameters
-    for name in asked:
-        if name not in known:
-            raise InvalidRequest(f"--{name} is not available for {options.effective_language} cells here; remove it")
-    return asked
+async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
+    result = await session.arun(
+        _numbered(code, session.language),
+        timeout_s,
+        io.on_output,
+        io.on_input if stdin is None else _answers(stdin),
+        on_display=io.on_display,
+        number=io.number,
+        cancel=io.cancel,
+    )
+    # What was shown while the cell ran is not shown again.
+    return replace(result, displays=()) if io.on_display is not None else result
 
 
-async def _in_session(session: Session, code: str, timeout_s: float, io: CellIO) -> ExecResult:
-    async def watch() -> None:
-        await io.cancel.wait()
-        session.interrupt()
+def _numbered(code: str, language: Language) -> str:
+    """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
 
-    run = functools.partial(session.arun, code, timeout=timeout_s, on_output=io.on_output, on_input=io.on_input)
-    live = io.on_display is not None and "on_display" in inspect.signature(session.arun).parameters
-    watcher = asyncio.ensure_future(watch())
-    try:
-        if not live:
-            return await run()
-        # What was shown while the cell ran is not shown again.
-        return replace(await run(on_display=io.on_display), displays=())
-    finally:
-        watcher.cancel()
+    Not before a cell magic of its own, which must stand first.
+    """
+    if language is Language.PYTHON and code.startswith("\n") and not code.lstrip().startswith("%%"):
+        return f"#{code}"
+    return code
 
 
 def as_stdin(value: object) -> str:

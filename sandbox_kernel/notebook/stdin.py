@@ -20,6 +20,8 @@ PROMPT_MARK = "sandbox asks: "
 MAX_QUESTIONS = 1000
 _MAX_PROMPT = 1000
 _POLL_S = 0.01
+#: Longer than an interrupt needs to reach a session's worker.
+_INTERRUPT_S = 1.0
 
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
@@ -74,30 +76,41 @@ class Questions:
         self._asked = 0
 
     async def ask(self, prompt: str, password: bool = False) -> str:
-        """Ask the user; ``EOFError`` when that is not possible, ``KeyboardInterrupt``-like end when cancelled."""
+        """Ask the user; ``EOFError`` with the reason when there is no answer."""
         self._asked += 1
         if not self._allowed:
             raise EOFError(REFUSED)
         if self._asked > MAX_QUESTIONS:
             raise EOFError(f"this cell has asked for input {MAX_QUESTIONS} times; no more questions are passed on")
-        while not self._lock.acquire(blocking=False):
-            await self._pause()
-        try:
-            self._channel.drain()
-            self._channel.ask(PROMPT_MARK + one_line(prompt, _MAX_PROMPT), bool(password))
-            while (answer := self._channel.poll()) is None:
-                await self._pause()
-        finally:
-            self._lock.release()
+        answer = await self._answer(PROMPT_MARK + one_line(prompt, _MAX_PROMPT), bool(password))
+        if answer is None:
+            # The cell is being interrupted: that is what its question is to meet, and not the end of a file.
+            await asyncio.sleep(_INTERRUPT_S)
+            raise EOFError("interrupted while waiting for input")
         value = answer.get("value")
         if not isinstance(value, str) or value == "\x04":
             raise EOFError("the user ended the input")
         return value
 
-    async def _pause(self) -> None:
-        """Wait a little for an answer, and leave at once when the cell is stopped."""
+    async def _answer(self, prompt: str, password: bool) -> Mapping[str, object] | None:
+        """The content of the answer, or None when the cell is stopped while it waits."""
+        while not self._lock.acquire(blocking=False):
+            if await self._stopped():
+                return None
+        try:
+            self._channel.drain()
+            self._channel.ask(prompt, password)
+            while (answer := self._channel.poll()) is None:
+                if await self._stopped():
+                    return None
+            return answer
+        finally:
+            self._lock.release()
+
+    async def _stopped(self) -> bool:
+        """Wait a little; whether the cell shall stop."""
         try:
             await asyncio.wait_for(self._cancel.wait(), _POLL_S)
         except TimeoutError:
-            return
-        raise EOFError("interrupted while waiting for input")
+            return False
+        return True

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from sandbox_kernel.notebook.render import Failure, Message, ReportPanel, Shown, Value
+from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value
 from sandbox_kernel.notebook.untrusted.json_value import encodable
 from sandbox_kernel.notebook.widgets import RunPanel, view
 
@@ -48,7 +48,9 @@ class Wire:
         """A display, a value or an error."""
         match message:
             case Shown():
-                self._display(message.data, message.metadata)
+                self._display(message.data, message.metadata, message.display_id, update=message.update)
+            case Cleared():
+                self._send("clear_output", {"wait": message.wait})
             case ReportPanel():
                 if not self._silent:
                     self._display(self._publisher.report_view(message.document), {})

@@ -17,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.job import MAX_INODES, OnOutput, Stop
+from sandbox_kernel.jail.job import OnOutput, Stop
 from sandbox_kernel.jail.meter import TICK_S
 from sandbox_kernel.jail.pump import CHUNK, Capture
 from sandbox_kernel.session.displays import Displays, OnDisplay
@@ -31,6 +32,7 @@ from sandbox_kernel.session.live import Live
 MAX_INPUT = 32 << 10
 
 OnInput = Callable[[str, bool], str]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ class Cell:
             Capture(order.output_bytes, _emitter(order.on_output, name)) for name in ("stdout", "stderr")
         )
         self.captures = {live.jail.stdout_fd: self.stdout, live.jail.stderr_fd: self.stderr}
-        self.displays = Displays(order.on_display)
+        self.displays = Displays(_guarded(order.on_display))
         self.how = ""
         self.done: Done | None = None
         self.problem = ""
@@ -102,14 +104,14 @@ class Cell:
                     # Control-C in the caller's terminal: the cell gets it first, then the caller.
                     self.failure = error
                     self._ask_to_stop()
+        except _ListenerFailed as error:
+            self.how, self.failure = "failed", error.reason
         except GateLost:
             self.how = "lost"
         except SessionError as error:
             self.how, self.problem = "protocol", str(error)
         except SandboxError as error:
             self.how, self.problem = "lost", str(error)
-        except BaseException as error:
-            self.how, self.failure = "failed", error
         finally:
             self._selector.close()
             if self._question is not None:
@@ -186,12 +188,11 @@ class Cell:
         return bool(self.how)
 
     def _tick(self) -> None:
-        disk = os.fstatvfs(self.live.jail.box_fd)
-        too_many = disk.f_files - disk.f_ffree > MAX_INODES
-        self.disk_full = self.disk_full or disk.f_bavail == 0 or too_many
+        disk = self.live.jail.disk()
+        self.disk_full = self.disk_full or disk.full
         if self.live.memory_exceeded():
             self.how = "memory"
-        elif too_many:
+        elif disk.over:
             self.how = "disk"
 
     def _read_output(self, fd: int) -> None:
@@ -237,9 +238,11 @@ class Cell:
             case Shown():
                 self._drain()
                 self.displays.show(message)
+                self._seen(message.question)
             case Cleared():
                 self._drain()
                 self.displays.clear(message)
+                self._seen(message.question)
             case Began(id=found) if found == self.live.cell_id:
                 self._began = True
                 if self._interrupt_at is not None:
@@ -251,6 +254,10 @@ class Cell:
                 self.done, self.how = message, "done"
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
+
+    def _seen(self, question: int) -> None:
+        if question:
+            self.live.channel.put({"op": "seen", "question": question})
 
     def _drain(self) -> None:
         """What was printed before a display comes before it."""
@@ -276,11 +283,21 @@ class Cell:
         # The user's time is not the cell's.
         self._deadline += time.monotonic() - asking.began
         if isinstance(asking.failure, KeyboardInterrupt):
+            # No answer: the interrupt is what the question is to meet.
             self._ask_to_stop()
-        elif asking.failure is not None and not isinstance(asking.failure, EOFError):
-            raise asking.failure
+            return
+        if asking.failure is not None and not isinstance(asking.failure, EOFError):
+            raise _ListenerFailed(asking.failure)
         value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
         self.live.channel.put({"op": "input", "question": asking.number, "value": value})
+
+
+class _ListenerFailed(Exception):
+    """A callback of the caller's raised; not to be taken for an error of ours."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class _Asking:
@@ -327,4 +344,19 @@ def _waiting_bytes(fd: int) -> int:
 
 
 def _emitter(on_output: OnOutput | None, name: str) -> Callable[[str], None] | None:
-    return None if on_output is None else lambda text: on_output(name, text)
+    return None if on_output is None else _guarded(lambda text: on_output(name, text))
+
+
+def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] | None:
+    if listener is None:
+        return None
+
+    def call(item: Item) -> None:
+        try:
+            listener(item)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise _ListenerFailed(error) from None
+
+    return call

@@ -7,6 +7,9 @@ The user's programs may have inherited the worker's end. The kernel says for eve
 from __future__ import annotations
 
 import contextlib
+import os
+import select
+import signal
 import socket
 import struct
 from collections import deque
@@ -27,6 +30,13 @@ def inner_pid(pid: int) -> int:
     return 0
 
 
+def readable(fd: int, timeout_s: float) -> bool:
+    """Wait for a descriptor of any number; ``select`` knows only the first thousand."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))
+
+
 class Channel:
     """One socket to a jail, through which one process at a time is listened to."""
 
@@ -39,6 +49,7 @@ class Channel:
         self._inner = 0
         #: The worker's pid as the host sees it; 0 until it has said something.
         self.speaker = 0
+        self._speaker_fd = -1
 
     def fileno(self) -> int:
         """For ``selectors``."""
@@ -47,9 +58,29 @@ class Channel:
     def listen_to(self, inner: int) -> None:
         """From now on only the process with this pid inside the jail is heard; what was half said is forgotten."""
         self._inner = inner
-        self.speaker = 0
+        self.forget_speaker()
         self._cutter = Cutter()
         self._waiting.clear()
+
+    def forget_speaker(self) -> None:
+        """Listen to nobody; gives back the descriptor."""
+        self.speaker = 0
+        if self._speaker_fd >= 0:
+            os.close(self._speaker_fd)
+            self._speaker_fd = -1
+
+    def kill_speaker(self) -> bool:
+        """End the worker itself, by a handle that cannot mean another process; False when there is none."""
+        if self._speaker_fd < 0:
+            return False
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._speaker_fd, signal.SIGKILL)
+        return True
+
+    @property
+    def speaker_is_dead(self) -> bool:
+        """Whether the worker has ended, before anybody said so."""
+        return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
 
     def put(self, message: ToWorker) -> None:
         """Send a message, now or when there is room (``wants_to_write``)."""
@@ -86,7 +117,16 @@ class Channel:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
                 pid = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])[0]
         if not self.speaker and self._inner and pid and inner_pid(pid) == self._inner:
-            self.speaker = pid
+            self._adopt(pid)
         if pid and pid == self.speaker:
             found = self._cutter.feed(data)
         return found
+
+    def _adopt(self, pid: int) -> None:
+        """Take this process for the worker. It was looked up after it spoke, so look again once we hold it."""
+        with contextlib.suppress(OSError):
+            self._speaker_fd = os.pidfd_open(pid)
+            if inner_pid(pid) == self._inner:
+                self.speaker = pid
+            else:
+                self.forget_speaker()

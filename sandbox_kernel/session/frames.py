@@ -65,7 +65,14 @@ class InputAnswer(TypedDict):
     value: str | None
 
 
-ToWorker = Run | Freeze | Ask | InputAnswer
+class Seen(TypedDict):
+    """Host to worker: what was shown has been taken, in its place among what was printed."""
+
+    op: Literal["seen"]
+    question: int
+
+
+ToWorker = Run | Freeze | Ask | InputAnswer | Seen
 
 
 @dataclass(frozen=True)
@@ -85,9 +92,10 @@ class Began:
 
 @dataclass(frozen=True)
 class Shown:
-    """Something to display; ``kind`` is display, result or update."""
+    """Something to display; ``kind`` is display, result or update. The worker waits if ``question`` is not 0."""
 
     id: int
+    question: int
     kind: str
     data: Mapping[str, object]
     metadata: Mapping[str, object]
@@ -100,6 +108,7 @@ class Cleared:
     """What the cell has shown so far is to go."""
 
     id: int
+    question: int
     wait: bool
 
 
@@ -115,7 +124,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Done:
-    """The cell has ended by itself; ``status`` is ok, error or interrupted."""
+    """The cell has ended by itself; ``status`` is ok, error or interrupted.
+
+    ``unsaved`` is a shell that ended without leaving its variables.
+    """
 
     id: int
     status: str
@@ -123,6 +135,7 @@ class Done:
     exit_code: int | None = None
     error: CellError | None = None
     limit: str | None = None
+    unsaved: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,7 @@ FromWorker = Ready | Began | Shown | Cleared | Question | Done | Frozen | Restor
 
 def encode(message: ToWorker) -> bytes:
     """One frame to the worker."""
-    data = json.dumps(message).encode()
+    data = json.dumps(message, ensure_ascii=False).encode()
     return _HEADER.pack(len(data)) + data
 
 
@@ -202,7 +215,7 @@ def parse(raw: bytes) -> FromWorker:
         case "display":
             return reader.shown()
         case "clear":
-            return Cleared(reader.count("id"), reader.flag("wait"))
+            return Cleared(reader.count("id"), reader.count("question"), reader.flag("wait"))
         case "input":
             prompt = reader.text("prompt")
             return Question(reader.count("id"), reader.count("question"), prompt, reader.flag("password"))
@@ -266,9 +279,8 @@ class _Reader:
         name = self._message.get("display_id")
         if name is not None and (not isinstance(name, str) or not _IDENTIFIER.match(name)):
             raise self._wrong("display_id")
-        return Shown(
-            self.count("id"), str(kind), data, metadata, clean_text(name) if name is not None else None, self._size
-        )
+        identity = clean_text(name) if name is not None else None
+        return Shown(self.count("id"), self.count("question"), str(kind), data, metadata, identity, self._size)
 
     def done(self) -> Done:
         status = self._message.get("status")
@@ -287,6 +299,7 @@ class _Reader:
             exit_code=code,
             error=self._error(),
             limit=str(limit) if limit is not None else None,
+            unsaved=self._message.get("unsaved") is True,
         )
 
     def _error(self) -> CellError | None:

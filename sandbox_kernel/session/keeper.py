@@ -7,13 +7,14 @@ jail with hostile code is read with care (``jail/control.py``).
 from __future__ import annotations
 
 import contextlib
-import select
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.control import Step, encode_order, frame, number
+from sandbox_kernel.jail.control import JobFile, Step, encode_order, frame, number, receive_listener
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.job import OnListener
+from sandbox_kernel.session.channel import readable
 
 #: How long the gate may take for an order. It waits for killed processes and writes files; it never waits for a cell.
 PATIENCE_S = 20.0
@@ -32,17 +33,27 @@ class Keeper:
         self.worker = 0
         self.gone: int | None = None
         self._answers: list[dict[str, object]] = []
-        self._owed = 0
+        self._owed: list[str] = []
+        #: What the copies of the work folder hold in the gate's memory.
+        self.copies_bytes = 0
 
-    def start(self, step: Step) -> None:
-        """Give the waiting jail its one order; returns when the worker has been forked."""
+    def start(self, step: Step, files: Sequence[JobFile] = (), on_listener: OnListener | None = None) -> None:
+        """Give the waiting jail its one order; returns when the worker has been forked.
+
+        ``on_listener`` is given the jail's own listening socket, for a proxy to serve.
+        """
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
-            for part in encode_order([step], (), listener=False):
+            for part in encode_order([step], files, listener=on_listener is not None):
                 control.sendall(part)
+            if on_listener is not None:
+                on_listener(receive_listener(control))
             control.setblocking(False)
             self.worker = int(number(self._await("started"), "pid"))
+            for message in self._answers:
+                if message["op"] == "broken":
+                    raise EnforcerFailed("gate", text(message, "message"))
         except (OSError, GateLost) as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
@@ -67,34 +78,42 @@ class Keeper:
             else:
                 self._answers.append(message)
 
+    def await_gone(self) -> None:
+        """The worker is known to be dead; return when the gate has said how it ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.gone is None:
+            if not readable(self.jail.control.fileno(), deadline - time.monotonic()):
+                raise GateLost
+            self.read()
+
     def interrupt(self) -> None:
         """SIGINT to the worker and its process group, as a terminal does."""
         self._order({"op": "signal", "pid": -self.worker, "signal": 2})
-        self._owed += 1
+        self._owed.append("signal")
 
     def settle(self) -> None:
-        """Return when no signal is under way any more: a late one would hit the next cell."""
+        """Return when nothing is under way any more: a late interrupt or copy would meet the next cell."""
         while self._owed:
-            self._await("signal")
-            self._owed -= 1
+            answer = self._await(self._owed[0])
+            if self._owed.pop(0) == "snapshot":
+                self.copies_bytes = int(number(answer, "held"))
 
     def kill_worker(self) -> None:
         """End the worker at once; what it started is ended by the handover."""
         self._order({"op": "signal", "pid": self.worker, "signal": 9})
-        self._owed += 1
+        self._owed.append("signal")
 
     def snapshot(self, cell: int) -> None:
-        """Copy the work folder in the background; ``await_snapshot`` before the next cell."""
+        """Copy the work folder in the background; ``settle`` before the next cell."""
         self._order({"op": "snapshot", "cell": cell})
+        self._owed.append("snapshot")
 
-    def await_snapshot(self) -> str:
-        """Why files will not go back with the state; empty when they will."""
-        return text(self._await("snapshot"), "problem")
-
-    def drop(self, pids: list[int], cells: list[int]) -> None:
-        """Checkpoints that nobody will go back to."""
+    def drop(self, pids: list[int], cells: list[int], *, wait: bool = False) -> None:
+        """Checkpoints that nobody will go back to; ``wait`` until their memory is free."""
         if pids or cells:
-            self._order({"op": "drop", "pids": pids, "cells": cells})
+            self._order({"op": "drop", "pids": pids, "cells": cells, "wait": wait})
+        if wait:
+            self._await("drop")
 
     def handover(self, cell: int, pid: int, keep: tuple[int, ...], *, strict: bool) -> str | None:
         """Let a checkpoint take over. Returns what became of the files (empty: restored), None when it was gone."""
@@ -127,13 +146,6 @@ class Keeper:
             if left <= 0 or not readable(self.jail.control.fileno(), left):
                 raise GateLost
             self.read()
-
-
-def readable(fd: int, timeout_s: float) -> bool:
-    """Wait for a descriptor of any number; ``select`` knows only the first thousand."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
 
 def text(message: Mapping[str, object], key: str) -> str:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.control import Step
+from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.session.channel import Channel
+from sandbox_kernel.jail.job import OWN_PROCESSES
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.egress_proxy import EgressProxy
+from sandbox_kernel.session.channel import Channel, readable
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
-from sandbox_kernel.session.keeper import Keeper, readable
+from sandbox_kernel.session.keeper import Keeper
+from sandbox_kernel.session.memory import Budget, anonymous_bytes
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
@@ -41,29 +46,35 @@ class Comeback:
 class Live:
     """A worker that runs cells. ``cell`` counts the cells that are in its state."""
 
-    def __init__(self, jail: Jail, keep: int, memory_bytes: int) -> None:
+    def __init__(
+        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
+    ) -> None:
         self.jail = jail
+        self.proxy = proxy
         self.keeper = Keeper(jail)
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)
         self.cell = 0
         self.cell_id = 0
         self.names = 0
-        self._memory_bytes = memory_bytes
+        self._budget = Budget(limit_bytes=memory_bytes)
+        self._processes = processes + OWN_PROCESSES
         self._freezing = False
-        self._copying = False
         self._strays: list[Shown] = []
         #: Why the present state has no checkpoint, when it has none.
         self.unfrozen = "" if keep else "checkpoints are switched off"
+        self._ceiling = memory_bytes
+        jail.meter.arm(memory_bytes, self._processes)
 
-    def start(self, step: Step) -> None:
+    def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step)
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
+        self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker))
         self.commit(0)
 
     def next_id(self) -> int:
@@ -75,14 +86,11 @@ class Live:
         """The state after a cell is the new present: begin to freeze it and to copy the files."""
         self.cell += cells
         if self.shelf.keep > 0:
-            self.channel.put({"op": "freeze", "cell": self.cell})
-            self._freezing = True
+            self._freeze()
             self.keeper.snapshot(self.cell)
-            self._copying = True
 
     def prepare(self) -> None:
         """Wait until what ``commit`` began is there; called before anything else is asked of the worker."""
-        self.keeper.settle()
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
@@ -91,10 +99,36 @@ class Live:
                 item = Checkpoint(cell=frozen.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
                 dropped = self.shelf.add(item)
                 self.keeper.drop([old.pid for old in dropped], [old.cell for old in dropped if old.cell != item.cell])
-        if self._copying:
-            self.keeper.await_snapshot()
-            self._copying = False
+            self.keeper.settle()
+            self._make_room()
+        self.keeper.settle()
         self.keeper.read()
+        if self.keeper.gone is None and self.channel.speaker_is_dead:
+            self.keeper.await_gone()
+
+    def _freeze(self) -> None:
+        """Order a checkpoint; the cell's own processes may have used up their number, so it gets one more."""
+        self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()) + 1)
+        self.channel.put({"op": "freeze", "cell": self.cell})
+        self._freezing = True
+
+    def _make_room(self) -> None:
+        """Set the limits for the next cell; what does not fit together beside it goes, oldest first."""
+        meter = self.jail.meter
+        self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
+        if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
+            # A removed file takes room as long as a checkpoint has it open.
+            while (old := self.shelf.drop_oldest()) is not None:
+                self.keeper.drop([old.pid], [old.cell], wait=True)
+        if meter.usage_bytes() > self._budget.limit_bytes:
+            while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
+                self.keeper.drop([old.pid], [old.cell], wait=True)
+        self._ceiling = self._budget.ceiling(anonymous_bytes(self.channel.speaker))
+        meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What the network's rules have refused since the last cell."""
+        return self.proxy.take_violations() if self.proxy is not None else ()
 
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""
@@ -112,8 +146,9 @@ class Live:
 
     def end_worker(self) -> None:
         """Kill the worker, if it lives; what it started is ended by the handover that follows."""
-        if self.keeper.gone is None:
+        if self.keeper.gone is None and not self.channel.kill_speaker():
             self.keeper.kill_worker()
+        self.jail.meter.release()
 
     def go_back(self, target: Checkpoint, *, strict: bool = False) -> Comeback | None:
         """End the worker and let a checkpoint take over; None when that checkpoint is gone."""
@@ -122,11 +157,13 @@ class Live:
         files = self.keeper.handover(target.cell, target.pid, keep, strict=strict)
         if files is None:
             return None
-        restored = self._await(Restored)
+        try:
+            restored = self._await(Restored)
+        except SessionError:
+            # It was dying when it was woken, or is not itself any more.
+            return None
         self.cell, self.names = target.cell, restored.names
-        self._freezing = self._copying = False
-        self.channel.put({"op": "freeze", "cell": self.cell})
-        self._freezing = True
+        self._freeze()
         return Comeback(cell=restored.cell, names=restored.names, threads=restored.threads, files=files)
 
     def recover(self, *, strict: bool = False) -> Comeback | None:
@@ -139,13 +176,21 @@ class Live:
         return None
 
     def memory_exceeded(self) -> bool:
-        """Whether the session must be stopped for its memory: only where no control group does it."""
-        return not self.jail.meter.exact and self.jail.meter.memory_is_exceeded()
+        """Whether the worker is beyond its memory: where no control group counts, or where checkpoints have room."""
+        meter, budget = self.jail.meter, self._budget
+        if not meter.exact and meter.memory_is_exceeded():
+            return True
+        if meter.usage_bytes() <= budget.limit_bytes:
+            return False
+        return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
 
     def destroy(self) -> None:
         """End everything."""
         self.shelf.clear()
+        self.channel.forget_speaker()
         self.jail.destroy()
+        if self.proxy is not None:
+            self.proxy.close()
 
     def _finish_freezing(self) -> None:
         """A checkpoint that was just made when the worker died counts, if the worker still said so."""

@@ -14,24 +14,36 @@ from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.interpreter import Interpreter, find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
-from sandbox_kernel.jail.walls import WORK, Walls, sizes
+from sandbox_kernel.jail.start import has_own_disk, process_rlimit
+from sandbox_kernel.jail.walls import TMP, Places, Walls, sizes
+from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
+from sandbox_kernel.session.fonts import FOLDER as FONTS
+from sandbox_kernel.session.fonts import font_lists
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.lives import SessionSpec
 from sandbox_kernel.session.result import Frame
-from sandbox_kernel.session.session import Session, SessionSpec
+from sandbox_kernel.session.session import Session
 
+#: How long a cell may go on after an interrupt before it is rolled back.
+GRACE_S = 2.0
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
-_MINIMUM_MB = {Language.PYTHON: 64}
+_MINIMUM_MB = {Language.PYTHON: 64, Language.COMMAND: 32}
 #: The guest module that is a language's worker.
-_WORKERS = {Language.PYTHON: "sandbox_guest.python_session"}
+_WORKERS = {Language.PYTHON: "sandbox_guest.python_session", Language.COMMAND: "sandbox_guest.shell_session"}
 #: Native thread pools do not survive a fork, and checkpoints are forks. The policy's environment may say otherwise.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
 _numbers = itertools.count(1)
+
+
+def has_sessions(language: Language) -> bool:
+    """Whether a language can keep its state from run to run; the others are always fresh."""
+    return language in _WORKERS
 
 
 def open_session(
@@ -58,26 +70,27 @@ def open_session(
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
+    if spoken is Language.COMMAND and not shell().endswith("bash"):
+        raise BackendUnavailable("a command session needs bash, and this host has none; install the package 'bash'")
     interpreter = find_python(python if python is not None else backend.config.python_path)
     limit = limits or Limits()
     walls = session_walls(backend, interpreter, spoken, limit, memory_mb)
-    step = session_step(backend, interpreter, spoken, limit, memory_mb, checkpoints)
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",
         language=spoken,
         memory_mb=memory_mb,
         checkpoints=checkpoints,
         limits=limit,
+        grace_s=GRACE_S,
         frame=Frame(language=str(spoken), backend=backend.name, isolation=backend.isolation_class, memory_mb=memory_mb),
     )
-    processes = limit.processes + OWN_PROCESSES + checkpoints + 3
 
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
-        live = Live(jail, checkpoints, memory_mb * MIB)
+        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress().__enter__())
         try:
-            jail.meter.arm(memory_mb * MIB, processes)
-            live.start(step)
+            step = session_step(backend, interpreter, spoken, limit, memory_mb, checkpoints, jail.places)
+            live.start(step, font_lists(f"{jail.places.tmp}/{FONTS}") if spoken is Language.PYTHON else ())
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             live.destroy()
@@ -94,9 +107,17 @@ def session_walls(
     backend: ProcessBackend, interpreter: Interpreter, language: Language, limits: Limits, memory_mb: int
 ) -> Walls:
     """The walls of a session: those of a run, and a worker that waits ready-made behind them."""
-    preload = ("site", _WORKERS[language], *backend.config.preload)
+    preload = ("site", _WORKERS[language], *(backend.config.preload if language is Language.PYTHON else ()))
     grants = resolve_grants(backend.policy)
-    return Walls(interpreter.executable, interpreter.runtime, grants, *sizes(limits, memory_mb), preload)
+    enforcer = backend.enforcer.name if backend.enforcer is not None else None
+    return Walls(
+        interpreter.executable,
+        interpreter.runtime,
+        grants,
+        *sizes(limits, memory_mb),
+        preload,
+        enforcer=enforcer,
+    )
 
 
 def session_step(
@@ -106,35 +127,43 @@ def session_step(
     limits: Limits,
     memory_mb: int,
     checkpoints: int,
+    places: Places,
 ) -> Step:
     """The order for the gate: become this worker, with this environment and these limits."""
-    where = find_hierarchies()
-    counted = where is not None and where.pids is not None
+    enforcer = backend.enforcer.name if backend.enforcer is not None else None
     env = {
         "PATH": f"{os.path.dirname(interpreter.executable)}:{SYSTEM_PATH}",
-        "HOME": WORK,
+        "HOME": places.work,
         "LANG": "C.UTF-8",
-        "SHELL": "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
-        "IPYTHONDIR": "/tmp/.ipython",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "MPLCONFIGDIR": "/tmp/.matplotlib",
-        **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
+        "SHELL": shell(),
+        **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
+        **(_python_environment(places, checkpoints) if language is Language.PYTHON else {}),
         **backend.policy.env,
     }
     return Step(
         kind="session",
-        argv=[_WORKERS[language]],
-        cwd=WORK,
+        argv=[_WORKERS[language], places.cell],
+        cwd=places.work,
         env=env,
         rlimits=rlimits(
             limits,
             memory_mb,
-            exact_memory=where is not None,
-            processes=None if counted else limits.processes + OWN_PROCESSES + checkpoints + 3,
+            own_disk=has_own_disk(enforcer),
+            exact_memory=find_hierarchies() is not None,
+            processes=process_rlimit(enforcer, limits.processes + OWN_PROCESSES + checkpoints + 3),
         ),
         seccomp=None if backend.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
         no_stdin=True,
     )
+
+
+def _python_environment(places: Places, checkpoints: int) -> dict[str, str]:
+    return {
+        "IPYTHONDIR": f"{places.tmp}/.ipython",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "MPLCONFIGDIR": f"{places.tmp}/{FONTS}",
+        **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
+    }
 
 
 def last_words(jail: Jail) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.jail.pump import Capture
-from sandbox_kernel.model import Display, ExecResult, Status, signal_name
+from sandbox_kernel.model import Display, ExecResult, Status, Violation, signal_name
 from sandbox_kernel.session.cell import CellEnd
 from sandbox_kernel.session.live import Comeback
 
@@ -20,6 +21,8 @@ _STOPPED = {
     "lost": (Status.KILLED, None),
 }
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -29,6 +32,7 @@ class Facts:
     stderr: Capture
     displays: tuple[Display, ...]
     dropped_displays: int
+    violations: tuple[Violation, ...]
     oom_kills: int
     forks_refused: bool
     cpu_seconds: float | None
@@ -114,6 +118,13 @@ def loss_notes(back: Comeback) -> list[str]:
     return notes
 
 
+def _told(end: CellEnd) -> str:
+    """The traceback as plain text, as a program would have left it on stderr; pages draw ``error`` instead."""
+    if end.done is None or end.done.error is None or end.done.error.ename == "SystemExit":
+        return ""
+    return _COLOURS.sub("", "\n".join(end.done.error.traceback)) + "\n"
+
+
 def make_result(
     end: CellEnd, facts: Facts, frame: Frame, *, timeout: float, rolled_back: bool, notes: Sequence[str]
 ) -> ExecResult:
@@ -123,14 +134,17 @@ def make_result(
     more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
     if facts.oom_kills and end.how == "done":
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
+    if end.done is not None and end.done.unsaved:
+        more.append("the shell ended without leaving its state: variables and functions are as before this cell")
     return ExecResult(
         stdout=facts.stdout.text,
-        stderr=facts.stderr.text,
+        stderr=facts.stderr.text + _told(end),
         exit_code=None if code is None else code if code >= 0 else 128 - code,
         duration=end.duration_s,
         status=status,
         signal=-code if code is not None and code < 0 else None,
         limit=limit,
+        violations=facts.violations,
         stdout_bytes=facts.stdout.total,
         stderr_bytes=facts.stderr.total,
         stdout_truncated=facts.stdout.truncated,

@@ -9,60 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
-from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder, OnInput
+from sandbox_kernel.session import answers
+from sandbox_kernel.session.async_run import AnyOnInput, run_in_thread
+from sandbox_kernel.session.cell import CellOrder, OnInput
 from sandbox_kernel.session.checkpoints import Checkpoint
-from sandbox_kernel.session.displays import OnDisplay, SessionDisplay
+from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What
-from sandbox_kernel.session.keeper import GateLost
-from sandbox_kernel.session.live import Comeback, Live
+from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.lives import Lives, SessionSpec
 from sandbox_kernel.session.memory import private_bytes
-from sandbox_kernel.session.result import Facts, Frame, comeback_notes, loss_notes, make_result, reason
 
-#: How long a cell may go on after an interrupt before it is rolled back.
-GRACE_S = 2.0
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
-
-AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionSpec:
-    """What a session was asked to be; the same for all its lives."""
-
-    name: str
-    language: Language
-    memory_mb: int
-    checkpoints: int
-    limits: Limits
-    frame: Frame
-    grace_s: float = GRACE_S
-
-
-class _Place:
-    """Holds the present life of a session, so that garbage collection can end it without the session."""
-
-    def __init__(self) -> None:
-        self.live: Live | None = None
-
-    def end(self) -> None:
-        live, self.live = self.live, None
-        if live is not None:
-            live.destroy()
 
 
 class Session:
@@ -72,17 +42,12 @@ class Session:
         self, spec: SessionSpec, begin: Callable[[], Live], on_close: Callable[[], None] | None = None
     ) -> None:
         self._spec = spec
-        self._begin = begin
         self._on_close = on_close
-        self._turn = threading.Lock()
-        self._turn_of: int | None = None
         self._guard = threading.Lock()
         self._stop: Stop | None = None
-        self._closed = False
         self._threads: ThreadPoolExecutor | None = None
-        self._place = _Place()
-        self._finalizer = weakref.finalize(self, self._place.end)
-        self._place.live = begin()
+        self._lives = Lives(spec, begin)
+        self._finalizer = weakref.finalize(self, self._lives.end)
         _sessions.add(self)
 
     @property
@@ -103,8 +68,8 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether the session can run another cell."""
-        live = self._place.live
-        return not self._closed and live is not None and live.jail.alive
+        live = self._lives.live
+        return not self._lives.closed and live is not None and live.jail.alive
 
     def __enter__(self) -> Session:
         return self
@@ -128,21 +93,21 @@ class Session:
 
         ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
         """
-        request = ExecRequest(
-            language=self.language, code=code, timeout=timeout, memory_limit_mb=self.memory_mb, limits=self._spec.limits
-        )
+        spec = self._spec
+        # Building the request is what checks it.
+        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=spec.memory_mb)
         order = CellOrder(
             code=code,
             number=number,
             timeout_s=request.timeout,
-            grace_s=self._spec.grace_s,
-            output_bytes=self._spec.limits.output_bytes,
+            grace_s=spec.grace_s,
+            output_bytes=spec.limits.output_bytes,
             on_output=on_output,
             on_display=on_display,
             on_input=on_input,
         )
-        with self._my_turn() as live:
-            return self._run(live, order)
+        with self._lives.turn() as live, self._stoppable() as stop:
+            return self._lives.run(live, order, stop)
 
     async def arun(
         self,
@@ -159,47 +124,17 @@ class Session:
 
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
-        loop = asyncio.get_running_loop()
-        begun = threading.Event()
-        given_up = threading.Event()
-
-        def say(stream: str, text: str) -> None:
-            loop.call_soon_threadsafe(_call, on_output, stream, text)
-
-        def show(display: SessionDisplay) -> None:
-            loop.call_soon_threadsafe(_call, on_display, display)
-
-        def ask(prompt: str, password: bool) -> str:
-            assert on_input is not None
-            return asyncio.run_coroutine_threadsafe(_answer(on_input, prompt, password), loop).result()
-
-        def work() -> ExecResult:
-            if given_up.is_set():
-                raise asyncio.CancelledError
-            begun.set()
-            return self.run(
-                code,
-                timeout,
-                say if on_output is not None else None,
-                ask if on_input is not None else None,
-                on_display=show if on_display is not None else None,
-                number=number,
-            )
-
-        future = loop.run_in_executor(self._thread(), work)
-        watcher = asyncio.ensure_future(self._interrupt_when(cancel)) if cancel is not None else None
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            given_up.set()
-            if begun.is_set():
-                self.interrupt()
-            with contextlib.suppress(BaseException):
-                await future
-            raise
-        finally:
-            if watcher is not None:
-                watcher.cancel()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
+        return await run_in_thread(
+            self._threads,
+            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, number=number),
+            self.interrupt,
+            on_output=on_output,
+            on_display=on_display,
+            on_input=on_input,
+            cancel=cancel,
+        )
 
     def interrupt(self) -> bool:
         """Stop the running cell as Ctrl-C would: KeyboardInterrupt first, and a rollback if it does not end.
@@ -216,194 +151,46 @@ class Session:
         """Go back to the state before the last ``n`` cells that are in it. The result says what is left."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
-        with self._my_turn() as live:
-            target = live.shelf.before(n, live.cell)
-            try:
-                back = live.go_back(target)
-            except (GateLost, SessionError) as error:
-                self._begin_again()
-                raise SessionError(f"undo failed and the session's state is lost: {error}; it was restarted") from None
-            if back is None:
-                self._after_death(live, "")
-                raise SessionError(f"the checkpoint {n} cells back is gone; the session went on from another one")
-            word = "cell" if n == 1 else "cells"
-            kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
-            notes = [f"the last {n} {word} taken back; {kept}", *loss_notes(back)]
-            frame = self._spec.frame
-            return ExecResult(
-                language=frame.language, backend=frame.backend, isolation=frame.isolation, rolled_back=True,
-                memory_limit_mb=frame.memory_mb, notes=tuple(notes),
-            )  # fmt: skip
+        with self._lives.turn() as live:
+            return self._lives.undo(live, n)
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """The states that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
-        with self._my_turn() as live:
+        with self._lives.turn() as live:
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 
     def restart(self) -> None:
-        """Begin again with nothing: no variables, no files, no checkpoints."""
-        if self._closed:
-            raise self._is_closed()
-        self._kill()
-        with self._lock():
-            self._begin_again()
+        """Begin again with nothing: no variables, no files, no checkpoints. A running cell is ended."""
+        self._lives.refuse_if_closed()
+        with self._lives.lock_after_kill():
+            self._lives.again()
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
         """What could stand at ``pos``: ``matches``, ``cursor_start``, ``cursor_end``, ``metadata``."""
-        answer = self._ask("complete", code, pos)
-        matches = answer.get("matches")
-        if not isinstance(matches, list) or not all(isinstance(item, str) for item in matches):
-            return {"matches": [], "cursor_start": pos, "cursor_end": pos, "metadata": {}}
-        places = {key: answer.get(key) for key in ("cursor_start", "cursor_end")}
-        metadata = answer.get("metadata")
-        return {
-            "matches": matches,
-            **{
-                key: place if isinstance(place, int) and 0 <= place <= len(code) else pos
-                for key, place in places.items()
-            },
-            "metadata": metadata if isinstance(metadata, dict) else {},
-        }
+        return answers.completions(self._ask("complete", code, pos), code, pos)
 
     def inspect(self, code: str, pos: int) -> Mapping[str, object]:
         """What stands at ``pos``, as a MIME bundle; empty when unknown."""
-        data = self._ask("inspect", code, pos).get("data")
-        if not isinstance(data, dict):
-            return {}
-        return {str(mime): text for mime, text in data.items() if isinstance(text, str)}
+        return answers.documentation(self._ask("inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
         """``status`` is complete, incomplete, invalid or unknown; ``indent`` is for the next line."""
-        answer = self._ask("is_complete", code, 0)
-        status, indent = answer.get("status"), answer.get("indent")
-        known = status in ("complete", "incomplete", "invalid")
-        return {
-            "status": status if known else "unknown",
-            "indent": indent if isinstance(indent, str) and len(indent) < 1000 else "",
-        }
+        return answers.completeness(self._ask("is_complete", code, 0))
 
     def close(self) -> None:
         """End the session and everything in it, a running cell included. May be called twice."""
         with self._guard:
-            if self._closed:
+            if self._lives.closed:
                 return
-            self._closed = True
-        self._kill()
-        with self._lock():
-            self._place.end()
+            self._lives.closed = True
+        with self._lives.lock_after_kill():
+            self._lives.end()
         self._finalizer.detach()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
         if self._on_close is not None:
             self._on_close()
-
-    # -- what happens within a turn ------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        if self._turn_of == threading.get_ident():
-            raise SessionError(
-                f"session {self.name!r} is running a cell on this very thread; wait for its result before the next call"
-            )
-        with self._turn:
-            self._turn_of = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._turn_of = None
-
-    @contextlib.contextmanager
-    def _my_turn(self) -> Iterator[Live]:
-        """A worker that waits; what is not there any more is restored or, where it cannot be, said so."""
-        if self._closed:
-            raise self._is_closed()
-        with self._lock():
-            live = self._place.live
-            if self._closed or live is None:
-                raise self._is_closed()
-            try:
-                live.prepare()
-                if live.keeper.gone is not None and live.recover() is None:
-                    raise GateLost
-                live.prepare()
-            except (GateLost, SessionError) as error:
-                if self._closed:
-                    raise self._is_closed() from None
-                self._begin_again()
-                raise SessionError(
-                    f"session {self.name!r} was ended between cells ({error or 'its sandbox is gone'}) and its state "
-                    "is lost; it was started anew, run the cells that you need again"
-                ) from None
-            yield live
-
-    def _run(self, live: Live, order: CellOrder) -> ExecResult:
-        meter = live.jail.meter
-        before = meter.read()
-        kills = meter.oom_kills()
-        with self._stoppable() as stop:
-            cell = Cell(live, order, stop)
-            end = cell.watch()
-        notes: list[str] = []
-        back: Comeback | None = None
-        if end.how == "done":
-            self._commit(live)
-        else:
-            back, notes = self._roll_back(live, end)
-        cell.settle()
-        after = meter.read()
-        facts = Facts(
-            stdout=cell.stdout,
-            stderr=cell.stderr,
-            displays=cell.displays.all(),
-            dropped_displays=cell.displays.dropped,
-            oom_kills=meter.oom_kills() - kills,
-            forks_refused=after.forks_refused and not before.forks_refused,
-            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
-            peak_bytes=after.peak_bytes,
-        )
-        if end.how == "lost" or (back is None and end.how != "done"):
-            self._begin_again()
-        if end.failure is not None:
-            raise end.failure
-        return make_result(
-            end, facts, self._spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
-        )
-
-    def _commit(self, live: Live) -> None:
-        try:
-            live.commit()
-        except GateLost:
-            # The next turn notices and says so; this cell has its result.
-            return
-
-    def _roll_back(self, live: Live, end: CellEnd) -> tuple[Comeback | None, list[str]]:
-        """Let the newest checkpoint take over; where there is none, say that the state is lost."""
-        why = [reason(end)] if reason(end) else []
-        before = live.cell
-        lost = "its sandbox was ended"
-        if end.how != "lost" and not self._closed:
-            lost = live.unfrozen or "no checkpoint was left"
-            try:
-                live.end_worker()
-                back = live.recover(strict=end.how == "protocol")
-                if back is not None:
-                    return back, [*why, *comeback_notes(back, before - back.cell)]
-            except (GateLost, SessionError) as error:
-                lost = str(error) or "its sandbox was ended"
-        return None, [*why, f"the session's state is lost: {lost}; a new session was started"]
-
-    def _after_death(self, live: Live, why: str) -> None:
-        try:
-            if live.recover() is None:
-                self._begin_again()
-        except (GateLost, SessionError):
-            self._begin_again()
-
-    def _begin_again(self) -> None:
-        self._place.end()
-        if not self._closed:
-            self._place.live = self._begin()
 
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[Stop]:
@@ -420,55 +207,20 @@ class Session:
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
             raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
-        if self._turn.locked():
+        if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.
             return {}
-        with self._my_turn() as live:
+        with self._lives.turn() as live:
             try:
                 return live.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
             except SessionError:
-                self._after_death(live, "")
+                self._lives.revive(live)
                 return {}
-
-    def _kill(self) -> None:
-        """End the jail under a running cell, so that its turn ends."""
-        live = self._place.live
-        if live is not None:
-            live.jail.kill()
-
-    def _thread(self) -> ThreadPoolExecutor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        return self._threads
-
-    async def _interrupt_when(self, cancel: asyncio.Event) -> None:
-        await cancel.wait()
-        self.interrupt()
-
-    def _is_closed(self) -> SessionError:
-        return SessionError(f"session {self.name!r} is closed; open a new one with box.session({str(self.language)!r})")
 
     def _forget(self) -> None:
         """In a forked child the session is the parent's: let go of its descriptors, end nothing."""
         self._finalizer.detach()
-        self._closed = True
-        live, self._place.live = self._place.live, None
-        if live is not None:
-            live.jail.forget()
-
-
-def _call(callback: Callable[..., None] | None, *arguments: object) -> None:
-    if callback is not None:
-        callback(*arguments)
-
-
-async def _answer(on_input: AnyOnInput, prompt: str, password: bool) -> str:
-    found = on_input(prompt, password)
-    return await found if inspect.isawaitable(found) else found
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None else max(0.0, after - (before or 0.0))
+        self._lives.forget()
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()

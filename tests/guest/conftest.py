@@ -1,4 +1,4 @@
-"""Starts guest/wasm_run.py as the host does, by its path in a child of its own, and reads the report back."""
+"""For guests: ``wasm`` starts guest/wasm_run.py as the host does and reads its report; ``python`` is a session."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
 import sandbox_kernel
+from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.guest.wasm_compile import compile_module
 from sandbox_kernel.guest.wasm_plan import CompilePlan, read_plan
+from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.session import Session
 
 RUNNER = Path(sandbox_kernel.__file__).parent / "guest" / "wasm_run.py"
 
@@ -113,3 +116,10 @@ def wat() -> Callable[..., str]:
         return f'(module {wanted} (memory (export "memory") {memory}) {extra} (func $main (export "_start") {body}))'
 
     return build
+
+
+@pytest.fixture(scope="module")
+def python() -> Iterator[Session]:
+    """A Python session shared by tests that only look at what it shows."""
+    with open_session(ProcessBackend(), "python", memory_mb=1024) as session:
+        yield session

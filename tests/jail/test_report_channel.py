@@ -6,8 +6,8 @@ import pytest
 
 from sandbox_kernel.jail.control import MAX_REPORT, Step
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job, Outcome, run_job
+from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import WORK, Walls
 
 MIB = 1 << 20
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 def run(source: str, *, reports: bool, timeout_s: float = 20) -> Outcome:
     python = find_python("python3")
-    jail = Jail.start(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
+    jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
     jail.wait_ready()
     step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=source.encode(), reports=reports)
     job = Job(steps=(step,), timeout_s=timeout_s, memory_bytes=256 * MIB, processes=16, output_bytes=MIB)

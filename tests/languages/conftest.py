@@ -29,3 +29,12 @@ def needs() -> Callable[[str], None]:
         assert found.available, f"{name}: {found.reason}; {found.remedy}"
 
     return check
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither use nor fill the cache of the user who runs them; Zig's libraries are too dear to build again."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setattr("sandbox_kernel.backends.process.default_folder", lambda: str(folder / "compiled"))
+        yield

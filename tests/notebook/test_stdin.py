@@ -70,6 +70,7 @@ def test_end_of_file_and_nonsense_are_the_end_of_input():
 
 def test_an_interrupt_ends_the_waiting(monkeypatch):
     monkeypatch.setattr(stdin, "_POLL_S", 60)
+    monkeypatch.setattr(stdin, "_INTERRUPT_S", 0)
 
     async def interrupted():
         cancel = asyncio.Event()

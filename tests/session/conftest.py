@@ -11,6 +11,7 @@ from sandbox_kernel.session.opening import open_session
 from sandbox_kernel.session.session import Session
 
 Open = Callable[..., Session]
+Value = Callable[[Session, str], str]
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,15 @@ def open_one(backend: ProcessBackend) -> Iterator[Open]:
 @pytest.fixture
 def session(open_one: Open) -> Session:
     return open_one()
+
+
+@pytest.fixture
+def value() -> Value:
+    """The value of an expression as the session shows it."""
+
+    def show(session: Session, expression: str) -> str:
+        result = session.run(expression)
+        assert result.ok, (result.status, result.stderr, result.notes)
+        return str(result.displays[-1].data["text/plain"])
+
+    return show

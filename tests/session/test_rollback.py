@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.session import Session
 
-
-def value(session: Session, expression: str) -> str:
-    """The value of an expression as the session shows it."""
-    result = session.run(expression)
-    assert result.ok, (result.stderr, result.notes)
-    return str(result.displays[-1].data["text/plain"])
+Value = Callable[[Session, str], str]
 
 
 def rolled_back(result: ExecResult, status: Status) -> ExecResult:
@@ -34,7 +31,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("death", DEATHS)
-def test_a_cell_that_dies_leaves_the_session_as_it_was(session: Session, death: str) -> None:
+def test_a_cell_that_dies_leaves_the_session_as_it_was(session: Session, value: Value, death: str) -> None:
     code, status, limit = DEATHS[death]
     session.run("kept = [1, 2, 3]; import collections as c")
     result = session.run(f"kept.append(4); gone = 1; print('said')\n{code}", timeout=2 if death == "timeout" else 30)
@@ -50,7 +47,7 @@ def test_a_timed_out_cell_keeps_its_output_and_the_next_one_has_its_own(session:
     assert session.run("print('after')").stdout == "after\n"
 
 
-def test_an_exception_keeps_what_the_cell_had_done(session: Session) -> None:
+def test_an_exception_keeps_what_the_cell_had_done(session: Session, value: Value) -> None:
     result = session.run("x = 1\nraise ValueError('no')")
     assert (result.status, result.rolled_back) == (Status.FAILED, False)
     assert result.error is not None
@@ -59,7 +56,7 @@ def test_an_exception_keeps_what_the_cell_had_done(session: Session) -> None:
     assert value(session, "x") == "1"
 
 
-def test_undo_takes_back_good_cells_and_goes_on_from_there(session: Session) -> None:
+def test_undo_takes_back_good_cells_and_goes_on_from_there(session: Session, value: Value) -> None:
     for number in range(1, 5):
         session.run(f"x = {number}")
     assert session.undo().rolled_back
@@ -70,7 +67,7 @@ def test_undo_takes_back_good_cells_and_goes_on_from_there(session: Session) -> 
     assert value(session, "x + y") == "3"
 
 
-def test_undo_goes_back_over_a_rollback(session: Session) -> None:
+def test_undo_goes_back_over_a_rollback(session: Session, value: Value) -> None:
     session.run("x = 1")
     session.run("x = 2")
     rolled_back(session.run("x = 3; import os; os._exit(1)"), Status.KILLED)

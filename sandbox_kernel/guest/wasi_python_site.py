@@ -1,0 +1,110 @@
+"""What CPython needs to be at home in WebAssembly; imported by it at its start, as ``sitecustomize``.
+
+Runs inside the guest, on Python 3.12. There are no sockets there, so asyncio's event loop gets a selector that only
+sleeps; and a program that dies of a MemoryError says so by its exit code, because nothing outside can see it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+TYPE_CHECKING = False  # importing typing would make every start slower
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType, TracebackType
+
+#: Exit code 1, and word that memory was the reason; the catalogue knows this number.
+_OUT_OF_MEMORY = 0x1000001
+
+
+def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    traceback.print_exception(kind, value, trace)
+    if issubclass(kind, MemoryError):
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
+        os._exit(_OUT_OF_MEMORY)
+
+
+sys.excepthook = _excepthook
+
+
+def _give_asyncio_a_loop() -> None:
+    import asyncio
+    import selectors
+    import time
+
+    class Sleeper(selectors.BaseSelector):
+        """Knows no files: it waits for the time that the loop asks for."""
+
+        def register(self, fileobj: object, events: int, data: object = None) -> selectors.SelectorKey:
+            raise OSError("there are no sockets in this sandbox")
+
+        def unregister(self, fileobj: object) -> selectors.SelectorKey:
+            raise KeyError(fileobj)
+
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            if timeout is None:
+                raise RuntimeError("the event loop would wait for ever: nothing is scheduled")
+            if timeout > 0:
+                time.sleep(timeout)
+            return []
+
+        def get_map(self) -> dict[object, selectors.SelectorKey]:  # type: ignore[override]
+            return {}
+
+    class Loop(asyncio.SelectorEventLoop):
+        """An event loop without the socket pair by which threads wake it."""
+
+        def __init__(self) -> None:
+            super().__init__(Sleeper())
+
+        def _make_self_pipe(self) -> None:
+            self._internal_fds = 0
+
+        def _close_self_pipe(self) -> None:
+            pass
+
+        def _write_to_self(self) -> None:
+            pass
+
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        """Makes such loops."""
+
+        _loop_factory = Loop
+
+    asyncio.set_event_loop_policy(Policy())
+
+
+class _WhenImported:
+    """Waits for ``import asyncio`` and completes it; importing it ahead would make every start slower."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "asyncio":
+            return None
+        sys.meta_path.remove(self)
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        loader = spec.loader if spec is not None else None
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # one loader may serve all modules; this was for the first of them
+            execute(module)
+            _give_asyncio_a_loop()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+sys.meta_path.insert(0, _WhenImported())

@@ -1,0 +1,131 @@
+"""Compiled programs that need not be compiled again: private files on the host, one a program.
+
+The key is a digest of everything that decides what comes out of the compiler (see ``compiled.py``), so no entry is ever
+stale. An entry is a file that is written aside and renamed, so that two processes can use one folder; it begins with a
+digest of its key and content, so that a damaged one is noticed, dropped and made again. The least recently used ones go
+when the folder is full. What is stored was made from unvetted source: it is only ever run inside a jail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import stat
+import struct
+import time
+from dataclasses import dataclass
+
+from sandbox_kernel.limits import MIB
+
+MAX_BYTES = 256 * MIB
+MAX_ENTRY_BYTES = 32 * MIB
+_MAGIC = b"sandbox-kernel compiled 1\n"
+_NAME = re.compile(r"[0-9a-f]{64}\Z")
+#: A file written aside that is older than this has lost its writer.
+_ABANDONED_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program, and what its compiler said when it made it (warnings)."""
+
+    program: bytes
+    messages: bytes
+
+
+def default_folder() -> str:
+    """Below the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "sandbox-kernel", "compiled")
+
+
+class CompileCache:
+    """One folder of compiled programs. A folder that cannot be used makes everything a miss, never an error."""
+
+    def __init__(self, folder: str, max_bytes: int = MAX_BYTES) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+
+    def get(self, key: str) -> Compiled | None:
+        """The program of this key, or None; an entry that is not what was stored is removed."""
+        path = os.path.join(self.folder, key)
+        if not self._is_private():
+            return None
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with open(fd, "rb") as file:
+            kind = os.fstat(fd)
+            plain = stat.S_ISREG(kind.st_mode) and kind.st_size <= MAX_ENTRY_BYTES + MIB
+            found = _unpack(key, file.read()) if plain else None
+        with contextlib.suppress(OSError):
+            os.unlink(path) if found is None else os.utime(path)
+        return found
+
+    def put(self, key: str, compiled: Compiled) -> None:
+        """Remember a program; a folder that is full or read-only is no error."""
+        if len(compiled.program) + len(compiled.messages) > MAX_ENTRY_BYTES:
+            return
+        aside = os.path.join(self.folder, f"aside-{secrets.token_hex(8)}")
+        with contextlib.suppress(OSError):
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            if not self._is_private():
+                return
+            try:
+                with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                    file.write(_pack(key, compiled))
+                os.replace(aside, os.path.join(self.folder, key))
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(aside)
+            self._make_room()
+
+    def _is_private(self) -> bool:
+        """Whether the folder is ours alone: others could put their programs under our keys."""
+        try:
+            found = os.lstat(self.folder)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+    def _make_room(self) -> None:
+        entries: list[tuple[float, int, str]] = []
+        with os.scandir(self.folder) as listing:
+            for item in listing:
+                with contextlib.suppress(FileNotFoundError):  # another process made room at the same time
+                    kind = item.stat(follow_symlinks=False)
+                    if _NAME.match(item.name):
+                        entries.append((kind.st_mtime, kind.st_size, item.path))
+                    elif item.name.startswith("aside-") and time.time() - kind.st_mtime > _ABANDONED_S:
+                        os.unlink(item.path)
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if total <= self.max_bytes:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            total -= size
+
+
+def _pack(key: str, compiled: Compiled) -> bytes:
+    body = struct.pack(">I", len(compiled.messages)) + compiled.messages + compiled.program
+    return _MAGIC + _digest(key, body) + body
+
+
+def _unpack(key: str, data: bytes) -> Compiled | None:
+    start = len(_MAGIC) + 32
+    body = data[start:]
+    if not data.startswith(_MAGIC) or len(body) < 4 or data[len(_MAGIC) : start] != _digest(key, body):
+        return None
+    (size,) = struct.unpack(">I", body[:4])
+    return Compiled(program=body[4 + size :], messages=body[4 : 4 + size])
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + body).digest()

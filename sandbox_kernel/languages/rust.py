@@ -1,0 +1,121 @@
+"""Rust: one file, compiled by rustc inside the walls and the deadline; a cell without ``main`` is the body of one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
+from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.policy import Grant
+
+SCRIPT = "cell.rs"
+REMEDY = "install Rust from https://rustup.rs and a C compiler for linking"
+#: The release that brought the edition of 2024.
+_EDITION_2024 = (1, 85)
+
+_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|r?"(?:\\.|[^"\\])*"', re.DOTALL)
+_MAIN = re.compile(r"\bfn\s+main\s*[(<]")
+#: All ways to another file.
+_OTHER_FILES = re.compile(r"include|\bmod\b|path|asm")
+#: An error handed on (``parse()?;``), for which the wrapped main must return one.
+_HANDS_ON_ERRORS = re.compile(r"[\w)\]>]\?\s*(?:[;.,)\]}]|$)")
+
+
+@dataclass(frozen=True)
+class Rustc:
+    """The real compiler, behind whatever shim was found, and the folder of its toolchain."""
+
+    executable: str
+    sysroot: str
+    version: str
+
+    @property
+    def edition(self) -> str:
+        """The newest edition that it knows."""
+        found = re.match(r"rustc (\d+)\.(\d+)", self.version)
+        return "2024" if found and tuple(map(int, found.groups())) >= _EDITION_2024 else "2021"
+
+
+@functools.lru_cache(maxsize=8)
+def find_rustc(path: str) -> Rustc:
+    """Find rustc and ask it for its toolchain: rustup's own ``rustc`` is a shim that does not work elsewhere."""
+    shim = shutil.which(path)
+    if shim is None:
+        raise BackendUnavailable(f"no Rust compiler: {path!r} was not found; {REMEDY}")
+    if shutil.which("cc") is None:
+        raise BackendUnavailable(f"rustc was found, but no cc to link with; {REMEDY}")
+    asked = subprocess.run([shim, "--print", "sysroot"], capture_output=True, text=True, timeout=60, check=False)
+    sysroot = asked.stdout.strip()
+    real = os.path.join(sysroot, "bin", "rustc")
+    executable = real if sysroot and os.access(real, os.X_OK) else shim
+    answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    if asked.returncode != 0 or answer.returncode != 0:
+        raise BackendUnavailable(
+            f"{shim} is no working Rust compiler: {(asked.stderr or answer.stderr).strip()[-300:]}"
+        )
+    return Rustc(executable, sysroot, answer.stdout.strip())
+
+
+def wrap(source: str) -> tuple[str, int]:
+    """A whole program, and how many columns of its first line are not the cell's.
+
+    What is added stands on the first line and after the last one, so that every line keeps its number.
+    """
+    code = _NOT_CODE.sub(" ", source)
+    if _MAIN.search(code):
+        return source, 0
+    if _HANDS_ON_ERRORS.search(code):
+        end = "" if code.rstrip().endswith((";", "}")) else "; "
+        head, tail = "fn main() -> Result<(), Box<dyn std::error::Error>> { ", f"\n{end}Ok(()) }}\n"
+    else:
+        head, tail = "fn main() { ", "\n}\n"
+    return head + source + tail, len(head)
+
+
+class Rust(Recipe):
+    """rustc of the host, with its own toolchain folder readable."""
+
+    language = Language.RUST
+    minimum_memory_mb = 128
+    reserved_mb = 256
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        try:
+            found = find_rustc(config.rustc_path)
+        except BackendUnavailable as error:
+            return Availability(available=False, reason=str(error).removesuffix(f"; {REMEDY}"), remedy=REMEDY)
+        return Availability(available=True, version=found.version, origin=found.executable)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        found = find_rustc(config.rustc_path)
+        return runtime_grants([found.sysroot, found.executable])
+
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """See ``Recipe``; overflow is checked as in a debug build, the rest is a little optimised."""
+        found = find_rustc(kitchen.config.rustc_path)
+        source, columns = wrap(request.source.decode())
+        argv = [
+            found.executable, "--edition", found.edition, "--crate-name", "cell", "--error-format", "json",
+            "-C", "opt-level=1", "-C", "debug-assertions=on", "-C", "strip=debuginfo",
+            "-o", f"{kitchen.places.cell}/{PROGRAM}", SCRIPT,
+        ]  # fmt: skip
+        work = Compilation(
+            name=SCRIPT,
+            source=source.encode(),
+            argv=argv,
+            identity=compiler_identity(found.executable, found.version),
+            style=f"rustc:{columns}",
+            alone=not _OTHER_FILES.search(source),
+            parts=".rs",
+        )
+        return compiled_plan(request, kitchen, work)

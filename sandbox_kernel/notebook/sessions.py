@@ -1,0 +1,177 @@
+"""Which session a cell belongs to, and when it must run in a sandbox of its own instead.
+
+Unnamed sessions, one for each language, begin with the notebook's defaults; a named one begins with the options of its
+first cell. What a session is fixed to when it begins (memory, policy, interpreter, …) cannot change while it lives. A
+cell that asks for something else is not refused and not run under the wrong limit: it runs fresh, and is told why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import Language
+from sandbox_kernel.notebook.cell_options import CellOptions
+from sandbox_kernel.notebook.grants import limits_of
+from sandbox_kernel.notebook.options import CellPlan
+from sandbox_kernel.sandbox import Sandbox
+from sandbox_kernel.session.opening import has_sessions
+from sandbox_kernel.session.session import Session
+
+#: What ``Sandbox.session`` gives when nobody asks for more.
+SESSION_MEMORY_MB = 512
+
+Key = tuple[Language, str]
+
+
+def asks(options: CellOptions) -> dict[str, object]:
+    """What these options ask for that is fixed when a session begins, by the option that says it."""
+    named: dict[str, object] = {
+        "--memory": options.memory_mb,
+        "--cpu": options.cpu_s,
+        "--processes": options.processes,
+        "--disk": options.disk_mb,
+        "--output": options.output_bytes,
+        "--backend": options.backend,
+        "--policy": options.policy,
+        "--allow-net": options.allow_net or None,
+        "--mount": options.mounts or None,
+        "--python": options.python,
+        "--checkpoints": options.checkpoints,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where a cell runs: in a session, or fresh; ``why_fresh`` is empty when that is what everybody expects."""
+
+    session: Session | None = None
+    why_fresh: str = ""
+    must_open: bool = False
+
+
+@dataclass
+class _Held:
+    session: Session
+    begun_with: dict[str, object]
+    used: bool = False
+
+
+class NotebookSessions:
+    """The sessions of one notebook; thread-safe. ``box_for`` gives the sandbox that a session is opened in."""
+
+    def __init__(self, box_for: Callable[[CellOptions], Sandbox]) -> None:
+        self._box_for = box_for
+        self._lock = threading.RLock()
+        self._held: dict[Key, _Held] = {}
+        self._last: Key | None = None
+
+    def choose(self, plan: CellPlan) -> Choice:
+        """The session for a cell, opened if need be; or none, and the reason why the cell runs fresh, if it is news."""
+        choice = self.choose_open(plan)
+        if not choice.must_open:
+            return choice
+        options, key = plan.options, _key(plan.options)
+        base = plan.defaults if options.session is None else options
+        with self._lock:
+            choice = self.choose_open(plan)  # another thread may have been faster
+            if choice.must_open:
+                unused = self._held.pop(key, None)
+                if unused is not None:
+                    unused.session.close()
+                self._held[key] = _Held(self._open(key[0], base, options.session), begun_with(base))
+                choice = self.choose_open(plan)
+        return choice
+
+    def prepare(self, options: CellOptions) -> None:
+        """Open the unnamed session in advance. Until a cell has run in it, it gives way to other defaults."""
+        key = _key(options)
+        with self._lock:
+            if options.keeps_state and has_sessions(key[0]) and key not in self._held:
+                self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
+
+    def choose_open(self, plan: CellPlan) -> Choice:
+        """The same without opening anything: never blocks for long."""
+        options, key = plan.options, _key(plan.options)
+        if not options.keeps_state:
+            return Choice()
+        if not has_sessions(key[0]):
+            if options.session is not None:
+                raise InvalidRequest(f"--session {options.session!r}: there are no sessions for {key[0]} here yet")
+            return Choice()
+        if options.env or options.args:
+            return Choice(why_fresh="--env and --arg are for a new process")
+        base = plan.defaults if options.session is None else options
+        held = self._held.get(key)
+        if held is not None and (not held.session.alive or not (held.used or held.begun_with == begun_with(base))):
+            held = None
+        has = held.begun_with if held is not None else begun_with(base)
+        differing = [name for name, value in asks(options).items() if has.get(name) != value]
+        if differing:
+            return Choice(why_fresh=_explain(differing, held is None or asks(base) != asks(options)))
+        if held is None:
+            return Choice(must_open=True)
+        self._last = key
+        held.used = True
+        return Choice(session=held.session)
+
+    def find(self, options: CellOptions) -> Session | None:
+        """The running session that a line command or a completion means: by name or language, else the last one."""
+        with self._lock:
+            key = _key(options)
+            if options.language is None and options.session is None and self._last is not None:
+                key = self._last
+            held = self._held.get(key)
+            return held.session if held is not None and held.session.alive else None
+
+    def end(self, session: Session) -> None:
+        """End a session; the next cell that belongs to it begins a new one, under the defaults of then."""
+        with self._lock:
+            self._held = {key: held for key, held in self._held.items() if held.session is not session}
+        session.close()
+
+    def adopt(self, options: CellOptions, session: Session) -> None:
+        """Go on with a session that was loaded from a file, in place of the one with its name."""
+        key = _key(options)
+        with self._lock:
+            old = self._held.get(key)
+            self._held[key] = _Held(session, begun_with(options))
+            self._last = key
+        if old is not None:
+            old.session.close()
+
+    def close(self) -> None:
+        """End them all; may be called twice."""
+        with self._lock:
+            held, self._held = list(self._held.values()), {}
+        for one in held:
+            one.session.close()
+
+    def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
+        """``options`` are the notebook's, whose language is not the cell's, or the cell's own."""
+        wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
+        given = {key: value for key, value in wanted.items() if value is not None}
+        return self._box_for(options).session(
+            language,
+            name=name,
+            python=options.python,
+            limits=limits_of(options),
+            **given,  # type: ignore[arg-type]
+        )
+
+
+def _key(options: CellOptions) -> Key:
+    return options.effective_language, options.session or ""
+
+
+def begun_with(options: CellOptions) -> dict[str, object]:
+    """What a session that begins with these options has."""
+    return {"--memory": SESSION_MEMORY_MB, **asks(options)}
+
+
+def _explain(differing: list[str], only_this_cell: bool) -> str:
+    what = f"the session has another {' and '.join(differing)}"
+    return what if only_this_cell else f"{what}; %sandbox restart begins one that has it"

@@ -1,0 +1,40 @@
+"""What a worker says about code, in the form that Jupyter expects; whatever is not usable is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, object]:
+    """``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``."""
+    matches = answer.get("matches")
+    if not isinstance(matches, list) or not all(isinstance(item, str) for item in matches):
+        return {"matches": [], "cursor_start": pos, "cursor_end": pos, "metadata": {}}
+    metadata = answer.get("metadata")
+    return {
+        "matches": matches,
+        "cursor_start": _place(answer.get("cursor_start"), code, pos),
+        "cursor_end": _place(answer.get("cursor_end"), code, pos),
+        "metadata": metadata if isinstance(metadata, dict) else {},
+    }
+
+
+def documentation(answer: Mapping[str, object]) -> dict[str, object]:
+    """A MIME bundle of texts; empty when nothing is known."""
+    data = answer.get("data")
+    if not isinstance(data, dict):
+        return {}
+    return {str(mime): text for mime, text in data.items() if isinstance(text, str)}
+
+
+def completeness(answer: Mapping[str, object]) -> dict[str, object]:
+    """``status`` (complete, incomplete, invalid or unknown) and the ``indent`` of the next line."""
+    status, indent = answer.get("status"), answer.get("indent")
+    return {
+        "status": status if status in ("complete", "incomplete", "invalid") else "unknown",
+        "indent": indent if isinstance(indent, str) and len(indent) < 1000 else "",
+    }
+
+
+def _place(value: object, code: str, otherwise: int) -> int:
+    return value if isinstance(value, int) and 0 <= value <= len(code) else otherwise

@@ -1,0 +1,115 @@
+"""From a session's blocking ``run`` to a coroutine: callbacks on the caller's loop, in order, none after the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.model import ExecResult
+from sandbox_kernel.session.cell import OnInput
+from sandbox_kernel.session.displays import OnDisplay, SessionDisplay
+
+AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
+Work = Callable[[OnOutput | None, OnDisplay | None, OnInput | None], ExecResult]
+
+
+async def run_in_thread(
+    executor: Executor,
+    work: Work,
+    interrupt: Callable[[], object],
+    *,
+    on_output: OnOutput | None,
+    on_display: OnDisplay | None,
+    on_input: AnyOnInput | None,
+    cancel: asyncio.Event | None,
+) -> ExecResult:
+    """Do the work on a thread of the executor; ``interrupt`` is called when it shall stop early."""
+    bridge = _Bridge(asyncio.get_running_loop(), interrupt, on_output, on_display, on_input)
+    future = bridge.loop.run_in_executor(executor, bridge.run, work)
+    watcher = asyncio.ensure_future(bridge.stop_when(cancel)) if cancel is not None else None
+    try:
+        result = await asyncio.shield(future)
+    except asyncio.CancelledError:
+        bridge.stop()
+        with contextlib.suppress(BaseException):
+            await future
+        raise
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+    if bridge.failure is not None:
+        raise bridge.failure
+    return result
+
+
+class _Bridge:
+    """Carries calls from the working thread to the loop. A listener that raises interrupts the cell."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        interrupt: Callable[[], object],
+        on_output: OnOutput | None,
+        on_display: OnDisplay | None,
+        on_input: AnyOnInput | None,
+    ) -> None:
+        self.loop = loop
+        self.failure: BaseException | None = None
+        self._interrupt = interrupt
+        self._on_output, self._on_display, self._on_input = on_output, on_display, on_input
+        self._begun = False
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def run(self, work: Work) -> ExecResult:
+        """On the working thread."""
+        with self._lock:
+            if self._stopped:
+                # It was cancelled while it waited for its turn: nothing has run.
+                raise asyncio.CancelledError
+            self._begun = True
+        return work(
+            self._say if self._on_output is not None else None,
+            self._show if self._on_display is not None else None,
+            self._ask if self._on_input is not None else None,
+        )
+
+    def stop(self) -> None:
+        """On the loop: the work shall end, or not begin."""
+        with self._lock:
+            self._stopped = True
+            begun = self._begun
+        if begun:
+            self._interrupt()
+
+    async def stop_when(self, cancel: asyncio.Event) -> None:
+        """On the loop, as a task."""
+        await cancel.wait()
+        self._interrupt()
+
+    def _say(self, stream: str, text: str) -> None:
+        self.loop.call_soon_threadsafe(self._call, lambda: self._on_output and self._on_output(stream, text))
+
+    def _show(self, display: SessionDisplay) -> None:
+        self.loop.call_soon_threadsafe(self._call, lambda: self._on_display and self._on_display(display))
+
+    def _ask(self, prompt: str, password: bool) -> str:
+        return asyncio.run_coroutine_threadsafe(self._answer(prompt, password), self.loop).result()
+
+    async def _answer(self, prompt: str, password: bool) -> str:
+        assert self._on_input is not None
+        found = self._on_input(prompt, password)
+        return await found if inspect.isawaitable(found) else found
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        if self.failure is None:
+            try:
+                callback()
+            except BaseException as error:
+                self.failure = error
+                self._interrupt()

@@ -1,0 +1,254 @@
+"""The lives of a session: one worker in one jail after another, and what is told when one ends.
+
+``Lives`` belongs to a ``Session`` and sees to it that one thread at a time has a worker that waits. Whatever ended
+before its time is brought back from a checkpoint; where there is none, a new life begins and it is said that the state
+is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import SandboxError, SessionError
+from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.limits import Limits
+from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder
+from sandbox_kernel.session.keeper import GateLost
+from sandbox_kernel.session.live import Comeback, Live
+from sandbox_kernel.session.result import Facts, Frame, comeback_notes, loss_notes, make_result, reason
+
+_GONE = "its sandbox was ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionSpec:
+    """What a session was asked to be; the same for all its lives."""
+
+    name: str
+    language: Language
+    memory_mb: int
+    checkpoints: int
+    limits: Limits
+    frame: Frame
+    grace_s: float
+
+
+class Lives:
+    """The present life and the turn to use it. ``end`` needs nobody's turn: garbage collection calls it."""
+
+    def __init__(self, spec: SessionSpec, begin: Callable[[], Live]) -> None:
+        self.spec = spec
+        self.closed = False
+        self.live: Live | None = begin()
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._news: list[str] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._lock.locked()
+
+    def end(self) -> None:
+        """End the present life; may be called twice."""
+        live, self.live = self.live, None
+        if live is not None:
+            live.destroy()
+
+    def kill(self) -> None:
+        """End the jail under a running cell, so that its turn ends; from any thread."""
+        live = self.live
+        if live is not None:
+            live.jail.kill()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the descriptors, end nothing."""
+        self.closed = True
+        live, self.live = self.live, None
+        if live is not None:
+            live.jail.forget()
+
+    def again(self) -> None:
+        """End the present life and begin a new one; if that fails, whoever has the next turn is told why."""
+        self.end()
+        self._news = []
+        if not self.closed:
+            with contextlib.suppress(SandboxError):
+                self.live = self._begin()
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Wait for the turn."""
+        if self._owner == threading.get_ident():
+            raise SessionError(
+                f"session {self.spec.name!r} is running a cell on this very thread; wait for its result first"
+            )
+        with self._lock:
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
+
+    @contextlib.contextmanager
+    def lock_after_kill(self) -> Iterator[None]:
+        """End a running cell with its jail, and have the turn that it leaves."""
+        self.kill()
+        with self.lock():
+            yield
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Live]:
+        """Wait for the turn, and have a worker that waits."""
+        self.refuse_if_closed()
+        with self.lock():
+            self.refuse_if_closed()
+            if self.live is None:
+                self.live = self._begin()
+            yield self._ready(self.live)
+
+    def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
+        """Run a cell, keep it or roll it back, and say what happened."""
+        meter = live.jail.meter
+        before, kills = meter.read(), meter.oom_kills()
+        cell = Cell(live, order, stop)
+        end = cell.watch()
+        notes, self._news = self._news, []
+        back: Comeback | None = None
+        if end.how == "done":
+            with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
+                live.commit()
+        else:
+            back, more = self._roll_back(live, end, for_memory=meter.oom_kills() > kills)
+            notes += more
+        cell.settle()
+        after = meter.read()
+        facts = Facts(
+            stdout=cell.stdout,
+            stderr=cell.stderr,
+            displays=cell.displays.all(),
+            dropped_displays=cell.displays.dropped,
+            violations=live.take_violations(),
+            oom_kills=meter.oom_kills() - kills,
+            forks_refused=after.forks_refused and not before.forks_refused,
+            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
+            peak_bytes=after.peak_bytes,
+        )
+        if back is None and end.how != "done":
+            self.again()
+        if end.failure is not None:
+            raise end.failure
+        return make_result(
+            end, facts, self.spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
+        )
+
+    def undo(self, live: Live, steps: int) -> ExecResult:
+        """Go back this many cells; the state is lost only when the jail is."""
+        target = live.shelf.before(steps, live.cell)
+        try:
+            back = live.go_back(target)
+            if back is None:
+                back = live.recover()
+                raise SessionError(f"the checkpoint {steps} cells back is gone; {self._went_on(back)}")
+        except GateLost:
+            self.again()
+            raise SessionError(f"undo failed: {_GONE} and its state is lost; it was started anew") from None
+        kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
+        word = "cell" if steps == 1 else f"{steps} cells"
+        frame = self.spec.frame
+        return ExecResult(
+            language=frame.language,
+            backend=frame.backend,
+            isolation=frame.isolation,
+            memory_limit_mb=frame.memory_mb,
+            rolled_back=True,
+            notes=(f"the last {word} taken back; {kept}", *loss_notes(back)),
+        )
+
+    def revive(self, live: Live) -> None:
+        """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
+        try:
+            live.end_worker()
+            if live.recover() is None:
+                self.again()
+        except (GateLost, SessionError):
+            self.again()
+
+    def _ready(self, live: Live) -> Live:
+        """A worker that waits for a cell. One that died between cells is brought back."""
+        try:
+            live.prepare()
+            if live.keeper.gone is None:
+                return live
+            problem = f"ended with {_describe(live.keeper.gone)}"
+        except SessionError as error:
+            problem = str(error)
+        except GateLost:
+            problem = ""
+        self.refuse_if_closed()
+        return self._bring_back(live, problem)
+
+    def _bring_back(self, live: Live, problem: str) -> Live:
+        before = live.cell
+        try:
+            if problem:
+                live.end_worker()
+                back = live.recover(strict=True)
+                live.prepare()
+                if back is not None and back.cell == before:
+                    self._news = [f"the session's process had died between cells ({problem}) and was brought back"]
+                    return live
+                if back is not None:
+                    raise SessionError(
+                        f"session {self.spec.name!r} died between cells ({problem}); {self._went_on(back)}; "
+                        f"the last {before - back.cell} cells have to be run again"
+                    )
+        except GateLost:
+            problem = ""
+        self.again()
+        raise SessionError(
+            f"session {self.spec.name!r} was ended between cells ({problem or _GONE}) and its state is lost; "
+            "it was started anew: run the cells that you need again"
+        )
+
+    def _went_on(self, back: Comeback | None) -> str:
+        if back is None:
+            self.again()
+            return "no other one was left, so the session was started anew"
+        return f"the session went back to the state after {back.cell} cells"
+
+    def _roll_back(self, live: Live, end: CellEnd, *, for_memory: bool) -> tuple[Comeback | None, list[str]]:
+        """Let the newest checkpoint take over; where there is none, say that the state is lost."""
+        why = [] if for_memory or not reason(end) else [reason(end)]
+        before, lost = live.cell, _GONE
+        if end.how != "lost" and not self.closed:
+            lost = live.unfrozen or "no checkpoint was left"
+            try:
+                live.end_worker()
+                back = live.recover(strict=end.how == "protocol")
+                if back is not None:
+                    return back, [*why, *comeback_notes(back, before - back.cell)]
+            except SessionError as error:
+                lost = str(error)
+            except GateLost:
+                lost = _GONE
+        return None, [*why, f"the session's state is lost: {lost}; a new session was started"]
+
+    def refuse_if_closed(self) -> None:
+        """``SessionError`` on a closed session."""
+        if self.closed:
+            name, language = self.spec.name, str(self.spec.language)
+            raise SessionError(f"session {name!r} is closed; open a new one with box.session({language!r})")
+
+
+def _describe(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None else max(0.0, after - (before or 0.0))

@@ -1,0 +1,220 @@
+"""A canary is believed only with its control. Here the sandbox is a fake, so that it can fail in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy, validate_policy
+from sandbox_kernel.backends import canaries
+from sandbox_kernel.backends.canaries import Measurement, Mechanisms, Run, measure
+from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS
+from sandbox_kernel.backends.capabilities import _PROOFS, _sum_up
+from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.model import ExecRequest, ExecResult, Status
+
+WORDS = Mechanisms(walls="walls", filter="filter", memory="memory", processes="processes", cpu="cpu", clock="clock")
+LOOKS = tuple(part.split('"')[0] for part in LOOK.split('attempt("')[1:])
+LIMITS = tuple(trial.name for trial in TRIALS)
+
+Answer = Callable[[ExecRequest], ExecResult]
+
+
+def looks(succeed: bool) -> str:
+    """What the looking canary prints when everything succeeds, or nothing does."""
+    return json.dumps({name: [succeed, "what came back"] for name in LOOKS})
+
+
+def fake(*, look: str, over: Answer | None = None, below: Answer | None = None, daemon: Answer | None = None) -> Run:
+    """A sandbox that answers as told; a daemon, and what stays below its limit, ends well unless told otherwise."""
+
+    def fine(request: ExecRequest) -> ExecResult:
+        return ExecResult(status=Status.OK, exit_code=0)
+
+    def stopped(request: ExecRequest) -> ExecResult:
+        name = next(trial.name for trial in TRIALS if trial.over == request.code)
+        return ExecResult(status=Status.FAILED, limit=LIMIT_OF[name])
+
+    def run(request: ExecRequest) -> ExecResult:
+        if request.code == LOOK:
+            return ExecResult(stdout=look, exit_code=0)
+        if request.code in [trial.over for trial in TRIALS]:
+            return (over or stopped)(request)
+        if request.code in [trial.below for trial in TRIALS]:
+            return (below or fine)(request)
+        assert str(request.code).splitlines()[1] == DAEMON.splitlines()[1]
+        return (daemon or fine)(request)
+
+    return run
+
+
+def lines(run: Run) -> dict[str, Measurement]:
+    return {line.name: line for line in measure(run, WORDS)}
+
+
+@pytest.fixture
+def every_control_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some controls need rights that not every user of a machine has (reading password hashes)."""
+    real = canaries.controls
+    monkeypatch.setattr(canaries, "controls", lambda bait: dict.fromkeys(real(bait), True))
+
+
+def test_a_sandbox_that_holds_gets_a_yes_on_every_line(every_control_succeeds: None) -> None:
+    found = lines(fake(look=looks(False)))
+    assert set(found) == {*LOOKS, *LIMITS, "outlive the run"}
+    assert all(line.enforced is True for line in found.values()), found
+
+
+def test_a_sandbox_that_lets_everything_through_gets_a_no_on_every_line() -> None:
+    def reach(request: ExecRequest) -> str:
+        with socket.socket(type=socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"x", ("127.0.0.1", json.loads(request.args[0])["udp"]))
+        return looks(True)
+
+    open_door = fake(look="", over=lambda _: ExecResult(status=Status.OK, exit_code=0))
+
+    def run(request: ExecRequest) -> ExecResult:
+        return ExecResult(stdout=reach(request), exit_code=0) if request.code == LOOK else open_door(request)
+
+    found = lines(run)
+    del found["outlive the run"]
+    assert all(line.enforced is False for line in found.values()), found
+
+
+def test_a_datagram_that_was_sent_but_never_arrived_was_stopped() -> None:
+    line = lines(fake(look=looks(True)))["send UDP to the host"]
+    assert line.enforced is True
+    assert "nothing arrived" in line.evidence
+
+
+def test_a_file_that_appeared_outside_counts_more_than_what_the_canary_said() -> None:
+    def run(request: ExecRequest) -> ExecResult:
+        if request.code == LOOK:
+            Path(json.loads(request.args[0])["folder"], "written").touch()
+        return fake(look=looks(False))(request)
+
+    assert lines(run)["write outside"].enforced is False
+
+
+@pytest.mark.parametrize(
+    "name", ["read a secret outside", "read the host's password hashes", "connect to host TCP", "write outside"]
+)
+def test_a_line_whose_control_fails_is_not_testable_here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canaries, "controls", lambda bait: {name: False})
+    line = lines(fake(look=looks(False)))[name]
+    assert line.enforced is None
+    assert "the host itself could not" in line.evidence
+
+
+def test_an_attack_that_succeeded_is_a_no_even_where_its_control_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canaries, "controls", lambda bait: {"read a secret outside": False})
+    assert lines(fake(look=looks(True)))["read a secret outside"].enforced is False
+
+
+@pytest.mark.parametrize("said", ["", "Traceback …", "[", "null"])
+def test_a_canary_that_did_not_answer_proves_nothing(said: str) -> None:
+    found = lines(fake(look=said))
+    assert {found[name].enforced for name in found if found[name].mechanism == "walls"} == {None}
+    assert "canary failed" in found["read a secret outside"].evidence
+
+
+def test_a_limit_that_also_stops_what_stays_below_it_is_not_testable() -> None:
+    found = lines(fake(look=looks(False), below=lambda _: ExecResult(status=Status.FAILED)))
+    assert {found[name].enforced for name in LIMITS} == {None}
+
+
+def test_a_limit_is_believed_only_by_its_own_name() -> None:
+    found = lines(fake(look=looks(False), over=lambda _: ExecResult(status=Status.KILLED, limit=None)))
+    assert {found[name].enforced for name in LIMITS} == {False}
+
+
+def test_a_limit_that_could_not_be_tried_says_why() -> None:
+    def refuse(request: ExecRequest) -> ExecResult:
+        raise EnforcerFailed("bubblewrap", "no room")
+
+    found = lines(fake(look=looks(False), over=refuse))
+    assert {found[name].enforced for name in LIMITS} == {None}
+    assert all("no room" in found[name].evidence for name in LIMITS)
+
+
+@pytest.fixture
+def survivor() -> Iterator[Callable[[str], None]]:
+    """Starts a process under a name, and ends it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str) -> None:
+        started.append(subprocess.Popen([name, "60"], executable="/bin/sleep"))
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_daemon_that_is_still_there_is_found(survivor: Callable[[str], None]) -> None:
+    def leave(request: ExecRequest) -> ExecResult:
+        survivor(str(request.code).split('["')[1].split('"')[0])
+        return ExecResult(status=Status.OK, exit_code=0)
+
+    line = lines(fake(look=looks(False), daemon=leave))["outlive the run"]
+    assert line.enforced is False
+    assert "1 of it left" in line.evidence
+
+
+def test_a_daemon_that_never_started_proves_nothing() -> None:
+    line = lines(fake(look=looks(False), daemon=lambda _: ExecResult(status=Status.FAILED)))["outlive the run"]
+    assert line.enforced is None
+
+
+def test_where_no_process_may_start_none_is_counted_and_none_outlives_the_run() -> None:
+    refused = ExecResult(status=Status.OK, exit_code=0, stdout=f"{NO_START}\n")
+    daemon = ExecResult(status=Status.FAILED, exit_code=1, stderr=f"{NO_START}\n")
+    found = lines(fake(look=looks(False), over=lambda _: refused, below=lambda _: refused, daemon=lambda _: daemon))
+    assert found["processes"].enforced is True
+    assert found["outlive the run"].enforced is True
+    assert found["outlive the run"].mechanism == "filter"
+
+
+def test_the_bait_is_taken_in_again() -> None:
+    seen: dict[str, str] = {}
+
+    def run(request: ExecRequest) -> ExecResult:
+        if request.code == LOOK:
+            seen.update({key: str(value) for key, value in json.loads(request.args[0]).items()})
+            assert os.environ[seen["variable"]]
+            assert (Path(seen["folder"]) / "secret").exists()
+        return fake(look=looks(False))(request)
+
+    lines(run)
+    assert seen["variable"] not in os.environ
+    assert not Path(seen["folder"]).exists()
+
+
+def test_a_promise_is_kept_only_when_every_canary_of_it_was_stopped() -> None:
+    def line(enforced: bool | None) -> Measurement:
+        return Measurement(area="a", name=f"n{enforced}", enforced=enforced, mechanism="m", evidence="e")
+
+    assert _sum_up([line(True), line(True)])
+    for other in (False, None):
+        assert not _sum_up([line(True), line(other)])
+        assert f"n{other}" in _sum_up([line(True), line(other)]).evidence
+    assert not _sum_up([])
+
+
+def test_every_canary_that_a_promise_names_exists() -> None:
+    assert {name for names in _PROOFS.values() for name in names} <= {*LOOKS, *LIMITS, "outlive the run"}
+
+
+@pytest.mark.parametrize("name", ["strict", "standard"])
+def test_a_real_backend_enforces_the_policy_that_it_was_given(name: str) -> None:
+    policy = SandboxPolicy.preset(name)
+    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=policy)
+    capabilities = backend.capabilities()
+    validate_policy(policy, capabilities)
+    assert all(bool(line) for _, line in capabilities.enforced_limits.items()), capabilities.enforced_limits

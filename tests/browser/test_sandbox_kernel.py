@@ -1,0 +1,109 @@
+"""The Sandbox kernel in JupyterLab, from the launcher to the Stop button."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab_page import LabPage, code_cell, notebook_of
+
+pytestmark = pytest.mark.browser
+
+LONG = "print('started', flush=True)\nimport time\ntime.sleep(100)"
+
+
+def open_sandbox(lab: LabPage, name: str, *sources: str, kernel: str = "sandbox") -> None:
+    lab.server.write_notebook(name, notebook_of(*map(code_cell, sources), kernel=kernel))
+    lab.open(name)
+
+
+def test_the_launcher_offers_a_sandbox_notebook(lab: LabPage) -> None:
+    lab.command("launcher:create")
+    card = lab.page.locator('.jp-LauncherCard[data-category="Notebook"]', has_text="Sandbox").last
+    expect(card.locator("img")).to_have_js_property("complete", True)
+    lab.screenshot("launcher")
+    card.click()
+    expect(lab.notebook.locator(".jp-KernelName")).to_have_text("Sandbox")
+    lab.wait_for_idle()
+
+
+def test_cells_of_several_languages_run_and_show_their_receipts(lab: LabPage) -> None:
+    open_sandbox(
+        lab,
+        "polyglot.ipynb",
+        "numbers = [n * n for n in range(5)]\nnumbers",
+        "%%sandbox javascript --timeout 2s --memory 128M\nconsole.log([1, 2, 3].map((n) => n * n))",
+        "%%sandbox bash\necho \"$((6 * 7))\"",
+        "sum(numbers)",
+    )  # fmt: skip
+    lab.run_all()
+    for index, text in enumerate(["[0, 1, 4, 9, 16]", "[ 1, 4, 9 ]", "42", "30"]):
+        expect(lab.output(index)).to_contain_text(text)
+        expect(lab.receipt(index).locator("summary")).to_have_text(re.compile(r"^✓ok.*time\d+(\.\d+)? (µs|ms|s) of \d"))
+    expect(lab.receipt(1).locator("summary")).to_contain_text("of 128 MB")
+    lab.select_cell(1)
+    expect(lab.limits).to_have_text("Sandbox · javascript · 2 s · 128 MB")
+    lab.select_cell(3)
+    expect(lab.limits).to_have_text(re.compile(r"^Sandbox · python · 30 s"))
+    lab.screenshot("polyglot")
+
+
+def test_outputs_are_there_after_saving_and_reloading(lab: LabPage) -> None:
+    open_sandbox(lab, "kept.ipynb", "print('kept')")
+    lab.run_all()
+    lab.command("docmanager:save")
+    lab.reload("kept.ipynb")
+    expect(lab.output(0)).to_contain_text("kept")
+    expect(lab.receipt(0)).to_be_visible()
+
+
+def test_the_interrupt_menu_stops_a_cell_and_keeps_the_session(lab: LabPage) -> None:
+    open_sandbox(lab, "interrupt.ipynb", "x = 41", LONG)
+    lab.start_all()
+    expect(lab.output(1)).to_contain_text("started")
+    lab.menu("Kernel", "Interrupt Kernel")
+    expect(lab.output(1)).to_contain_text("KeyboardInterrupt")
+    lab.edit_cell(1, "x + 1")
+    lab.page.keyboard.press("Control+Enter")
+    expect(lab.output(1)).to_contain_text("42")
+
+
+@pytest.mark.parametrize("kernel", ["sandbox", "python3"])
+def test_the_stop_button_of_a_long_cell_stops_it(lab: LabPage, kernel: str) -> None:
+    sources = [LONG] if kernel == "sandbox" else ["%load_ext sandbox_kernel", f"%%sandbox\n{LONG}"]
+    open_sandbox(lab, f"stop-{kernel}.ipynb", *sources, kernel=kernel)
+    lab.start_all()
+    output = lab.output(len(sources) - 1)
+    stop = output.get_by_role("button", name="Stop")
+    expect(stop).to_be_visible()
+    lab.screenshot(f"running-{kernel}")
+    stop.click()
+    expect(output).to_contain_text("KeyboardInterrupt")
+    expect(stop).to_have_count(0)
+    expect(output).not_to_contain_text("Error displaying widget")
+
+
+def test_the_report_is_a_table_with_a_widget_to_explore(lab: LabPage) -> None:
+    open_sandbox(lab, "report.ipynb", "%sandbox report")
+    lab.run_all()
+    expect(lab.output(0).locator("table").first).to_contain_text("✓")
+    lab.screenshot("report")
+    lab.output(0).get_by_text("Explore the report").click()
+    only_open = lab.output(0).get_by_role("button", name="only what is not enforced")
+    only_open.click()
+    expect(only_open).to_have_class(re.compile("mod-active"))
+    expect(lab.output(0).get_by_role("button", name="Measure again")).to_be_enabled()
+    lab.screenshot("report-widget")
+
+
+def test_the_magic_runs_in_the_python_kernel(lab: LabPage) -> None:
+    sources = ["%load_ext sandbox_kernel", "%%sandbox js\nconsole.log('from node')", "%%sandbox\n1 + 1"]
+    open_sandbox(lab, "magic.ipynb", *sources, kernel="python3")
+    lab.run_all()
+    expect(lab.output(1)).to_contain_text("from node")
+    expect(lab.output(2)).to_contain_text("2")
+    expect(lab.receipt(1).locator("summary")).to_contain_text("javascript")
+    lab.select_cell(0)
+    expect(lab.limits).to_be_hidden()

@@ -1,0 +1,145 @@
+"""TypeScript: everything that is more than types, and errors that name the cell's line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel import ExecResult, InvalidRequest, ProcessBackend, Sandbox, Status
+from sandbox_kernel.languages import typescript
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.typescript import has_decorators
+from sandbox_kernel.model import ExecRequest, Language
+
+
+@pytest.fixture(autouse=True)
+def node(needs: Callable[[str], None]) -> None:
+    needs("typescript")
+
+
+DECORATED = """\
+function told(method: (this: Point) => number, context: ClassMethodDecoratorContext) {
+  return function (this: Point): number {
+    console.log(`calls ${String(context.name)}`);
+    return method.call(this);
+  };
+}
+enum Color { Red = 1, Green }
+namespace Inner { export const depth: number = 3; }
+class Point {
+  constructor(public x: number, private y = 2) {}
+  @told
+  sum(): number { return this.x + this.y; }
+}
+console.log(new Point(40).sum(), Color.Green, Color[1], Inner.depth);
+"""
+
+
+def test_enums_namespaces_parameter_properties_and_decorators_run(box: Sandbox) -> None:
+    result = box.run(DECORATED, "ts")
+    assert (result.stdout, result.stderr) == ("calls sum\n42 2 Red 3\n", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("enum A { B = 4 }\nconsole.log(A.B)", "4"),
+        ("namespace N { export const x = 5 }\nconsole.log(N.x)", "5"),
+        ("class P { constructor(public a: number) {} }\nconsole.log(new P(6).a)", "6"),
+        ("const f = <T,>(x: T): T => x\nconsole.log(f<number>(7))", "7"),
+        ("abstract class A { abstract n: number }\nclass B extends A { n = 8 }\nconsole.log(new B().n)", "8"),
+        ("const x = { a: 9 } satisfies Record<string, number>\nconsole.log(x!.a as unknown)", "9"),
+        ("import type { Stats } from 'fs'\nlet s: Stats | null = null\nconsole.log(s ?? await 10)", "10"),
+        ("declare const nowhere: string\nconsole.log(11)", "11"),
+    ],
+)  # fmt: skip
+def test_what_is_only_typescript_is_taken_out_or_transformed(box: Sandbox, code: str, shown: str) -> None:
+    result = box.run(code, "ts")
+    assert (result.stdout.strip(), result.stderr) == (shown, "")
+
+
+def test_an_error_names_line_and_column_although_lines_were_transformed(box: Sandbox) -> None:
+    code = "enum A { B, C }\nclass P { constructor(public a: number) {} }\n\n  throw new Error('here')"
+    assert "/cell/cell.ts:4:9" in box.run(code, "ts").stderr
+
+
+def test_an_error_in_a_decorated_cell_names_line_and_column(box: Sandbox) -> None:
+    code = DECORATED.replace("return this.x + this.y;", "throw new Error('deep');")
+    assert "/cell/cell.ts:12:25" in box.run(code, "ts").stderr
+
+
+def test_a_mistake_in_a_decorated_cell_names_line_and_column(box: Sandbox) -> None:
+    result = box.run(DECORATED + "let b: = 2", "ts")
+    assert result.status is Status.COMPILE_FAILED
+    assert "/cell/cell.ts:15:8" in result.stderr
+
+
+def test_parts_in_typescript_are_found_in_the_work_folder(box: Sandbox) -> None:
+    part = "export enum E { A = 4 }\nexport const four: number = E.A"
+    result = box.run("import { four } from './part.ts'\nconsole.log(four)", "ts", files={"part.ts": part})
+    assert (result.stdout, result.stderr) == ("4\n", "")
+
+
+@pytest.mark.parametrize("code", ["class A { @b m() {} }", "@a\nclass B {}", "@(a.b()) class B {}"])
+def test_decorators_are_noticed(code: str) -> None:
+    assert has_decorators(code)
+
+
+@pytest.mark.parametrize(
+    "code", ["const m = 'me@example.org'", "// @ts-check\n1", "/** @param x */", "const t = ` @x `"]
+)
+def test_what_only_looks_like_a_decorator_is_none(code: str) -> None:
+    assert not has_decorators(code)
+
+
+def test_without_deno_a_decorated_cell_is_told_what_it_needs(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typescript, "find_deno", lambda: None)
+    result = box.run(DECORATED, "ts")
+    assert result.status is Status.FAILED
+    assert result.notes == ("decorators need another package: pip install deno",)
+
+
+def checked(code: str, memory_mb: int = 512, **rest: object) -> ExecResult:
+    backend = ProcessBackend(ProcessConfig(check_types=True))
+    request = ExecRequest(language=Language.TYPESCRIPT, code=code, timeout=90, memory_limit_mb=memory_mb, **rest)  # type: ignore[arg-type]
+    return backend.run(request)
+
+
+@pytest.mark.slow
+def test_a_wrong_type_is_found_before_the_cell_runs_when_checking_is_asked_for() -> None:
+    result = checked("console.log('ran')\n\nconst n: number = 'one'", memory_mb=256)
+    assert (result.status, result.stdout) == (Status.COMPILE_FAILED, "")
+    assert "/cell/cell.ts:3:7" in result.stderr
+    assert "TS2322" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_right_program_passes_the_check_and_runs() -> None:
+    result = checked(
+        "import { n } from './part.ts'\nconsole.log(process.argv.length + n)", files={"part.ts": "export const n = 2"}
+    )
+    assert (result.status, result.stdout) == (Status.OK, "4\n"), result.stderr
+
+
+def test_without_asking_types_are_not_checked(box: Sandbox) -> None:
+    assert box.run("const n: number = 'one' as any as number\nconsole.log(n)", "ts").stdout == "one\n"
+
+
+@pytest.mark.slow
+def test_the_facade_checks_when_asked(box: Sandbox) -> None:
+    assert box.run("const n: number = 'one'", "ts", check=True, timeout=90).status is Status.COMPILE_FAILED
+
+
+def test_only_typescript_is_checked(box: Sandbox) -> None:
+    with pytest.raises(InvalidRequest, match="check is for typescript, not for javascript"):
+        box.run("1", "js", check=True)
+
+
+def test_checking_that_cannot_be_had_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typescript, "find_deno", lambda: None)
+    availability.cache_clear()
+    found = availability(ProcessConfig(check_types=True), Language.TYPESCRIPT)
+    availability.cache_clear()
+    assert (found.available, found.remedy) == (False, "pip install deno")

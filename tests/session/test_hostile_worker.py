@@ -1,0 +1,188 @@
+"""A worker that lies, floods, forges or falls silent: the host believes nothing, waits for nobody and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel.model import Status
+from sandbox_kernel.session.session import Session
+
+Open = Callable[..., Session]
+Value = Callable[[Session, str], str]
+
+#: How a cell finds the channel: it is the only unix stream socket of its process.
+FIND = """
+import os, socket, struct, json
+def channel():
+    for name in os.listdir('/proc/self/fd'):
+        try:
+            if os.readlink('/proc/self/fd/' + name).startswith('socket:'):
+                return int(name)
+        except OSError: pass
+def send(message):
+    data = message if isinstance(message, bytes) else json.dumps(message).encode()
+    os.write(channel(), struct.pack('>I', len(data)) + data)
+"""
+
+NONSENSE = {
+    "garbage on every descriptor": (
+        "for f in range(3, 64):\n    try: os.write(f, b'\\xff' * 65536)\n    except OSError: pass"
+    ),
+    "a giant frame": "os.write(channel(), struct.pack('>I', (16 << 20) + 1))",
+    "no JSON": "send(b'{not json')",
+    "a list": "send([1])",
+    "a bomb of brackets": "send(b'[' * 1000000)",
+    "an unknown message": "send({'op': 'pickle', 'data': 'x'})",
+    "a MIME type with a newline": (
+        "send({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'data': {'text/a\\nb': ''}, "
+        "'metadata': {}, 'display_id': None})"
+    ),
+    "a checkpoint out of turn": "send({'op': 'frozen', 'cell': 0, 'pid': 1, 'threads': 0, 'reason': ''})",
+    "the end of another cell": "send({'op': 'done', 'id': 99, 'status': 'ok', 'names': 0})",
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_nonsense_on_the_channel_ends_the_worker_and_the_checkpoint_takes_over(
+    session: Session, value: Value, what: str
+) -> None:
+    session.run(FIND)
+    session.run("x = 1")
+    result = session.run(f"x = 2; print('said')\n{NONSENSE[what]}\nimport time; time.sleep(1000)", timeout=60)
+    assert (result.status, result.rolled_back) == (Status.KILLED, True), result
+    assert result.stdout == "said\n"
+    assert any(note.startswith("the worker was ended: the worker sent") for note in result.notes), result.notes
+    assert value(session, "x") == "1"
+
+
+def test_frames_forged_on_stdout_are_text(session: Session) -> None:
+    session.run(FIND)
+    frame = "{'op': 'done', 'id': 2, 'status': 'ok', 'names': 0}"
+    result = session.run(f"d = json.dumps({frame}).encode(); os.write(1, struct.pack('>I', len(d)) + d); 1/0")
+    assert result.status is Status.FAILED
+    assert '"op": "done"' in result.stdout
+
+
+def test_what_a_child_process_writes_to_the_channel_is_not_even_looked_at(session: Session, value: Value) -> None:
+    session.run(FIND)
+    result = session.run("if os.fork() == 0:\n    os.write(channel(), b'\\xff' * 100000); os._exit(0)\nos.wait(); 5")
+    assert result.ok, result.notes
+    assert value(session, "6") == "6"
+
+
+def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Session, value: Value) -> None:
+    session.run("x = 1")
+    silence = "import sandbox_guest.session_channel as c\nc.Channel.send = lambda self, message: True"
+    result = session.run(f"x = 2\n{silence}", timeout=2)
+    assert (result.status, result.rolled_back) == (Status.TIMEOUT, True)
+    assert value(session, "x") == "1"
+
+
+def test_a_cell_that_claims_to_be_done_and_goes_on_is_found_out(
+    session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox_kernel.session.live.PATIENCE_S", 1.0)
+    session.run(FIND)
+    session.run("x = 1")
+    lie = "send({'op': 'done', 'id': 3, 'status': 'ok', 'names': 0})\nimport time; time.sleep(1000)"
+    assert session.run(f"x = 2\n{lie}").ok
+    with pytest.raises(Exception, match=r"died between cells.*went back to the state after 2 cells"):
+        session.run("x")
+    assert value(session, "x") == "1"
+
+
+def test_a_checkpoint_cannot_be_woken_by_the_program(session: Session, value: Value) -> None:
+    session.run("x = 1")
+    wake = """
+import os, signal
+for name in os.listdir('/proc'):
+    if name.isdigit() and int(name) not in (1, os.getpid()):
+        os.kill(int(name), signal.SIGRTMIN + 3)
+        os.kill(int(name), signal.SIGTERM)
+"""
+    assert session.run(wake).ok
+    session.run("x = 2")
+    assert session.run("x = 3; import os; os._exit(0)").rolled_back
+    assert value(session, "x") == "2"
+    session.undo(2)
+    assert value(session, "x") == "1"
+
+
+def test_a_cell_that_kills_every_checkpoint_and_itself_loses_the_state_and_is_told_so(session: Session) -> None:
+    session.run("x = 1")
+    result = session.run("import os; os.kill(-1, 9); os._exit(1)")
+    assert (result.status, result.rolled_back) == (Status.KILLED, False)
+    assert any("the session's state is lost: no checkpoint was left" in note for note in result.notes)
+    assert session.alive
+    assert session.run("x").error.ename == "NameError"  # type: ignore[union-attr]
+
+
+def test_a_cell_that_kills_every_checkpoint_only_loses_what_could_be_undone(session: Session, value: Value) -> None:
+    session.run("x = 1")
+    assert session.run("import os; os.kill(-1, 9); x = 2").ok
+    assert session.run("x = 3; os._exit(1)").rolled_back
+    assert value(session, "x") == "2"
+
+
+def test_a_fork_bomb_and_a_program_that_keeps_changing_its_pid_end_with_the_cell(
+    session: Session, value: Value
+) -> None:
+    session.run("x = 1; import os")
+    hopper = """
+x = 2
+for _ in range(5):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            try:
+                if os.fork(): os._exit(0)
+            except OSError: pass
+"""
+    result = session.run(f"{hopper}\nwhile True:\n    try: os.fork()\n    except OSError: pass", timeout=1)
+    assert (result.status, result.rolled_back) == (Status.TIMEOUT, True), result.notes
+    alive = "len([p for p in os.listdir('/proc') if p.isdigit() and os.path.exists(f'/proc/{p}/exe')])"
+    assert value(session, "x") == "1"
+    # Ourselves and three checkpoints; the gate's own entries cannot be read.
+    assert int(value(session, alive)) <= 5
+
+
+def test_a_flood_of_displays_is_cut_and_said_so(session: Session) -> None:
+    result = session.run("for i in range(2100): display(i)", timeout=60)
+    assert result.ok
+    assert len(result.displays) == 2000
+    assert "100 further outputs were too many to be shown" in result.notes
+
+
+def test_a_display_too_large_for_a_frame_is_replaced_by_a_sentence(session: Session) -> None:
+    result = session.run("from IPython.display import HTML; HTML('x' * (17 << 20))", timeout=60)
+    assert result.ok
+    assert "too large to be shown" in str(result.displays[-1].data["text/plain"])
+
+
+def test_a_background_process_that_never_stops_printing_does_not_hold_up_the_cells(session: Session) -> None:
+    session.run("import subprocess; p = subprocess.Popen(['yes'])")
+    for _ in range(3):
+        assert session.run("1", timeout=20).ok
+    session.run("p.kill()")
+
+
+def test_a_worker_that_dies_between_cells_is_brought_back(session: Session, value: Value) -> None:
+    later = (
+        "import threading, os\nend = threading.Event()\n"
+        "threading.Thread(target=lambda: (end.wait(), os._exit(9))).start()"
+    )
+    session.run("x = 1")
+    session.run(later)
+    # The thread ends the process once the cell is over: the checkpoint has been taken by then.
+    session.run("import threading; threading.Timer(0.3, end.set).start()")
+    speaker = session._lives.live.channel._speaker_fd  # type: ignore[union-attr]
+    import select
+
+    poll = select.poll()
+    poll.register(speaker, select.POLLIN)
+    assert poll.poll(20_000)
+    result = session.run("x")
+    assert result.displays[-1].data["text/plain"] == "1"
+    assert result.notes[0].startswith("the session's process had died between cells (ended with exit code 9)")

@@ -1,0 +1,178 @@
+"""Stopping a cell: KeyboardInterrupt where it can be had, a rollback where the cell does not end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.session.session import Session
+
+Open = Callable[..., Session]
+Value = Callable[[Session, str], str]
+
+SOFT = {
+    "sleep": "import time\nprint('go\\n', end='')\ntime.sleep(1000)",
+    "loop": "print('go\\n', end='')\nwhile True: pass",
+    "printing": "print('go\\n', end='')\nwhile True: print('x' * 1000)",
+    "subprocess": "import subprocess\nprint('go\\n', end='')\nsubprocess.run(['sleep', '1000'])",
+    "shell": "print('go\\n', end='')\n!sleep 1000",
+    "await": "import asyncio\nprint('go\\n', end='')\nawait asyncio.sleep(1000)",
+    "thread": "import threading\nprint('go\\n', end='')\nthreading.Event().wait()",
+    "numpy": "import numpy as np; a = np.random.rand(500_000)\nprint('go\\n', end='')\nwhile True: np.sort(a)",
+    "regex": "import re\nprint('go\\n', end='')\nre.match(r'(a|a)*$', 'a' * 40 + 'b')",
+}
+
+
+def interrupted(session: Session, code: str) -> ExecResult:
+    """Run a cell and interrupt it once it has said that it goes."""
+    return session.run(code, timeout=60, on_output=lambda stream, text: session.interrupt() and None)
+
+
+@pytest.mark.parametrize("what", SOFT)
+def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_what_was_done(
+    session: Session, value: Value, what: str
+) -> None:
+    result = interrupted(session, f"done = 1\n{SOFT[what]}\nnever = 1")
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False), (result.notes, result.stderr[-500:])
+    assert result.stdout.startswith("go\n")
+    assert value(session, "done, 'never' in globals()") == "(1, False)"
+
+
+def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
+    result = interrupted(session, SOFT["sleep"])
+    assert result.error is not None
+    assert result.error.ename == "KeyboardInterrupt"
+    assert "Cell In[1], line" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "stubborn",
+    [
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go\\n', end='')\nwhile True: pass",
+        "while True:\n    try:\n        print('go')\n        while True: pass\n    except BaseException: pass",
+        "import ctypes\nctypes.CDLL(None).system(b\"trap '' INT; echo go; while :; do :; done\")",
+    ],
+    ids=["ignored", "swallowed", "c code"],
+)
+def test_a_cell_that_does_not_end_when_it_is_interrupted_is_rolled_back(
+    open_one: Open, value: Value, stubborn: str
+) -> None:
+    session = open_one(memory_mb=1024)
+    session.run("kept = 1")
+    result = interrupted(session, f"kept = 2\n{stubborn}")
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, True)
+    assert "the cell did not end when it was interrupted" in result.notes
+    assert value(session, "kept") == "1"
+
+
+def test_an_interrupt_while_the_cell_waits_for_input(session: Session, value: Value) -> None:
+    asked = threading.Event()
+
+    def never(prompt: str, password: bool) -> str:
+        asked.set()
+        threading.Event().wait()
+        raise AssertionError
+
+    def stop() -> None:
+        asked.wait()
+        session.interrupt()
+
+    threading.Thread(target=stop).start()
+    result = session.run("x = 1; input('? ')", timeout=60, on_input=never)
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+    assert session.run("y = input()", on_input=lambda *_: "answer").ok
+    assert value(session, "x, y") == "(1, 'answer')"
+
+
+def test_a_keyboard_interrupt_of_the_one_who_is_asked_interrupts_the_cell(session: Session) -> None:
+    def refuse(prompt: str, password: bool) -> str:
+        raise KeyboardInterrupt
+
+    result = session.run("input()", on_input=refuse)
+    assert result.status is Status.INTERRUPTED
+    assert session.run("1").ok
+
+
+def test_the_users_thinking_time_is_not_the_cells(session: Session) -> None:
+    hurry = threading.Event()
+
+    def think(prompt: str, password: bool) -> str:
+        hurry.wait(1.0)
+        return "slow"
+
+    result = session.run("input()", timeout=0.5, on_input=think)
+    assert result.ok, result.notes
+
+
+def test_an_interrupt_when_nothing_runs_does_nothing_to_the_next_cell(session: Session) -> None:
+    assert session.interrupt() is False
+    assert session.run("1").ok
+
+
+def test_every_interrupt_meets_its_own_cell_only(session: Session) -> None:
+    """Late interrupts are the classic race: each cell prints its end and is interrupted at that very moment."""
+    for number in range(30):
+        result = session.run(f"print('{number}\\n', end='')", on_output=lambda *_: session.interrupt() and None)
+        assert result.stdout == f"{number}\n"
+        assert not result.rolled_back
+    assert session.run("import time; time.sleep(0.05)").ok
+
+
+def test_an_interrupt_before_the_cell_has_begun_is_not_lost(session: Session) -> None:
+    session.run("big = bytearray(50 << 20)")
+    timer = threading.Thread(target=lambda: [None for _ in iter(session.interrupt, True)])
+    timer.start()
+    result = session.run("import time; time.sleep(1000)", timeout=60)
+    timer.join()
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+
+
+def test_control_c_in_the_callers_terminal_reaches_the_cell_and_then_the_caller(session: Session, value: Value) -> None:
+    import _thread
+
+    def press(stream: str, text: str) -> None:
+        _thread.interrupt_main()
+
+    with pytest.raises(KeyboardInterrupt):
+        session.run("x = 1; print('go\\n', end='')\nimport time; time.sleep(1000)", timeout=60, on_output=press)
+    assert value(session, "x") == "1"
+
+
+def test_cancelling_the_task_interrupts_the_cell_and_the_session_goes_on(session: Session) -> None:
+    async def main() -> None:
+        going = asyncio.Event()
+        task = asyncio.ensure_future(
+            session.arun("x = 1; print('go\\n', end='')\nwhile True: pass", on_output=lambda *_: going.set())
+        )
+        await going.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await session.arun("x")).displays[-1].data["text/plain"] == "1"
+
+    asyncio.run(main())
+
+
+def test_a_cancel_event_interrupts_the_cell(session: Session) -> None:
+    async def main() -> ExecResult:
+        cancel = asyncio.Event()
+        return await session.arun(
+            "print('go\\n', end='')\nwhile True: pass", on_output=lambda *_: cancel.set(), cancel=cancel
+        )
+
+    assert asyncio.run(main()).status is Status.INTERRUPTED
+
+
+def test_a_listener_that_raises_ends_the_cell_and_its_error_comes_out(session: Session, value: Value) -> None:
+    session.run("x = 1")
+
+    def fail(stream: str, text: str) -> None:
+        raise RuntimeError("listener")
+
+    with pytest.raises(RuntimeError, match="listener"):
+        session.run("x = 2; print('go\\n', end='')\nwhile True: pass", on_output=fail)
+    assert value(session, "x") == "1"

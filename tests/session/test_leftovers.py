@@ -1,0 +1,143 @@
+"""Nothing is left: no process, no descriptor, no control group, whichever way a session ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.process_tree import tree
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.session import Session
+
+Open = Callable[..., Session]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def groups() -> set[str]:
+    where = find_hierarchies()
+    folders = {where.memory, where.pids, where.unified} - {None} if where else set()
+    mine = f"sandbox-kernel-{os.getpid()}-"
+    return {f"{folder}/{name}" for folder in folders for name in os.listdir(str(folder)) if name.startswith(mine)}
+
+
+def processes_of(session: Session) -> list[int]:
+    live = session._lives.live
+    assert live is not None
+    return tree(live.jail.init_pid)
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    import select
+
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        assert poll.poll(20_000), pid
+        os.close(fd)
+
+
+def test_close_leaves_no_process_descriptor_or_group() -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    open_session(backend).close()
+    gc.collect()
+    before = descriptors(), groups()
+    session = open_session(backend)
+    session.run("import subprocess; p = subprocess.Popen(['setsid', 'sleep', '1000'])")
+    session.run("import os; os._exit(1)")
+    session.undo()
+    session.run("import subprocess; p = subprocess.Popen(['setsid', 'sleep', '1000'])")
+    pids = processes_of(session)
+    assert len(pids) >= 4
+    session.close()
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
+    assert (descriptors(), groups()) == before
+
+
+def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    session = open_session(backend)
+    session.run("x = 1")
+    pids = processes_of(session)
+    del session
+    gc.collect()
+    wait_until_gone(pids)
+
+
+def test_twenty_sessions_at_once_keep_apart(backend: ProcessBackend) -> None:
+    sessions = [open_session(backend, memory_mb=128, checkpoints=1) for _ in range(20)]
+    found: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        session = sessions[number]
+        session.run(f"mine = {number}; open('mine', 'w').write('{number}')", timeout=120)
+        session.run("mine = None; import os; os._exit(1)", timeout=120)
+        found[number] = session.run("print(mine, open('mine').read())", timeout=120).stdout
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for session in sessions:
+        session.close()
+    assert found == {number: f"{number} {number}\n" for number in range(20)}
+
+
+def run_host(program: str) -> subprocess.Popen[str]:
+    code = textwrap.dedent(program)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+
+HOST = """
+    from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.session.opening import open_session
+    from sandbox_kernel.jail.process_tree import tree
+    session = open_session(ProcessBackend())
+    session.run("x = 1")
+    print(*tree(session._lives.live.jail.init_pid), flush=True)
+"""
+
+
+def test_the_end_of_the_host_ends_its_sessions() -> None:
+    host = run_host(HOST)
+    said, _ = host.communicate(timeout=60)
+    assert host.returncode == 0
+    wait_until_gone([int(pid) for pid in said.split()])
+
+
+def test_the_sudden_death_of_the_host_ends_its_sessions() -> None:
+    host = run_host(HOST + "    input()")
+    assert host.stdout is not None
+    pids = [int(pid) for pid in host.stdout.readline().split()]
+    host.send_signal(signal.SIGKILL)
+    host.wait()
+    host.communicate()
+    wait_until_gone(pids)
+
+
+def test_a_fork_of_the_host_does_not_touch_the_parents_session(session: Session) -> None:
+    session.run("x = 1")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(3 if not session.alive else 4)
+        finally:
+            os._exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    assert session.run("x").displays[-1].data["text/plain"] == "1"

@@ -1,0 +1,212 @@
+"""``sandbox-kernel`` as people use it: a program of its own, with exit codes, one-line errors and standard input."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, PolicyViolation, SandboxPolicy
+from sandbox_kernel.cli import duration, main, make_env, make_parser, make_policy, megabytes, split_arguments
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def cli(*words: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run it to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "sandbox_kernel", *words],
+        input=stdin,
+        capture_output=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+    )
+
+
+# Pure parts
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("1h", 3600), ("0.5s", 0.5), ("1.5m", 90)]
+)
+def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "-5s", "5 s", "5S", "5sec", "1e3s", "nan", "inf", "5s5s", ".5s", "٣s"])
+def test_what_is_no_duration_is_quoted_with_examples(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="500ms, 5s or 2m"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mb"), [("64M", 64), ("1G", 1024), ("2048K", 2), ("1.5g", 1536), ("64MB", 64), ("64MiB", 64), ("1K", 1)]
+)
+def test_a_size_is_read_in_megabytes(text: str, mb: int) -> None:
+    assert megabytes(text) == mb
+
+
+@pytest.mark.parametrize("text", ["", "64", "M", "-1M", "64 M", "64X", "1e3M", "nanM", "64Mb5"])
+def test_what_is_no_size_is_quoted_with_examples(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="512K, 64M or 1G"):
+        megabytes(text)
+
+
+def test_options_are_ours_wherever_they_stand_and_the_programs_come_after_two_dashes() -> None:
+    options = make_parser().parse_args(["run", "a.py", "--timeout", "5s", "--memory", "256M"])
+    assert (options.file, options.timeout, options.memory, options.args) == ("a.py", 5, 256, [])
+    assert split_arguments(["run", "a.py", "--", "-x", "--", "y"]) == (["run", "a.py"], ["-x", "--", "y"])
+    assert split_arguments(["run", "a.py"]) == (["run", "a.py"], [])
+
+
+def test_a_policy_is_made_of_a_preset_mounts_and_domains() -> None:
+    made = make_policy("strict", ["/a:/data", "/b:/out:rw"], ["example.org", "*.example.com:8443"])
+    wanted = SandboxPolicy().mount("/a", "/data").mount("/b", "/out", writable=True)
+    assert made == wanted.allow_domain("example.org").allow_domain("*.example.com", 8443)
+    assert make_policy(None, [], []) == SandboxPolicy.preset("standard")
+
+
+@pytest.mark.parametrize("mount", ["/a", "/a:/b:rx", "/a:/b:rw:x", ""])
+def test_a_wrong_mount_is_refused_with_its_form(mount: str) -> None:
+    with pytest.raises(SystemExit, match="HOST:GUEST"):
+        make_policy(None, [mount], [])
+
+
+@pytest.mark.parametrize("rule", ["example.org:", "example.org:http", "example.org:1:2", "a b", ":80"])
+def test_a_wrong_domain_is_refused(rule: str) -> None:
+    with pytest.raises((SystemExit, PolicyViolation), match=r"DOMAIN|domain"):
+        make_policy(None, [], [rule])
+
+
+def test_a_variable_is_given_or_taken_from_the_caller_but_never_made_up() -> None:
+    assert make_env(["A=1", "B=x=y", "C", "D="], {"C": "here"}) == {"A": "1", "B": "x=y", "C": "here", "D": ""}
+    with pytest.raises(InvalidRequest, match="MISSING=VALUE"):
+        make_env(["MISSING"], {})
+
+
+# Running
+
+
+def test_a_file_runs_and_options_behind_it_are_in_force(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("import time; print('so far', flush=True); time.sleep(60)")
+    done = cli("run", str(script), "--timeout", "1s", "--memory", "256M")
+    assert (done.stdout, done.returncode) == (b"so far\n", 124)
+    assert b"time limit of 1 s exceeded" in done.stderr
+
+
+def test_a_program_gets_its_arguments_and_its_exit_code_is_ours(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("import sys; print(sys.argv[1:]); sys.exit(42)")
+    done = cli("run", str(script), "plain", "--", "--timeout", "-x")
+    assert (done.stdout, done.returncode) == (b"['plain', '--timeout', '-x']\n", 42)
+    assert b"exit code 42" in done.stderr
+
+
+def test_a_shell_line_runs_with_standard_input() -> None:
+    done = cli("run", "-l", "command", "-c", "tr a-z A-Z; echo problem >&2", "--quiet", stdin=b"shout \xc3\xa9\n")
+    assert (done.stdout, done.stderr, done.returncode) == ("SHOUT é\n".encode(), b"problem\n", 0)
+
+
+def test_a_program_may_come_from_standard_input() -> None:
+    done = cli("run", "-", "-l", "python", "-q", stdin=b"print(6 * 7)")
+    assert (done.stdout, done.returncode) == (b"42\n", 0)
+
+
+def test_a_signal_is_the_exit_code_that_shells_use() -> None:
+    assert cli("run", "-l", "command", "-c", "kill -SEGV $$").returncode == 139
+
+
+def test_the_json_form_is_the_whole_result_and_nothing_else() -> None:
+    done = cli("run", "-c", "import os; print(os.environ['A']); 1/0", "--env", "A=1", "--json")
+    told = json.loads(done.stdout)
+    assert (told["status"], told["stdout"], told["exit_code"], done.returncode) == ("failed", "1\n", 1, 1)
+    assert "ZeroDivisionError" in told["stderr"]
+    assert done.stderr == b""
+
+
+def test_a_policy_file_and_a_mount_are_in_force(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("from outside")
+    (tmp_path / "policy.toml").write_text("allowProcessSpawn = false\n[env]\nA = '1'\n")
+    code = "import os; print(open('/data/in.txt').read(), os.environ['A'])\ntry: os.fork()\nexcept OSError: print('no')"
+    done = cli("run", "-c", code, "--policy", str(tmp_path / "policy.toml"), "--mount", f"{tmp_path}:/data", "-q")
+    assert done.stdout == b"from outside 1\nno\n", done.stderr
+
+
+# Bad usage: exit code 2 (argparse and typed errors) or 1 (a message), never a traceback
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "command"),
+        (("frobnicate",), "frobnicate"),
+        (("run",), "FILE or -c"),
+        (("run", "a.py", "-c", "1"), "FILE or -c"),
+        (("run", "-c", "1", "--timeout", "soon"), "'soon' is not a duration"),
+        (("run", "-c", "1", "--timeout", "0s"), "above zero"),
+        (("run", "-c", "1", "--timeout", "999999h"), "a week"),
+        (("run", "-c", "1", "--memory", "lots"), "'lots' is not a size"),
+        (("run", "-c", "1", "--memory", "1M"), "give at least"),
+        (("run", "-c", "1", "--frob"), "--frob"),
+        (("run", "-c", " "), "code is empty"),
+        (("run", "-c", "1", "-l", "cobol"), "unsupported language 'cobol'"),
+        (("run", "-c", "1", "--env", "A B=1"), "environment name"),
+        (("run", "-c", "1", "--env", "LD_PRELOAD=x"), "LD_PRELOAD"),
+        (("run", "-c", "1", "--policy", "nowhere.toml"), "nowhere.toml"),
+        (("run", "-c", "1", "--mount", "/nowhere/at/all:/data"), "/nowhere/at/all"),
+        (("run", "/nowhere/a.py"), "/nowhere/a.py"),
+        (("run", "/etc/hostname"), "--language"),
+        (("report", "--", "x"), "no arguments after --"),
+    ],
+)
+def test_bad_usage_is_a_short_message_and_no_traceback(
+    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    try:
+        code: object = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    told = capsys.readouterr().err + (code if isinstance(code, str) else "")
+    assert code not in (0, None)
+    assert says in told
+    assert "Traceback" not in told
+
+
+def test_source_that_is_no_utf8_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"print('\xff')")
+    done = cli("run", str(tmp_path / "a.py"))
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"sandbox-kernel: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_the_version_is_the_packages() -> None:
+    import sandbox_kernel
+
+    assert cli("--version").stdout.decode().strip() == f"sandbox-kernel {sandbox_kernel.__version__}"
+
+
+# The report
+
+
+def test_the_report_is_measured_and_what_it_requires_is_enforced() -> None:
+    done = cli("report", "--json", "--require", "files,network,memory")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert told["isolation"] == "process+sandbox"
+    assert {line["area"] for line in told["lines"]} == {"files", "processes", "network", "kernel", "limits"}
+
+
+def test_a_requirement_that_is_not_met_prints_no_report_and_fails() -> None:
+    done = cli("report", "--require", "teleportation")
+    assert (done.stdout, done.returncode) == (b"", 2)
+    assert b"teleportation" in done.stderr

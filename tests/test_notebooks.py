@@ -1,0 +1,98 @@
+"""The notebooks are documentation that must stay true: each runs under nbval, papermill and nbconvert."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory):
+    """Jupyter finds this tree's kernelspec, and the kernels import this tree's package."""
+    share = tmp_path_factory.mktemp("jupyter")
+    (share / "kernels").mkdir()
+    (share / "kernels" / "sandbox").symlink_to(ROOT / "kernelspec" / "sandbox")
+    return {
+        **os.environ,
+        "JUPYTER_PATH": str(share),
+        "IPYTHONDIR": str(share / "ipython"),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
+
+
+def run(command, environment, cwd=ROOT):
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, cwd=cwd, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_there_are_notebooks():
+    assert {path.stem for path in NOTEBOOKS} >= {"tour", "limits", "policies", "python-kernel-magics"}
+
+
+@pytest.mark.timeout(320)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_output_of_the_notebook_is_what_it_was(path, environment):
+    shown = run(["-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", "--timeout=250", str(path)], environment)
+    assert " passed" in shown
+    assert "skipped" not in shown
+
+
+@pytest.mark.timeout(320)
+def test_the_tour_runs_with_papermill(environment, tmp_path):
+    out = tmp_path / "tour.ipynb"
+    # A cell that shows an error on purpose would end papermill: the tour is cut before its first one.
+    notebook = json.loads((ROOT / "notebooks" / "tour.ipynb").read_text())
+    cells = notebook["cells"]
+    first = next(n for n, cell in enumerate(cells) if "raises-exception" in cell["metadata"].get("tags", ()))
+    notebook["cells"] = cells[:first]
+    source = tmp_path / "source.ipynb"
+    source.write_text(json.dumps(notebook))
+    run(["-m", "papermill", str(source), str(out), "--cwd", str(ROOT / "notebooks")], environment)
+    outputs = [cell.get("outputs") for cell in json.loads(out.read_text())["cells"]]
+    assert any("Hello from inside" in str(output) for output in outputs)
+
+
+@pytest.mark.timeout(320)
+def test_parameters_reach_a_notebook_through_papermill(environment, tmp_path):
+    source, out = tmp_path / "source.ipynb", tmp_path / "out.ipynb"
+    cells = [("parameters", "number = 1"), ("", "print('ran')")]
+    source.write_text(
+        json.dumps(
+            {
+                "nbformat": 4,
+                "nbformat_minor": 4,
+                "metadata": {"kernelspec": {"name": "sandbox", "display_name": "Sandbox", "language": "python"}},
+                "cells": [
+                    {
+                        "cell_type": "code",
+                        "source": code,
+                        "metadata": {"tags": [tag] if tag else []},
+                        "outputs": [],
+                        "execution_count": None,
+                    }
+                    for tag, code in cells
+                ],
+            }
+        )
+    )
+    run(["-m", "papermill", "-p", "number", "7", str(source), str(out)], environment)
+    assert "number = 7" in out.read_text()
+
+
+@pytest.mark.timeout(320)
+@pytest.mark.parametrize("name", ["tour", "python-kernel-magics"])
+def test_a_notebook_becomes_a_page_with_nbconvert(name, environment, tmp_path):
+    command = ["-m", "jupyter", "nbconvert", "--to", "html", "--execute", "--output-dir", str(tmp_path)]
+    run([*command, str(ROOT / "notebooks" / f"{name}.ipynb")], environment)
+    page = (tmp_path / f"{name}.html").read_text()
+    assert "process+sandbox" in page
+    assert "SandboxTimeout" in page
