@@ -20,6 +20,7 @@ from sandbox_kernel.languages.registry import RECIPES, availability
 _MARK = {True: "✓", False: "✗", None: "?"}
 _WORD = {True: "enforced", False: "not enforced", None: "not testable here"}
 _COLOUR = {True: "#2e7d32", False: "#c62828", None: "#9e6c00"}
+_NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class CapabilityReport:
     host: str
     lines: tuple[Measurement, ...]
     languages: Mapping[str, Availability] = field(default_factory=dict)
+    #: What these walls are known not to hold, on top of what was measured.
+    weaknesses: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
@@ -40,6 +43,7 @@ class CapabilityReport:
             "host": self.host,
             "lines": [asdict(line) for line in self.lines],
             "languages": {name: asdict(found) for name, found in self.languages.items()},
+            "weaknesses": list(self.weaknesses),
         }
 
     def require(self, *names: str) -> CapabilityReport:
@@ -68,6 +72,9 @@ class CapabilityReport:
         for name, found in self.languages.items():
             told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
             rows.append(f"  {_MARK[found.available]} {name:34} {told}")
+        if self.weaknesses:
+            rows.append("\nknown weaknesses")
+            rows += [f"  - {text}" for text in self.weaknesses]
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
@@ -86,7 +93,11 @@ class CapabilityReport:
         )
         head = "<tr><th>area</th><th>tried</th><th>stopped</th><th>by</th><th>what came back</th></tr>"
         title = escape(f"{self.backend} · {self.isolation} · {self.host}")
-        return f'<table style="font-size:90%"><caption>{title}</caption>{head}{rows}{languages}</table>'
+        # What came back was said by a sandbox: it must not become a formula, in which MathJax makes links.
+        opening = '<table class="mathjax_ignore tex2jax_ignore" style="font-size:90%">'
+        table = f"{opening}<caption>{title}</caption>{head}{rows}{languages}</table>"
+        items = "".join(f"<li>{escape(text)}</li>" for text in self.weaknesses)
+        return f"{table}<p>Known weaknesses</p><ul>{items}</ul>" if items else table
 
     def as_widget(self) -> object:
         """The report as an ipywidget, for notebooks that keep widgets."""
@@ -105,4 +116,5 @@ def make_report(backend: ProcessBackend, *, again: bool = False) -> CapabilityRe
         host=f"{platform.system()} {platform.release()} {platform.machine()}",
         lines=tuple(lines),
         languages={str(language): availability(backend.config, language) for language in RECIPES},
+        weaknesses=backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS,
     )

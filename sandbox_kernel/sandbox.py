@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,16 @@ class Sandbox:
         files: Mapping[str, bytes | str] | None = None,
         limits: Limits | None = None,
         backend: str | None = None,
+        check: bool = False,
+        python: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Run a program to its end in a sandbox of its own; works inside and outside of event loops."""
+        """Run a program to its end in a sandbox of its own; works inside and outside of event loops.
+
+        ``check`` type-checks TypeScript first; ``python`` is another interpreter, virtual environment or version.
+        """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
-        chosen = self._choose(request, backend)
+        chosen = self._choose(request, backend, check, python)
         if isinstance(chosen, ProcessBackend):
             return chosen.run(request, on_output=on_output, keep=self._folder.keep)
         return chosen.run(request, on_output=on_output)
@@ -89,12 +95,14 @@ class Sandbox:
         files: Mapping[str, bytes | str] | None = None,
         limits: Limits | None = None,
         backend: str | None = None,
+        check: bool = False,
+        python: str | None = None,
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does."""
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
-        chosen = self._choose(request, backend)
+        chosen = self._choose(request, backend, check, python)
         if isinstance(chosen, ProcessBackend):
             return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=self._folder.keep)
         return await chosen.execute(request, on_output=on_output, cancel=cancel)
@@ -191,9 +199,22 @@ class Sandbox:
             session.close()
         self._folder.close()
 
-    def _choose(self, request: ExecRequest, backend: str | None) -> ProcessBackend | WasmBackend:
+    def _choose(
+        self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None
+    ) -> ProcessBackend | WasmBackend:
         """The backend of a run: the one asked for, else wasm for wasm and processes for everything else."""
         name = _known_backend(backend) if backend is not None else self._default
+        if check and request.language is not Language.TYPESCRIPT:
+            raise InvalidRequest(f"check is for typescript, not for {request.language}; leave it out")
+        if python is not None and request.language is not Language.PYTHON:
+            raise InvalidRequest(f"python={python!r} is for python, not for {request.language}; leave it out")
+        if check or python is not None:
+            if name == "wasm":
+                raise InvalidRequest("check and python choose programs of the host, which backend='wasm' does not run")
+            # Backends are cheap: spares and capabilities are shared by all of a process.
+            config = replace(self.backend.config, check_types=check)
+            config = config if python is None else replace(config, python_path=python)
+            return ProcessBackend(config, policy=self.policy)
         if name == "wasm" or (name == "auto" and request.language is Language.WASM):
             if self._wasm is None:
                 from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Bait:
     abstract: str
     pathname: str
     udp_socket: socket.socket
+    process: int
 
     def datagrams(self) -> bool:
         """Whether anything was received."""
@@ -40,6 +42,10 @@ def set_out() -> Iterator[Bait]:
     folder = tempfile.mkdtemp(prefix="sandbox-kernel-canary-")
     os.chmod(folder, 0o755)
     secret, variable = secrets.token_hex(16), f"CANARY_{secrets.token_hex(8).upper()}"
+    # What is set later does not show in /proc, so one process of the host is started with the variable.
+    process = subprocess.Popen(
+        ["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={variable: secret}, close_fds=True
+    )
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     abstract, pathname = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     try:
@@ -55,9 +61,11 @@ def set_out() -> Iterator[Bait]:
         for listener in (tcp, abstract, pathname):
             listener.listen()
         tcp_port, udp_port = tcp.getsockname()[1], udp.getsockname()[1]
-        yield Bait(folder, secret, variable, tcp_port, udp_port, name, f"{folder}/socket", udp)
+        yield Bait(folder, secret, variable, tcp_port, udp_port, name, f"{folder}/socket", udp, process.pid)
     finally:
         os.environ.pop(variable, None)
+        process.kill()
+        process.communicate()
         for closed in (tcp, udp, abstract, pathname):
             closed.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -86,6 +94,7 @@ def controls(bait: Bait) -> dict[str, bool]:
         "read a secret outside": works(lambda: read(f"{bait.folder}/secret")),
         "write outside": os.access(bait.folder, os.W_OK),
         "read the host's password hashes": works(lambda: read("/etc/shadow")),
+        "see the host's environment": works(lambda: read(f"/proc/{bait.process}/environ")),
         "connect to host TCP": works(lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait.tcp))),
         "connect to a host abstract socket": works(
             lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{bait.abstract}")

@@ -46,23 +46,29 @@ class Mechanisms:
     processes: str
     cpu: str
     clock: str = "the host's clock and SIGKILL of the namespace's init"
+    disk: str = "size of the memory file system"
+    environment: str = "an environment of its own"
+    #: Empty: the walls.
+    network: str = ""
 
 
 _AREAS = {
     "read a secret outside": "files", "write outside": "files", "read the host's password hashes": "files",
-    "see the host's environment": "processes", "see host processes": "processes", "be root": "processes",
+    "inherit the host's environment": "processes", "see the host's environment": "processes",
+    "see host processes": "processes", "be root": "processes",
     "connect to host TCP": "network", "connect to a host abstract socket": "network",
     "connect to a host socket file": "network", "send UDP to the host": "network",
 }  # fmt: skip
 
 
-def _look(run: Run, words: Mechanisms) -> list[Measurement]:
+def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
     with set_out() as bait:
         with open("/proc/self/cmdline", "rb") as file:
             cmdline = file.read().hex()
         plan = {
             "folder": bait.folder, "variable": bait.variable, "tcp": bait.tcp, "udp": bait.udp,
             "abstract": bait.abstract, "pathname": bait.pathname, "pid": os.getpid(), "cmdline": cmdline,
+            "walls": walls,
         }  # fmt: skip
         began = time.monotonic()
         result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))
@@ -84,6 +90,10 @@ def _look(run: Run, words: Mechanisms) -> list[Measurement]:
     for name, (succeeded, said) in found.items():
         area = _AREAS.get(name, "kernel")
         mechanism = words.filter if area == "kernel" and name != "write host settings" else words.walls
+        if name == "inherit the host's environment":
+            mechanism = words.environment
+        elif area == "network":
+            mechanism = words.network or words.walls
         enforced: bool | None = not succeeded and not (name == "write outside" and written)
         if name == "send UDP to the host" and succeeded and not arrived:
             # A datagram is always "sent"; what counts is whether it came to the host's socket.
@@ -106,7 +116,7 @@ def _look(run: Run, words: Mechanisms) -> list[Measurement]:
 def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     mechanism = {
         "time": words.clock, "memory": words.memory, "memory shared between processes": words.memory,
-        "processes": words.processes, "disk": "size of the memory file system", "open files": "RLIMIT_NOFILE",
+        "processes": words.processes, "disk": words.disk, "open files": "RLIMIT_NOFILE",
         "CPU time": words.cpu, "output": "head and tail kept by the host",
     }[trial.name]  # fmt: skip
     began = time.monotonic()
@@ -156,12 +166,15 @@ def _survivors(run: Run, words: Mechanisms) -> Measurement:
     )  # fmt: skip
 
 
-def measure(run: Run, words: Mechanisms) -> tuple[Measurement, ...]:
-    """Run every canary; called by ``capabilities`` and by the report."""
+def measure(run: Run, words: Mechanisms, *, walls: bool = True) -> tuple[Measurement, ...]:
+    """Run every canary; called by ``capabilities`` and by the report.
+
+    Without ``walls``, what would really be done to the host is not tried, and counts as not stopped.
+    """
     lines: list[Measurement] = []
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
         jobs = [
-            threads.submit(_look, run, words),
+            threads.submit(_look, run, words, walls),
             *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
             threads.submit(lambda: [_survivors(run, words)]),
         ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.backends.canaries import Measurement, Mechanisms, measure
+from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.sandbox_user import has_own_user
+from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.languages.registry import RECIPES, availability
 
 if TYPE_CHECKING:
@@ -25,9 +29,9 @@ _PROOFS = {
         "connect to host TCP", "connect to a host abstract socket", "connect to a host socket file", "open a vsock",
         "send UDP to the host",
     ),
-    "filesystem_read_isolation": ("read a secret outside",),
+    "filesystem_read_isolation": ("read a secret outside", "see the host's environment"),
     "filesystem_write_isolation": ("write outside", "write host settings"),
-    "environment_isolation": ("see the host's environment",),
+    "environment_isolation": ("inherit the host's environment",),
     "syscall_filter": ("make a user namespace", "mount", "io_uring", "bpf", "keyctl", "ptrace"),
 }  # fmt: skip
 
@@ -40,23 +44,38 @@ def measurements(backend: ProcessBackend, *, again: bool = False) -> tuple[Measu
     key = (backend.enforcer, backend.policy, backend.config)
     with _lock:
         if again or key not in _measured:
-            _measured[key] = measure(backend.run, mechanisms(backend))
+            _measured[key] = measure(backend.run, mechanisms(backend), walls=backend.enforcer is not None)
         return _measured[key]
 
 
 def mechanisms(backend: ProcessBackend) -> Mechanisms:
-    """Words for this host."""
+    """Words for this host and this backend's walls."""
     where = find_hierarchies()
-    if backend.enforcer is None:
-        walls = syscalls = "none"
+    name = backend.enforcer.name if backend.enforcer is not None else None
+    walls = f"{name} ({backend.enforcer.version})" if backend.enforcer is not None else "none"
+    by_group = where is not None and where.unified is not None
+    killed = "the control group" if by_group else "all that is found below the gate, until nothing is (best effort)"
+    if where is not None and where.pids is not None:
+        processes = where.mechanism
+    elif name == bubblewrap.NAME:
+        processes = "RLIMIT_NPROC in a user namespace"
     else:
-        walls, syscalls = f"{backend.enforcer.name} ({backend.enforcer.version})", "seccomp"
-    return Mechanisms(
+        own = has_own_user(name)
+        processes = "RLIMIT_NPROC of a user of its own" if own else "a watchdog on their number (best effort)"
+    words = Mechanisms(
         walls=walls,
-        filter=syscalls,
+        filter="seccomp" if backend.enforcer is not None else "none",
         memory=where.mechanism if where is not None else "RLIMIT_DATA and a watchdog",
-        processes=where.mechanism if where is not None and where.pids else "RLIMIT_NPROC in a user namespace",
-        cpu="CPU time of the control group" if where is not None and where.unified else "CPU time of the process tree",
+        processes=processes,
+        cpu="CPU time of the control group" if by_group else "CPU time of the process tree",
+    )
+    if has_own_disk(name):
+        return words
+    return replace(
+        words,
+        clock=f"the host's clock and SIGKILL of {killed}",
+        disk="RLIMIT_FSIZE and a watchdog on the folder (best effort)",
+        network="seccomp: no socket can be opened" if backend.enforcer is not None else "none",
     )
 
 

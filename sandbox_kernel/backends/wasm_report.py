@@ -14,7 +14,7 @@ from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
-ENDS = ("exit", "trap", "fuel", "memory", "epoch", "invalid", "compiled")
+ENDS = ("exit", "trap", "fuel", "memory", "epoch", "untranslated", "invalid", "compiled")
 #: What a shell would show for a program that aborted.
 TRAPPED = 134
 _MOST_MESSAGE = 8000
@@ -73,6 +73,8 @@ def judge(outcome: Outcome, ending: Ending, otherwise: str | None) -> tuple[Stat
             return Status.MEMORY_EXCEEDED, "memory"
         case "epoch":
             return Status.TIMEOUT, "timeout"
+        case "untranslated":
+            return Status.COMPILE_FAILED, met
     return Status.FAILED, met
 
 
@@ -83,7 +85,7 @@ def wasm_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: st
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded or ending is None:
         return result if ending is None else replace(result, peak_memory_bytes=ending.memory_bytes)
     status, limit = judge(outcome, ending, result.limit)
-    code = ending.code if ending.end == "exit" else TRAPPED if ending.end == "trap" else None
+    code = TRAPPED if ending.end == "trap" else ending.code if ending.end in ("exit", "untranslated") else None
     return replace(
         result,
         status=status,

@@ -114,6 +114,10 @@ def volunteer(score: int) -> None:
             file.write(str(score))
 
 
+def prepare(step: Dict[str, Any]) -> None:
+    """What a step needs of somebody outside of its walls; nothing, where we are inside too."""
+
+
 def put_up_walls() -> None:
     """Walls that each child puts up around itself: none here, where bubblewrap has. ``open_gate.py`` has its own."""
 
@@ -212,6 +216,7 @@ def run_step(
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
         from sandbox_guest import session_gate  # type: ignore[import-not-found]
+    prepare(step)
     heard, tell = os.pipe()
     # Out of the way of descriptors that a step is given by number.
     tell = move_up(tell)

@@ -224,6 +224,10 @@
     unlinkSync(path) { ask("remove", path, "", ""); },
     rmdirSync(path) { ask("rmdir", path); },
     renameSync(from, to) { ask("rename", from, to); },
+    chmodSync(path, mode) { ask("chmod", path, mode); },
+    utimesSync(path, ms) { ask("utimes", path, ms); },
+    readlinkSync(path) { return ask("readlink", path); },
+    symlinkSync(target, path) { ask("symlink", target, path); },
     copyFileSync(from, to) { ask("store", to, "", "bytes", ask("read", from, "bytes")); },
   };
   fs.promises = Object.fromEntries(

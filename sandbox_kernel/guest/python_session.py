@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.guest.python_display import SCREEN, Hook, Publisher
     from sandbox_kernel.guest.session_worker import Engine, Worker
 
-os.environ.setdefault("IPYTHONDIR", "/tmp/.ipython")
+os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402

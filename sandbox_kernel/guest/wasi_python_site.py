@@ -99,6 +99,7 @@ class _WhenImported:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # one loader may serve all modules; this was for the first of them
             execute(module)
             _give_asyncio_a_loop()
 

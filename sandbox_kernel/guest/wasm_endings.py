@@ -26,7 +26,7 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """``end`` is exit, trap, fuel, memory, epoch, invalid or compiled."""
+    """``end`` is exit, trap, fuel, memory, epoch, untranslated, invalid or compiled."""
 
     end: str
     code: int | None = None

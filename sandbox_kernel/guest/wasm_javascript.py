@@ -28,6 +28,10 @@ class Interrupted(Exception):
     """The code was told to stop, and did; the engine is as it left it."""
 
 
+class Untranslated(Exception):
+    """The program is not one of its language; what the translator says is on stderr."""
+
+
 class Exited(Exception):
     """``process.exit`` was called; the engine can go on."""
 
@@ -78,7 +82,7 @@ class JavaScript:
         answer = json.loads(self._text(self._driver(translator, source, name)))
         if answer.get("error"):
             self.write(2, (answer["error"] + "\n").encode("utf-8", "replace"))
-            return int(answer.get("code", 1))
+            raise Untranslated
         return self.run(answer["source"], name)
 
     def value_of(self, source: str, name: str, *, wait_for_timers: bool) -> int | None:

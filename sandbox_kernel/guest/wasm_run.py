@@ -68,14 +68,13 @@ class Guest:
 
     def _run(self) -> Ending:
         try:
-            self._call()
+            return self._call()
         except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
             return ending_of(error)
         except MemoryError:  # of the guest: the host could not even hand it an argument
             return Ending(end="memory", message="the guest has no memory left", refused=1)
-        return Ending(end="exit", code=0)
 
-    def _call(self) -> None:
+    def _call(self) -> Ending:
         plan, store = self.plan, self.store
         module = wasmtime.Module.deserialize_file(self.engine, plan.module)
         store.set_limits(
@@ -90,16 +89,16 @@ class Guest:
             store.set_fuel(plan.fuel)
         store.set_wasi(_wasi(plan))
         if plan.program is not None:
-            self._javascript(module)
-            return
+            return self._javascript(module)
         exports = make_linker(self.engine, plan).instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
                 function(store)
+        return Ending(end="exit", code=0)
 
-    def _javascript(self, module: wasmtime.Module) -> None:
-        from .wasm_javascript import JavaScript
+    def _javascript(self, module: wasmtime.Module) -> Ending:
+        from .wasm_javascript import JavaScript, Untranslated
         from .wasm_quickjs import QuickJs
 
         plan = self.plan
@@ -111,7 +110,11 @@ class Guest:
         program = plan.program or ""
         source = folders.read(program).decode("utf-8", "replace")
         guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
-        raise GuestExit(guest.run_translated(source, os.path.basename(program), plan.translate))
+        try:
+            code = guest.run_translated(source, os.path.basename(program), plan.translate)
+        except Untranslated:
+            return Ending(end="untranslated", code=1)
+        return Ending(end="exit", code=code)
 
     def _watch(self, memory: object, refused: object) -> None:
         """Note where the memory and its counter of refusals are."""

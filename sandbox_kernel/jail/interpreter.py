@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,8 @@ from sandbox_kernel.policy import Grant
 
 #: Below these everything is visible in every jail anyway.
 SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+
+_VERSION = re.compile(r"\d+(\.\d+){1,2}\Z")
 
 _ASK = """
 import json, sys, sysconfig
@@ -64,17 +68,21 @@ def find_python(path: str) -> Interpreter:
     """Find and question an interpreter; ``python3`` and ``python`` mean the one that runs this program.
 
     A kernel started by its absolute path has no activated environment, so a look-up on PATH would give a Python
-    without the user's packages. Any other name is looked up on PATH; a folder is taken for a virtual environment.
+    without the user's packages. A folder is taken for a virtual environment, a version (``3.12``) for an interpreter
+    of that version, any other name is looked up on PATH.
     """
     if path in ("python", "python3", ""):
         chosen: str | None = sys.executable
     elif os.path.isdir(path):
         chosen = os.path.join(path, "bin", "python")
+    elif _VERSION.match(path):
+        chosen = _find_version(path)
     else:
         chosen = shutil.which(path)
     if not chosen or not os.access(chosen, os.X_OK):
         raise BackendUnavailable(
-            f"python interpreter {path!r} was not found; give the path of an interpreter or of a virtual environment"
+            f"python interpreter {path!r} was not found; "
+            f"give a version that is installed, or the path of an interpreter or of a virtual environment"
         )
     chosen = os.path.abspath(chosen)
     answer = subprocess.run(
@@ -92,6 +100,16 @@ def find_python(path: str) -> Interpreter:
     # A shim (pyenv, asdf) answers with the real executable; the shim itself would not work inside.
     executable = facts["executable"] or chosen
     return Interpreter(executable, version, runtime_grants([*facts["paths"], *_link_chain(executable)]))
+
+
+def _find_version(version: str) -> str | None:
+    """An interpreter of this version: on PATH, or where pyenv and uv put theirs."""
+    if version.count(".") < 2 and (found := shutil.which(f"python{version}")):
+        return found
+    homes = ("~/.pyenv/versions/{}", "~/.local/share/uv/python/cpython-{}-*")
+    patterns = [home.format(f"{version}{end}") for home in homes for end in ("", ".*")]
+    found_all = [path for pattern in patterns for path in glob.glob(f"{os.path.expanduser(pattern)}/bin/python3")]
+    return max(found_all, key=lambda path: [int(n) for n in re.findall(r"\d+", path)], default=None)
 
 
 def _link_chain(path: str) -> list[str]:

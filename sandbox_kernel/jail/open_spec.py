@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.in_place import in_place_paths
 from sandbox_kernel.jail.landlock import LandlockPlan, landlock_abi, landlock_plan
 from sandbox_kernel.jail.root_plan import reachable_by_all
@@ -19,12 +20,11 @@ LANDLOCK = "landlock"
 #: The plainest format of marshal, which every Python reads.
 _MARSHAL_FORMAT = 2
 
-#: The system, and what of /etc loaders, TLS, clocks and name look-ups need and holds no secret. /proc is the program's
-#: own too: without it neither sessions nor many programs work; what it shows of others is in the list of weaknesses.
+#: The system, and of /etc what holds no secret. /proc is the program's own too: without it neither sessions nor many
+#: programs work; what it shows of others is in the list of weaknesses.
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/dev/random", "/dev/urandom"),
-    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
-    *("/etc/mime.types", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
+    *(f"/etc/{name}" for name in (*HOST_ETC, "passwd", "group", "nsswitch.conf")),
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 
@@ -41,6 +41,8 @@ class OpenSpec:
 
     parent: int
     work: str
+    cell: str
+    tmp: str
     uid: int | None = None
     capabilities: tuple[int, ...] = ()
     landlock: LandlockPlan | None = None
@@ -53,6 +55,8 @@ class OpenSpec:
             {
                 "parent": self.parent,
                 "work": self.work,
+                "cell": self.cell,
+                "tmp": self.tmp,
                 "uid": self.uid,
                 "capabilities": list(self.capabilities),
                 "landlock": self.landlock.to_dict() if self.landlock is not None else None,
@@ -71,7 +75,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     """
     room = 0 if counted or uid is not None or os.geteuid() == 0 else _TASK_ROOM
     if walls.enforcer is None:
-        return OpenSpec(parent=os.getpid(), work=places.work, task_room=room)
+        return OpenSpec(parent=os.getpid(), work=places.work, cell=places.cell, tmp=places.tmp, task_room=room)
     abi = landlock_abi()
     reads, writes = in_place_paths((*walls.runtime, *walls.grants), LANDLOCK)
     plan = landlock_plan(
@@ -86,6 +90,8 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     return OpenSpec(
         parent=os.getpid(),
         work=places.work,
+        cell=places.cell,
+        tmp=places.tmp,
         uid=uid,
         capabilities=capabilities,
         landlock=plan,

@@ -19,6 +19,9 @@ from sandbox_kernel.policy import Grant
 
 #: Macros that make every compilation a different one.
 _TIME_MACROS = re.compile(rb"__(DATE|TIME|TIMESTAMP)__")
+#: All ways to another file, when the includes of system headers are taken out; a word may be split between two lines.
+_SYSTEM_HEADERS = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*<\w[\w/+-]*(?:\.\w+)?>", re.MULTILINE)
+_OTHER_FILES = re.compile(rb"include|embed|import|incbin|asm|\\\s*\n|\?\?")
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,8 @@ class CFamily(Recipe):
             source=request.source,
             argv=[*found.command, *flags, self.script, *self.libraries],
             identity=compiler_identity(found.command[0], found.version),
-            env=found.zig.environment(self.zig_command) if found.zig is not None else {},
+            env=found.zig.environment(self.zig_command, kitchen.places.tmp) if found.zig is not None else {},
             cacheable=not _TIME_MACROS.search(request.source),
+            alone=not _OTHER_FILES.search(_SYSTEM_HEADERS.sub(b"", request.source)),
         )
         return compiled_plan(request, kitchen, job)

@@ -31,10 +31,13 @@ class Command(Recipe):
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False, env={})
         lines = answer.stdout.splitlines()
         version = lines[0] if answer.returncode == 0 and lines else os.path.basename(os.path.realpath(program))
+        if config.pipefail and not program.endswith("/bash"):
+            return Availability(available=False, reason=f"{program} has no pipefail", remedy="install bash")
         return Availability(available=True, version=version, origin=program)
 
     def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
         """The script is a file, because an argument may not be longer than 128 KiB."""
         file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
-        step = kitchen.program(request, [shell(), f"{kitchen.places.cell}/{SCRIPT}", *request.args])
+        options = ["-o", "pipefail"] if kitchen.config.pipefail else []
+        step = kitchen.program(request, [shell(), *options, f"{kitchen.places.cell}/{SCRIPT}", *request.args])
         return Plan(steps=(step,), files=(file,))

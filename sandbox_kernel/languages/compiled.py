@@ -30,6 +30,8 @@ class Compilation:
     style: str = "plain"
     #: False for a source that asks for the time of its compilation, or the like.
     cacheable: bool = True
+    #: True for a source that certainly pulls in no other file of the request: those do not decide what is compiled.
+    alone: bool = False
     #: Files of the request with this ending are put beside the cell too: other parts of the program.
     parts: str | None = None
 
@@ -47,14 +49,15 @@ def compiled_plan(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> 
     run = kitchen.program(request, [program, *request.args])
     key = cache_key(request, kitchen, work) if kitchen.cache is not None and work.cacheable else None
     known = kitchen.cache.get(key) if kitchen.cache is not None and key is not None else None
-    if known is not None:
-        file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
-        return Plan(steps=(run,), files=(file,), notes=(CACHED,), messages=known.messages)
     parts = parts_beside(request, cell, work.parts) if work.parts is not None else ()
-    source = JobFile(root=cell, name=work.name, data=work.source)
+    sources = (*parts, JobFile(root=cell, name=work.name, data=work.source))
+    if known is not None:
+        # With its sources, which stack traces quote.
+        file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
+        return Plan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
     keeps = (program,) if key is not None else ()
     build = kitchen.compiler(work.argv, work.env, style=work.style, keeps=keeps)
-    return Plan(steps=(build, run), files=(*parts, source), cache_key=key)
+    return Plan(steps=(build, run), files=sources, cache_key=key)
 
 
 def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile, ...]:
@@ -68,7 +71,8 @@ def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile,
 
 def cache_key(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> str:
     """A digest of everything that the compiler can see: the source, the files beside it, the command, itself."""
-    files = {name: data.encode() if isinstance(data, str) else data for name, data in request.files.items()}
+    given = {} if work.alone else request.files
+    files = {name: data.encode() if isinstance(data, str) else data for name, data in given.items()}
     seen = {
         "source": hashlib.sha256(work.source).hexdigest(),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},

@@ -35,6 +35,8 @@ class ProcessConfig:
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
+    #: Whether a pipe of a command fails with the first program of it that does.
+    pipefail: bool = False
     #: Whether TypeScript is type-checked before it runs.
     check_types: bool = False
     #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.

@@ -9,11 +9,19 @@ from types import MappingProxyType
 from sandbox_kernel.languages.c import C
 from sandbox_kernel.languages.command import Command
 from sandbox_kernel.languages.cpp import Cpp
+from sandbox_kernel.languages.go import Go
 from sandbox_kernel.languages.javascript import JavaScript
+from sandbox_kernel.languages.lua import Lua
+from sandbox_kernel.languages.perl import Perl
+from sandbox_kernel.languages.php import Php
 from sandbox_kernel.languages.python import Python
+from sandbox_kernel.languages.r import R
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
+from sandbox_kernel.languages.ruby import Ruby
 from sandbox_kernel.languages.rust import Rust
+from sandbox_kernel.languages.sql import Sql
 from sandbox_kernel.languages.typescript import TypeScript
+from sandbox_kernel.languages.zig import ZigLanguage
 from sandbox_kernel.model import Language
 
 _ALL: tuple[Recipe, ...] = (
@@ -23,7 +31,15 @@ _ALL: tuple[Recipe, ...] = (
     Rust(),
     C(),
     Cpp(),
+    ZigLanguage(),
     Command(),
+    Sql(),
+    Ruby(),
+    Lua(),
+    Perl(),
+    Php(),
+    R(),
+    Go(),
 )
 RECIPES: Mapping[Language, Recipe] = MappingProxyType({recipe.language: recipe for recipe in _ALL})
 

@@ -23,6 +23,8 @@ _EDITION_2024 = (1, 85)
 
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|r?"(?:\\.|[^"\\])*"', re.DOTALL)
 _MAIN = re.compile(r"\bfn\s+main\s*[(<]")
+#: All ways to another file.
+_OTHER_FILES = re.compile(r"include|\bmod\b|path|asm")
 #: An error handed on (``parse()?;``), for which the wrapped main must return one.
 _HANDS_ON_ERRORS = re.compile(r"[\w)\]>]\?\s*(?:[;.,)\]}]|$)")
 
@@ -113,6 +115,7 @@ class Rust(Recipe):
             argv=argv,
             identity=compiler_identity(found.executable, found.version),
             style=f"rustc:{columns}",
+            alone=not _OTHER_FILES.search(source),
             parts=".rs",
         )
         return compiled_plan(request, kitchen, work)

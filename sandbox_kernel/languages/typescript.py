@@ -26,7 +26,6 @@ REMEDY = "pip install deno"
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`""", re.DOTALL)
 _DECORATOR = re.compile(r"(?:^|[\s({;,])@[A-Za-z_$(]")
 _QUIET = ("--quiet", "--no-config", "--no-lock", "--no-remote")
-_DENO_ENV = {"DENO_DIR": "/tmp/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
 
 
 @functools.lru_cache(maxsize=1)
@@ -81,14 +80,15 @@ class TypeScript(Recipe):
         steps: list[Step] = []
         notes: tuple[str, ...] = ()
         script = SCRIPT
+        env = {"DENO_DIR": f"{kitchen.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
         if kitchen.config.check_types and deno is not None:
-            steps.append(kitchen.compiler([deno[0], "check", *_QUIET, SCRIPT], _DENO_ENV))
+            steps.append(kitchen.compiler([deno[0], "check", *_QUIET, SCRIPT], env))
         if has_decorators(request.source.decode()):
             if deno is None:
                 notes = (f"decorators need another package: {REMEDY}",)
             else:
                 argv = [deno[0], "transpile", *_QUIET, "--source-map", "inline", SCRIPT, "-o", f"{cell}/{TRANSPILED}"]
-                steps.append(kitchen.compiler(argv, _DENO_ENV))
+                steps.append(kitchen.compiler(argv, env))
                 script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=SCRIPT, data=request.source))
         steps.append(node_step(request, kitchen, [f"{cell}/{script}", *request.args], "typescript"))

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.jail.walls import TMP
 from sandbox_kernel.languages.compile_cache import default_folder
 from sandbox_kernel.policy import Grant
 
 REMEDY = "pip install ziglang"
-#: Where jails see what was built beforehand, and where they write.
-PREPARED, CACHE = "/zig", "/tmp/zig"
 _PREPARE_TIMEOUT_S = 1800
 
 #: What is compiled beforehand for each command: enough to need every library that cells need.
@@ -58,11 +57,13 @@ class Zig:
     def runtime(self, command: str, target: str = "") -> tuple[Grant, ...]:
         """Zig with its own library sources, and what was built beforehand for a target (else for this machine)."""
         built = prepared(self, command, target)
-        return (*runtime_grants([os.path.dirname(self.executable)]), Grant(built, PREPARED, False))
+        return runtime_grants([os.path.dirname(self.executable), built])
 
-    def environment(self, command: str) -> Mapping[str, str]:
+    def environment(self, command: str, tmp: str = TMP, target: str = "") -> Mapping[str, str]:
         """Where Zig writes inside; ``guest/compile.py`` lays it over what was built beforehand."""
-        return {"ZIG_GLOBAL_CACHE_DIR": CACHE, "ZIG_LOCAL_CACHE_DIR": CACHE, "SANDBOX_PREPARED": f"{PREPARED}:{CACHE}"}
+        cache = f"{tmp}/zig"
+        built = os.path.realpath(prepared(self, command, target))
+        return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "SANDBOX_PREPARED": f"{built}:{cache}"}
 
 
 @functools.lru_cache(maxsize=1)
@@ -107,16 +108,16 @@ def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
         cache = os.path.join(aside, "cache")
         with open(os.path.join(aside, name), "w") as file:
             file.write(source)
-        answer = subprocess.run(
-            [zig.executable, command, *flags, name],
-            cwd=aside,
-            env={"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
-            capture_output=True,
-            text=True,
-            timeout=_PREPARE_TIMEOUT_S,
-            check=False,
-        )
-        if answer.returncode != 0:
-            raise BackendUnavailable(f"zig {command} cannot build its libraries here: {answer.stderr.strip()[-500:]}")
-        shutil.rmtree(os.path.join(cache, "tmp"), ignore_errors=True)
+        env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        argv = [zig.executable, command, *flags, name]
+        try:
+            subprocess.run(
+                argv, cwd=aside, env=env, capture_output=True, text=True, timeout=_PREPARE_TIMEOUT_S, check=True
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            said = (getattr(error, "stderr", "") or str(error)).strip()[-500:]
+            raise BackendUnavailable(f"zig {command} cannot build its libraries here: {said}") from None
+        # Zig locks what it keeps of parsed sources, so a jail cannot share it, and copying costs more than parsing.
+        for name in ("tmp", "z"):
+            shutil.rmtree(os.path.join(cache, name), ignore_errors=True)
         os.rename(cache, folder)

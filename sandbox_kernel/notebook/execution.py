@@ -134,36 +134,16 @@ class CellExecution:
             cancel=self._cancel,
             number=self._number,
         )
-        panel = asyncio.ensure_future(self._panel(plan.options.effective_timeout_s))
+        panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
         finally:
-            panel.cancel()
-            await asyncio.wait({panel})
+            panel.close()
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         result = replace(outcome.result, notes=(*outcome.result.notes, *dict.fromkeys(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
-
-    async def _panel(self, timeout_s: float) -> None:
-        """Show a panel once the cell has been running for a while; cancelled when it ends."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        await asyncio.sleep(PANEL_AFTER_S)
-
-        def stop() -> None:
-            loop.call_soon_threadsafe(self._cancel.set)
-
-        panel = self._door.live(timeout_s, stop)
-        if panel is None:
-            return
-        try:
-            while True:
-                panel.update(loop.time() - started)
-                await asyncio.sleep(PANEL_EVERY_S)
-        finally:
-            panel.close()
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None
@@ -202,3 +182,36 @@ class CellExecution:
         if not work.done():
             return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
         return self._send(*await work)
+
+
+class _PanelTimer:
+    """Shows the panel of a cell once it has been running for a while, and keeps it current; all on the cell's loop."""
+
+    def __init__(self, door: Door, timeout_s: float, cancel: asyncio.Event) -> None:
+        self._door = door
+        self._timeout_s = timeout_s
+        self._cancel = cancel
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._panel: Live | None = None
+        self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
+
+    def _show(self) -> None:
+        self._panel = self._door.live(self._timeout_s, self._stop)
+        if self._panel is not None:
+            self._draw()
+
+    def _draw(self) -> None:
+        assert self._panel is not None
+        self._panel.update(self._loop.time() - self._began)
+        self._timer = self._loop.call_later(PANEL_EVERY_S, self._draw)
+
+    def _stop(self) -> None:
+        """Called by the button, on whatever thread its click arrives."""
+        self._loop.call_soon_threadsafe(self._cancel.set)
+
+    def close(self) -> None:
+        """The cell has ended."""
+        self._timer.cancel()
+        if self._panel is not None:
+            self._panel.close()

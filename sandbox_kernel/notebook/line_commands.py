@@ -15,7 +15,7 @@ from sandbox_kernel.notebook.option_table import usage
 from sandbox_kernel.notebook.options import LineCommand
 from sandbox_kernel.notebook.render import Message, ReportPanel, Shown, one_line
 from sandbox_kernel.notebook.runner import CellRunner
-from sandbox_kernel.notebook.units import duration_text, size_text
+from sandbox_kernel.notebook.units import duration_text
 from sandbox_kernel.notebook.untrusted.tex import defused
 from sandbox_kernel.session.session import Session
 
@@ -66,8 +66,12 @@ def _rules(rules: Sequence[object]) -> str:
 
 
 def _files(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    rows = [(one_line(change.path, 300), f"{change.kind}, {size_text(change.size)}") for change in desk.files]
-    return (_table("files that the last cell changed", rows),) if rows else _text("The last cell changed no files.")
+    """What fresh cells left in the sandbox's folder, and what the last cell changed."""
+    found = {change.path: change for change in (*desk.runner.box(desk.defaults).diff(), *desk.files)}
+    rows = [(one_line(path, 300), f"{change.kind}, {change.size} bytes") for path, change in sorted(found.items())]
+    if not rows:
+        return _text("No cell has left a file. The folder of a session is its own: look into it with !ls in a cell.")
+    return (_table("files in the work folder", rows),)
 
 
 def _session(command: LineCommand, desk: Desk) -> Session:

@@ -7,21 +7,20 @@ kernel on its own loop and by the magic on a loop in a thread; everything here m
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.grants import limits_of, policy_of
+from sandbox_kernel.notebook.grants import config_of, limits_of, policy_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.notebook.sessions import NotebookSessions
-from sandbox_kernel.notebook.variables import MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.sandbox import Sandbox
 from sandbox_kernel.session.async_run import AnyOnInput
@@ -48,13 +47,20 @@ class Outcome:
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
+Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
+
+
+def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
+    return Sandbox(policy, backend, config=config)
+
+
 class CellRunner:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Callable[[SandboxPolicy, str], Sandbox] = Sandbox) -> None:
+    def __init__(self, factory: Factory = _make_box) -> None:
         self._factory = factory
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str], Sandbox] = {}
+        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
 
     async def run(
@@ -65,6 +71,8 @@ class CellRunner:
         language = options.effective_language
         check_language(language, options.inputs, "-i")
         check_language(language, options.outputs, "-o")
+        if language not in WITH_VARIABLES and (options.inputs or options.outputs):
+            return await self._run_with_files(plan, variables or {}, stdin, io)
         marked = MarkedOutput() if options.outputs else None
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
         text = stdin if stdin is not None else options.stdin
@@ -76,12 +84,33 @@ class CellRunner:
         result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
         return Outcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
 
-    async def _run(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
+    async def _run_with_files(
+        self, plan: CellPlan, variables: Mapping[str, str], stdin: str | None, io: CellIO
+    ) -> Outcome:
+        """A language that has no statement for variables finds them in files, and leaves them there."""
         options = plan.options
-        # Opening a session starts processes: not on the loop that serves the page.
-        session, why = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
-        if session is not None:
-            return await _in_session(session, code, stdin, options.effective_timeout_s, io)
+        box = self.box(options)
+        files = exchange_files(variables, options.outputs)
+        for name in options.outputs:
+            # The folder outlives the run: what an earlier cell wrote must not pass for this one's.
+            box.write_file(output_file(name), files[output_file(name)])
+        text = stdin if stdin is not None else options.stdin
+        result = await self._run(plan, plan.code, text, io, files)
+        names = options.outputs if result.ok else ()
+        return Outcome(
+            result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
+        )
+
+    async def _run(
+        self, plan: CellPlan, code: str, stdin: str | None, io: CellIO, files: Mapping[str, str] | None = None
+    ) -> ExecResult:
+        options = plan.options
+        choice = self.sessions.choose_open(plan)
+        if choice.must_open:
+            # Opening a session starts processes: not on the loop that serves the page.
+            choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if choice.session is not None:
+            return await _in_session(choice.session, code, stdin, options.effective_timeout_s, io)
         box = self.box(options)
         result = await box.arun(
             code,
@@ -91,16 +120,18 @@ class CellRunner:
             stdin=stdin,
             env=dict(options.env),
             args=options.args,
+            files=files,
             limits=limits_of(options),
             on_output=io.on_output,
             cancel=io.cancel,
-            **_extras(box.arun, options),
         )
-        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {why}")) if why else result
+        if not choice.why_fresh:
+            return result
+        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
 
     def box(self, options: CellOptions) -> Sandbox:
-        """The sandbox for these options; made once for each policy and backend."""
-        key = (policy_of(options), options.backend or "auto")
+        """The sandbox for these options; made once for each policy, backend and choice of programs."""
+        key = (policy_of(options), options.backend or "auto", config_of(options))
         with self._lock:
             if key not in self._boxes:
                 self._boxes[key] = self._factory(*key)
@@ -108,7 +139,7 @@ class CellRunner:
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        self.sessions.choose(CellPlan(code="", options=options, defaults=options))
+        self.sessions.prepare(options)
         self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def close(self) -> None:
@@ -142,23 +173,9 @@ def _answers(stdin: str) -> AnyOnInput:
     return answer
 
 
-def _extras(run: Callable[..., object], options: CellOptions) -> dict[str, Any]:
-    """Options that only some languages know, refused by name where the facade does not take them."""
-    asked: dict[str, Any] = {}
-    if options.check:
-        asked["check"] = True
-    if options.python is not None:
-        asked["python"] = options.python
-    known = inspect.signature(run).parameters
-    for name in asked:
-        if name not in known:
-            raise InvalidRequest(f"--{name} is not available for {options.effective_language} cells here; remove it")
-    return asked
-
-
 async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
     result = await session.arun(
-        code,
+        _numbered(code, session.language),
         timeout_s,
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
@@ -168,6 +185,16 @@ async def _in_session(session: Session, code: str, stdin: str | None, timeout_s:
     )
     # What was shown while the cell ran is not shown again.
     return replace(result, displays=()) if io.on_display is not None else result
+
+
+def _numbered(code: str, language: Language) -> str:
+    """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
+
+    Not before a cell magic of its own, which must stand first.
+    """
+    if language is Language.PYTHON and code.startswith("\n") and not code.lstrip().startswith("%%"):
+        return f"#{code}"
+    return code
 
 
 def as_stdin(value: object) -> str:

@@ -45,9 +45,19 @@ def asks(options: CellOptions) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Where a cell runs: in a session, or fresh; ``why_fresh`` is empty when that is what everybody expects."""
+
+    session: Session | None = None
+    why_fresh: str = ""
+    must_open: bool = False
+
+
+@dataclass
 class _Held:
     session: Session
     begun_with: dict[str, object]
+    used: bool = False
 
 
 class NotebookSessions:
@@ -59,39 +69,62 @@ class NotebookSessions:
         self._held: dict[Key, _Held] = {}
         self._last: Key | None = None
 
-    def choose(self, plan: CellPlan) -> tuple[Session | None, str]:
-        """The session for a cell, opened if need be; or None, and the reason why the cell runs fresh, if it is news."""
-        options = plan.options
+    def choose(self, plan: CellPlan) -> Choice:
+        """The session for a cell, opened if need be; or none, and the reason why the cell runs fresh, if it is news."""
+        choice = self.choose_open(plan)
+        if not choice.must_open:
+            return choice
+        options, key = plan.options, _key(plan.options)
+        base = plan.defaults if options.session is None else options
+        with self._lock:
+            choice = self.choose_open(plan)  # another thread may have been faster
+            if choice.must_open:
+                unused = self._held.pop(key, None)
+                if unused is not None:
+                    unused.session.close()
+                self._held[key] = _Held(self._open(key[0], base, options.session), begun_with(base))
+                choice = self.choose_open(plan)
+        return choice
+
+    def prepare(self, options: CellOptions) -> None:
+        """Open the unnamed session in advance. Until a cell has run in it, it gives way to other defaults."""
+        key = _key(options)
+        with self._lock:
+            if options.keeps_state and has_sessions(key[0]) and key not in self._held:
+                self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
+
+    def choose_open(self, plan: CellPlan) -> Choice:
+        """The same without opening anything: never blocks for long."""
+        options, key = plan.options, _key(plan.options)
         if not options.keeps_state:
-            return None, ""
-        key = (options.effective_language, options.session or "")
+            return Choice()
         if not has_sessions(key[0]):
             if options.session is not None:
                 raise InvalidRequest(f"--session {options.session!r}: there are no sessions for {key[0]} here yet")
-            return None, ""
+            return Choice()
         if options.env or options.args:
-            return None, "--env and --arg are for a new process"
+            return Choice(why_fresh="--env and --arg are for a new process")
         base = plan.defaults if options.session is None else options
-        with self._lock:
-            held = self._held.get(key)
-            if held is not None and not held.session.alive:
-                held = None
-            has = held.begun_with if held is not None else begun_with(base)
-            differing = [name for name, value in asks(options).items() if has.get(name) != value]
-            if differing:
-                return None, _explain(differing, held is not None and asks(base) != asks(options))
-            if held is None:
-                held = self._held[key] = _Held(self._open(base, options.session), has)
-            self._last = key
-            return held.session, ""
+        held = self._held.get(key)
+        if held is not None and (not held.session.alive or not (held.used or held.begun_with == begun_with(base))):
+            held = None
+        has = held.begun_with if held is not None else begun_with(base)
+        differing = [name for name, value in asks(options).items() if has.get(name) != value]
+        if differing:
+            return Choice(why_fresh=_explain(differing, held is None or asks(base) != asks(options)))
+        if held is None:
+            return Choice(must_open=True)
+        self._last = key
+        held.used = True
+        return Choice(session=held.session)
 
     def find(self, options: CellOptions) -> Session | None:
         """The running session that a line command or a completion means: by name or language, else the last one."""
         with self._lock:
-            key: Key | None = (options.effective_language, options.session or "")
+            key = _key(options)
             if options.language is None and options.session is None and self._last is not None:
                 key = self._last
-            held = self._held.get(key) if key is not None else None
+            held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
 
     def end(self, session: Session) -> None:
@@ -102,7 +135,7 @@ class NotebookSessions:
 
     def adopt(self, options: CellOptions, session: Session) -> None:
         """Go on with a session that was loaded from a file, in place of the one with its name."""
-        key = (options.effective_language, options.session or "")
+        key = _key(options)
         with self._lock:
             old = self._held.get(key)
             self._held[key] = _Held(session, begun_with(options))
@@ -117,16 +150,21 @@ class NotebookSessions:
         for one in held:
             one.session.close()
 
-    def _open(self, options: CellOptions, name: str | None) -> Session:
+    def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
+        """``options`` are the notebook's, whose language is not the cell's, or the cell's own."""
         wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
         given = {key: value for key, value in wanted.items() if value is not None}
         return self._box_for(options).session(
-            options.effective_language,
+            language,
             name=name,
             python=options.python,
             limits=limits_of(options),
             **given,  # type: ignore[arg-type]
         )
+
+
+def _key(options: CellOptions) -> Key:
+    return options.effective_language, options.session or ""
 
 
 def begun_with(options: CellOptions) -> dict[str, object]:

@@ -14,7 +14,7 @@ from sandbox_kernel.limits import MIB
 DURATION_FORM = "a number with a unit: 500ms, 5s or 2m"
 SIZE_FORM = "a number with a unit: 512K, 64M or 1G"
 
-_NUMBER = r"(\d{1,12}(?:\.\d{1,6})?)"
+_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)"
 _DURATION = re.compile(rf"{_NUMBER}(ms|s|m|h|)\Z")
 _SIZE = re.compile(rf"{_NUMBER}([KMGT])(?:i?B)?\Z", re.IGNORECASE)
 #: A bare number is seconds, as everywhere on a command line. A bare size is refused: it could be bytes or megabytes.
@@ -39,7 +39,7 @@ def parse_bytes(text: str, option: str) -> int:
     if not match:
         hint = f" (did you mean {text}M?)" if text.isascii() and text.isdigit() else ""
         raise InvalidRequest(f"{option} {text!r} is not a size; give {SIZE_FORM}{hint}")
-    size = int(float(match[1]) * _BYTES[match[2].upper()])
+    size = round(float(match[1]) * _BYTES[match[2].upper()])
     if size <= 0:
         raise InvalidRequest(f"{option} {text!r} must be above zero; give {SIZE_FORM}")
     return size
@@ -60,8 +60,8 @@ def parse_count(text: str, option: str, least: int) -> int:
 def duration_text(seconds: float) -> str:
     """The shortest form that ``parse_duration`` reads back as the same limit."""
     if seconds < 1:
-        return f"{seconds * 1000:g}ms"
-    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
+        return f"{seconds * 1000:.10g}ms"
+    return f"{seconds / 60:.10g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:.10g}s"
 
 
 def size_text(size: int) -> str:
@@ -69,4 +69,4 @@ def size_text(size: int) -> str:
     for unit in ("G", "M"):
         if size >= _BYTES[unit] and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
-    return f"{size / 1024:g}K"
+    return f"{size / 1024:.6f}".rstrip("0").rstrip(".") + "K"

@@ -3,7 +3,7 @@
 A variable goes in as one statement on the cell's first line, which is ours and empty, so that no line number moves. It
 comes out as one marked line that the program prints after its own last line; the mark is random for each run, is cut
 from what the user sees, and what stands behind it is only ever read as JSON. A program that forges the line forges its
-own variables, nothing else.
+own variables, nothing else. Languages without such a statement exchange files (``languages/exchange.py``).
 """
 
 from __future__ import annotations
@@ -38,12 +38,9 @@ def encode(name: str, value: object) -> str:
 
 
 def check_language(language: Language, names: Sequence[str], option: str) -> None:
-    """Variables need a statement in the cell's language; compiled ones have no place for it."""
-    if names and language not in WITH_VARIABLES:
-        known = ", ".join(sorted(WITH_VARIABLES))
-        raise InvalidRequest(
-            f"{option} {names[0]}: {language} cells take no variables, only {known} do; use --stdin-var or --mount"
-        )
+    """A module of WebAssembly has neither statements nor files; every other language has one of them."""
+    if names and language is Language.WASM:
+        raise InvalidRequest(f"{option} {names[0]}: {language} cells take no variables; use --stdin-var or --mount")
 
 
 def prelude(language: Language, values: Mapping[str, str]) -> str:

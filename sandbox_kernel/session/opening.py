@@ -98,6 +98,7 @@ def session_walls(
     backend: ProcessBackend, interpreter: Interpreter, engine: Engine, limits: Limits, memory_mb: int
 ) -> Walls:
     """The walls of a session: those of a run, and a worker that waits ready-made behind them."""
+    backend.check_network()
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
     return Walls(

@@ -43,6 +43,8 @@ class Attack:
 class Listeners:
     """TCP, UDP and unix listeners on this machine that no attack may reach."""
 
+    #: A loopback address of our own: a stranger who tries ports of 127.0.0.1 does not count as an escape.
+    address: str
     tcp_port: int
     udp_port: int
     abstract: str
@@ -56,14 +58,15 @@ def listeners(folder: Path) -> Iterator[Listeners]:
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     abstract, pathname = f"sbx-{secrets.token_hex(6)}", str(folder / "listener.sock")
-    tcp.bind(("127.0.0.1", 0))
-    udp.bind(("127.0.0.1", 0))
+    address = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+    tcp.bind((address, 0))
+    udp.bind((address, 0))
     unix_abstract.bind(f"\0{abstract}")
     unix_path.bind(pathname)
     os.chmod(pathname, 0o777)
     for sock in (tcp, unix_abstract, unix_path):
         sock.listen()
-    found = Listeners(tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
+    found = Listeners(address, tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
     end_read, end_write = os.pipe()
 
     def serve() -> None:
@@ -116,12 +119,13 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
+def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
     """Run it cold (no spare is left behind), with the secret in the host's own environment."""
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
     for name, value in {
         "@SENTINELS@": str(sentinels),
+        "@ADDRESS@": doors.address,
         "@TCP@": str(doors.tcp_port),
         "@UDP@": str(doors.udp_port),
         "@ABSTRACT@": doors.abstract,
@@ -129,7 +133,7 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset(attack.policy))
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
     request = ExecRequest(
         language=Language.parse(attack.language),
         code=code,
@@ -146,14 +150,42 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
     return result
 
 
+def complaints(attack: Attack, result: ExecResult) -> list[str]:
+    """What about a result is not as the attack says it must be; empty when all is well."""
+    told = result.stdout + result.stderr
+    found = []
+    if str(result.status) not in attack.status:
+        found.append(f"status {result.status}, expected {' or '.join(attack.status)}")
+    if attack.limit is not None and result.limit != attack.limit:
+        found.append(f"limit {result.limit}, expected {attack.limit}")
+    found += [f"does not say {text!r}" for text in attack.says if text not in told]
+    found += [f"says {text!r}" for text in (*attack.never_says, SECRET) if text in told]
+    if result.duration > attack.timeout + 1.0:
+        found.append("ran longer than its time limit and a second")
+    return found
+
+
+def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
+    """Run an attack and hold it against what must come of it, and against the invariants."""
+    sentinels = make_sentinels(folder)
+    before = sentinel_state(sentinels)
+    with listeners(folder) as doors:
+        result = run_attack(attack, sentinels, doors, enforcer)
+        assert doors.seen == [], "a listener of the host was reached"
+    assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
+    assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])
+
+
 #: Lists whatever a former run could have left for the next one.
 RESIDUE = """
 import os, signal, sys
 # An environment that lies in /tmp on the host is shown there inside, read-only; it is nobody's residue.
 shown = {p.split('/')[2] for p in (sys.prefix, sys.base_prefix, sys.executable) if p.startswith('/tmp/')}
-files = os.listdir('/box') + [n for n in os.listdir('/tmp') if n not in shown] + os.listdir('/dev/shm')
-names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG'})
+home, tmp = os.environ['HOME'], os.environ.get('TMPDIR', '/tmp')
+files = os.listdir(home) + [n for n in os.listdir(tmp) if n not in shown]
+if home == '/box': files += os.listdir('/dev/shm')
+names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'TMPDIR'})
 ignored = [s for s in (1, 2, 3, 13, 15) if signal.getsignal(s) not in (signal.SIG_DFL, signal.default_int_handler)
            and s != signal.SIGPIPE]
-print('clean' if not files and not names and not ignored and os.getcwd() == '/box' else (files, names, ignored))
+print('clean' if not files and not names and not ignored and os.getcwd() == home else (files, names, ignored))
 """

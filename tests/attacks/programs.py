@@ -223,7 +223,7 @@ ATTACKS = (
         code="import socket\nfor a in ('\\0@ABSTRACT@','@PATHNAME@'):\n  s=socket.socket(socket.AF_UNIX)\n"
              "  try: s.connect(a); print('CONNECTED')\n  except OSError as e: print(e)\n"
              "for k,p in ((socket.SOCK_STREAM,@TCP@),(socket.SOCK_DGRAM,@UDP@)):\n  s=socket.socket(type=k)\n"
-             "  try: s.connect(('127.0.0.1',p)); s.send(b'x'); print('CONNECTED' if k==1 else 'sent')\n"
+             "  try: s.connect(('@ADDRESS@',p)); s.send(b'x'); print('CONNECTED' if k==1 else 'sent')\n"
              "  except OSError as e: print(e)",
     ),
     Attack(

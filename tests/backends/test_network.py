@@ -82,3 +82,16 @@ def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
     code = "import os; print([name for name in os.environ if 'proxy' in name.lower()])"
     request = ExecRequest(language=Language.PYTHON, code=code, timeout=20)
     assert backend(port, SandboxPolicy.preset("standard")).run(request).stdout == "[]\n"
+
+
+def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_refusals(port: int) -> None:
+    from sandbox_kernel.session.opening import open_session
+
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    with open_session(backend(port, policy), "python") as session:
+        code = f"import urllib.request\ndef get(h): return urllib.request.urlopen('http://' + h + ':{port}/').read()"
+        assert session.run(code).ok
+        assert session.run("print(get('allowed.test').decode())").stdout == f"served allowed.test:{port}\n"
+        refused = session.run("get('other.test')")
+        assert [violation.subject for violation in refused.violations] != []
+        assert session.run("1").violations == ()

@@ -19,8 +19,13 @@ class TestSandboxKernel(jupyter_kernel_test.KernelTests):
     incomplete_code_samples = ["print((", "def f(x):", "%%sandbox rust"]
     invalid_code_samples = ["import = 7q", "%sandbox --nope"]
     code_page_something = "%%sandbox?"
-    code_generate_error = "raise SystemExit(3)"
-    code_display_data = [{"code": "%sandbox policy", "mime": "text/html"}]
+    code_generate_error = "raise ValueError('on purpose')"
+    code_execute_result = [{"code": "1+2", "result": "3"}, {"code": "'a' * 3", "result": "'aaa'"}]
+    code_display_data = [
+        {"code": "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
+        {"code": "%sandbox policy", "mime": "text/html"},
+    ]
+    code_clear_output = "from IPython.display import clear_output; clear_output()"
     code_inspect_sample = "%%sandbox --timeout"
     code_history_pattern = "1?2*"
     supported_history_operations = ("tail", "range", "search")

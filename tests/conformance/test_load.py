@@ -48,7 +48,7 @@ def test_a_subshell_runs_beside_a_busy_cell_and_each_sees_its_own_output(kernel)
     assert created["status"] == "ok"
     slow = kernel.kc.execute("import time\nprint('slow', flush=True)\ntime.sleep(60)", allow_stdin=False)
     kernel.wait_for_output(slow, "slow")
-    content = {"code": "%%sandbox --quiet\nprint('beside')", "silent": False, "store_history": False}
+    content = {"code": "%%sandbox --fresh --quiet\nprint('beside')", "silent": False, "store_history": False}
     beside = kernel.send("execute_request", content, subshell_id=created["subshell_id"])
     texts = [c["text"] for kind, c in kernel.outputs(beside) if kind == "stream"]
     assert texts == ["beside\n"]

@@ -37,7 +37,7 @@ def test_an_interrupt_ends_the_cell_and_the_kernel_lives(kernel):
 def test_an_interrupt_reaches_a_daemon_that_left_its_session(kernel):
     seconds = "77.777"
     code = (
-        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "%%sandbox --fresh\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
         f"        os.execlp('sleep', 'sleep', '{seconds}')\n    os._exit(0)\n"
         "os.wait()\nos.system('while ! pgrep sleep; do :; done')\nprint('running', flush=True)\ntime.sleep(60)"
     )

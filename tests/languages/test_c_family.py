@@ -64,6 +64,30 @@ def test_the_files_beside_the_cell_are_part_of_the_key(tmp_path: Path) -> None:
     assert codes == [4, 5, 4]
 
 
+def test_files_that_a_cell_does_not_pull_in_are_not_part_of_the_key(tmp_path: Path) -> None:
+    config = ProcessConfig(cache_dir=str(tmp_path / "cache"))
+    code = '#include <stdio.h>\nint main(void) { return fgetc(fopen("n.txt", "r")); }'
+    first, second = (run_with(config, code, files={"n.txt": text}) for text in "ab")
+    assert (first.exit_code, second.exit_code) == (97, 98)
+    assert second.notes == (CACHED,)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '#include "n.h"\nint main(void) { return N; }',
+        '#define HEADER "n.h"\n#include HEADER\nint main(void) { return N; }',
+        '#inclu\\\nde "n.h"\nint main(void) { return N; }',
+        '%:include "n.h"\nint main(void) { return N; }',
+        "#include </box/n.h>\nint main(void) { return N; }",
+    ],
+)
+def test_no_way_to_another_file_is_overlooked_by_the_key(tmp_path: Path, code: str) -> None:
+    config = ProcessConfig(cache_dir=str(tmp_path / "cache"))
+    codes = [run_with(config, code, files={"n.h": f"#define N {n}\n"}).exit_code for n in (4, 5)]
+    assert codes == [4, 5]
+
+
 def test_the_arguments_and_the_environment_are_not_part_of_the_key(tmp_path: Path) -> None:
     config = ProcessConfig(cache_dir=str(tmp_path / "cache"))
     code = "int main(int c, char **v) { return v ? c : 0; }"
@@ -163,9 +187,10 @@ def test_a_compiler_that_prints_without_end_is_cut(box: Sandbox) -> None:
     assert result.stderr_truncated
 
 
-def test_the_work_folder_is_not_touched_by_compiling(box: Sandbox) -> None:
+def test_the_work_folder_is_not_touched_by_compiling() -> None:
     code = '#include <stdlib.h>\nint main(void) { return system("ls -A") ; }'
-    result = box.run(code, "c", files={"only.txt": ""})
+    with Sandbox() as empty:
+        result = empty.run(code, "c", files={"only.txt": ""})
     assert result.stdout == "only.txt\n"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, Status
+from sandbox_kernel import ExecResult, InvalidRequest, ProcessBackend, Sandbox, Status
 from sandbox_kernel.languages import typescript
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
@@ -49,9 +49,9 @@ def test_enums_namespaces_parameter_properties_and_decorators_run(box: Sandbox) 
         ("namespace N { export const x = 5 }\nconsole.log(N.x)", "5"),
         ("class P { constructor(public a: number) {} }\nconsole.log(new P(6).a)", "6"),
         ("const f = <T,>(x: T): T => x\nconsole.log(f<number>(7))", "7"),
-        ("abstract class A { abstract n(): number }\nclass B extends A { n() { return 8 } }\nconsole.log(new B().n())", "8"),
+        ("abstract class A { abstract n: number }\nclass B extends A { n = 8 }\nconsole.log(new B().n)", "8"),
         ("const x = { a: 9 } satisfies Record<string, number>\nconsole.log(x!.a as unknown)", "9"),
-        ("import type { Stats } from 'fs'\nlet s: Stats | null = null\nconsole.log(s ?? await Promise.resolve(10))", "10"),
+        ("import type { Stats } from 'fs'\nlet s: Stats | null = null\nconsole.log(s ?? await 10)", "10"),
         ("declare const nowhere: string\nconsole.log(11)", "11"),
     ],
 )  # fmt: skip
@@ -125,6 +125,16 @@ def test_a_right_program_passes_the_check_and_runs() -> None:
 
 def test_without_asking_types_are_not_checked(box: Sandbox) -> None:
     assert box.run("const n: number = 'one' as any as number\nconsole.log(n)", "ts").stdout == "one\n"
+
+
+@pytest.mark.slow
+def test_the_facade_checks_when_asked(box: Sandbox) -> None:
+    assert box.run("const n: number = 'one'", "ts", check=True, timeout=90).status is Status.COMPILE_FAILED
+
+
+def test_only_typescript_is_checked(box: Sandbox) -> None:
+    with pytest.raises(InvalidRequest, match="check is for typescript, not for javascript"):
+        box.run("1", "js", check=True)
 
 
 def test_checking_that_cannot_be_had_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import Language
-from sandbox_kernel.notebook.complete import complete_magic, complete_python
+from sandbox_kernel.notebook.cell_options import CellOptions
+from sandbox_kernel.notebook.complete import complete_magic, complete_python, program_of
 
 
 def at_end(code):
@@ -68,3 +69,14 @@ def test_any_text_and_cursor_are_answered(code, position):
         assert 0 <= found.start <= found.end <= len(code)
         for match in found.matches:
             assert match.startswith(code[found.start : found.end])
+
+
+def test_the_program_of_a_cell_keeps_every_position():
+    code = "%%sandbox js --timeout 2s\nconsole.lo"
+    options, program = program_of(code, CellOptions())
+    assert options.language is Language.JAVASCRIPT
+    assert len(program) == len(code)
+    assert program.endswith("\nconsole.lo")
+    assert program.startswith("     ")
+    assert program_of("x.", CellOptions()) == (CellOptions(language=Language.PYTHON), "x.")
+    assert program_of("%%sandbox --timeo\nx.", CellOptions())[0].language is Language.PYTHON

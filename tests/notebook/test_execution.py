@@ -6,16 +6,19 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult, Status
-from sandbox_kernel.notebook import execution
+from sandbox_kernel.notebook import execution, sessions
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import Shown
 from sandbox_kernel.notebook.runner import CellRunner
 
 
-class Box:
-    session = None
+@pytest.fixture(autouse=True)
+def no_sessions(monkeypatch):
+    monkeypatch.setattr(sessions, "has_sessions", lambda language: False)
 
-    def __init__(self, policy, backend):
+
+class Box:
+    def __init__(self, policy, backend, config):
         pass
 
     async def arun(self, code, language, *, on_output, cancel, **options):

@@ -2,12 +2,13 @@
 
 import pytest
 
-from sandbox_kernel import FsChange, InvalidRequest, SessionError
+from sandbox_kernel import ExecResult, FsChange, InvalidRequest, SessionError
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import _COMMANDS, Desk, run_command
 from sandbox_kernel.notebook.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options import parse_line
 from sandbox_kernel.notebook.render import ReportPanel
+from sandbox_kernel.session.checkpoints import Checkpoint
 
 
 class Session:
@@ -16,12 +17,10 @@ class Session:
 
     def undo(self, n):
         self.done.append(("undo", n))
-
-    def restart(self):
-        self.done.append("restart")
+        return ExecResult(notes=(f"the last {n} cells taken back", "2 variables kept"))
 
     def checkpoints(self):
-        return ["cell 1\x1b[2J", "cell 2"]
+        return (Checkpoint(cell=3, pid=9, time=1.0, memory_bytes=3 << 20), Checkpoint(cell=2, pid=8, time=0.5))
 
 
 class Report:
@@ -40,14 +39,24 @@ class Runner:
         self._session = session
         self.adopted = []
 
-    def session(self, options):
+    @property
+    def sessions(self):
+        return self
+
+    def find(self, options):
         return self._session
+
+    def end(self, session):
+        session.done.append("ended")
 
     def box(self, options):
         return self
 
     def report(self):
         return Report()
+
+    def diff(self):
+        return (FsChange(path="kept.txt", kind="created", size=5),)
 
 
 def answer(line, runner=None, defaults=None, files=()):
@@ -75,19 +84,26 @@ def test_the_policy_says_what_is_allowed():
     assert "may not be started" in text
 
 
-def test_files_lists_what_the_last_cell_changed_with_names_made_harmless():
+def test_files_lists_the_folder_and_the_last_cell_with_names_made_harmless():
     text = answer("files", files=(FsChange(path="a\x1b[2J\nb.csv", kind="created", size=2048),))
     assert "a b.csv" in text
-    assert "created, 2K" in text
-    assert answer("files") == "The last cell changed no files."
+    assert "created, 2048 bytes" in text
+    assert "kept.txt" in text
+
+
+def test_without_files_the_way_to_a_sessions_own_folder_is_named(monkeypatch):
+    monkeypatch.setattr(Runner, "diff", lambda self: ())
+    assert "!ls" in answer("files")
 
 
 def test_session_commands_reach_the_session():
     session = Session()
-    assert answer("undo 3", Runner(session)) == "Took back the last 3 cells."
+    assert answer("undo 3", Runner(session)) == "the last 3 cells taken back\n2 variables kept"
     answer("restart", Runner(session))
-    assert session.done == [("undo", 3), "restart"]
-    assert "\x1b" not in answer("checkpoints", Runner(session))
+    assert session.done == [("undo", 3), "ended"]
+    text = answer("checkpoints", Runner(session))
+    assert "undo 1  the state after cell 3 of the session, holds 3.0 MB of its own" in text
+    assert "undo 2  the state after cell 2 of the session" in text
 
 
 @pytest.mark.parametrize("line", ["undo", "restart", "checkpoints", "save x"])

@@ -9,6 +9,7 @@ from sandbox_kernel.notebook.cell_options import CellOptions, MountGrant, NetGra
 from sandbox_kernel.notebook.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
 from sandbox_kernel.notebook.option_words import _APPLY, parse_options
 from sandbox_kernel.notebook.options import LineCommand, parse_cell, parse_line, parse_magic
+from sandbox_kernel.notebook.units import duration_text, parse_bytes, parse_duration, size_text
 
 NONE = CellOptions()
 
@@ -324,3 +325,9 @@ def test_any_words_are_options_or_a_typed_error(words):
         assert str(error)
     else:
         assert isinstance(options.over(NONE), CellOptions)
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 10**7))
+def test_sizes_and_durations_are_read_back_as_they_were_written(size, milliseconds):
+    assert parse_bytes(size_text(size), "--output") == size
+    assert parse_duration(duration_text(milliseconds / 1000), "--timeout") == pytest.approx(milliseconds / 1000)

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel import CellError, Display, ExecResult, InvalidRequest, Status, Violation
-from sandbox_kernel.notebook.render import Failure, Shown, Value, refusal, render_result
+from sandbox_kernel.notebook.render import Cleared, Failure, Shown, Value, refusal, render_display, render_result
 from sandbox_kernel.receipt import MIME
+from sandbox_kernel.session.displays import SessionDisplay
 
 GOOD = ExecResult(
     stdout="1\n", exit_code=0, duration=1.2345, cpu_seconds=0.777, peak_memory_bytes=12_345_678,
@@ -125,3 +126,13 @@ def test_a_request_that_was_not_run_is_an_error_with_its_own_name():
     error = refusal(InvalidRequest("--timeout 'x' is not a duration"))
     assert (error.ename, error.evalue) == ("InvalidRequest", "--timeout 'x' is not a duration")
     assert "InvalidRequest" in error.traceback[0]
+
+
+def test_updates_and_clearings_keep_to_displays_of_the_sandbox():
+    update = SessionDisplay(data={"text/plain": "b"}, kind="update", display_id="x\x1b[2J" * 99)
+    message, _ = render_display(update)
+    assert message.update
+    assert message.display_id.startswith("sandbox:x")
+    assert len(message.display_id) < 200
+    clear = SessionDisplay(data={}, metadata={"wait": True}, kind="clear")
+    assert render_display(clear) == (Cleared(wait=True), ())

@@ -5,7 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from sandbox_kernel import BackendUnavailable, Display, ExecResult, InvalidRequest, Language, SandboxPolicy, Status
+from sandbox_kernel import Display, ExecResult, InvalidRequest, Language, PolicyViolation, SandboxPolicy, Status
+from sandbox_kernel.notebook import sessions
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.options import parse_cell
 from sandbox_kernel.notebook.runner import CellIO, CellRunner
@@ -14,33 +15,31 @@ from sandbox_kernel.notebook.runner import CellIO, CellRunner
 class FakeSession:
     def __init__(self, language, **wanted):
         self.language, self.wanted = language, wanted
-        self.codes, self.interrupted, self.closed = [], False, False
+        self.codes, self.numbers, self.closed = [], [], False
         self.alive = True
 
-    async def arun(self, code, *, timeout, on_output=None, on_input=None, on_display=None):
+    async def arun(self, code, timeout, on_output, on_input, *, on_display, number, cancel):
         self.codes.append((code, timeout))
+        self.numbers.append(number)
         if "ask" in code:
-            on_output("stdout", await on_input("? ", False))
+            on_output("stdout", on_input("? ", False))
         if "show" in code:
             on_display(Display(data={"text/plain": "live"}))
         if "wait" in code:
-            while not self.interrupted:
-                await asyncio.sleep(0)
+            await cancel.wait()
             return ExecResult(status=Status.INTERRUPTED)
         return ExecResult(displays=(Display(data={"text/plain": "late"}),))
 
-    def interrupt(self):
-        self.interrupted = True
-
     def close(self):
         self.closed = True
+        self.alive = False
 
 
 class FakeBox:
     made: ClassVar[list] = []
 
-    def __init__(self, policy, backend):
-        self.policy, self.backend_name = policy, backend
+    def __init__(self, policy, backend, config):
+        self.policy, self.backend_name, self.config = policy, backend, config
         self.runs, self.sessions, self.destroyed = [], [], False
         FakeBox.made.append(self)
 
@@ -49,17 +48,11 @@ class FakeBox:
         return ExecResult(language=str(language))
 
     def session(self, language, **wanted):
-        if language is Language.JAVASCRIPT:
-            raise BackendUnavailable("no sessions for javascript here")
         self.sessions.append(FakeSession(language, **wanted))
         return self.sessions[-1]
 
     def destroy(self):
         self.destroyed = True
-
-
-class FreshOnly(FakeBox):
-    session = None
 
 
 @pytest.fixture
@@ -74,17 +67,17 @@ def run(runner, text, **extra):
         cancel = extra.pop("cancel", None) or asyncio.Event()
         io = CellIO(
             on_output=lambda name, shown: output.append((name, shown)), cancel=cancel,
-            on_display=lambda display: output.append(display.data), on_input=extra.pop("on_input", None),
+            on_display=lambda display: output.append(display.data), on_input=extra.pop("on_input", None), number=7,
         )  # fmt: skip
-        outcome = await runner.run(parse_cell(text, CellOptions()), io, **extra)
+        outcome = await runner.run(parse_cell(text, extra.pop("defaults", CellOptions())), io, **extra)
         return outcome, output
 
     return asyncio.run(go())
 
 
-def test_without_sessions_every_cell_is_fresh_and_nothing_is_said(boxes):
-    runner = CellRunner(FreshOnly)
-    outcome, _ = run(runner, "%%sandbox --timeout 2s --memory 64M --env A=1 --arg x --stdin hi --cpu 1s\nprint(1)")
+def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
+    line = "--fresh --timeout 2s --memory 64M --env A=1 --arg x --stdin hi --cpu 1s"
+    outcome, _ = run(CellRunner(FakeBox), f"%%sandbox {line}\nprint(1)")
     ((code, language, options),) = boxes[0].runs
     assert (code, language) == ("\nprint(1)", Language.PYTHON)
     assert (options["timeout"], options["memory_mb"], options["stdin"]) == (2.0, 64, "hi")
@@ -95,11 +88,11 @@ def test_without_sessions_every_cell_is_fresh_and_nothing_is_said(boxes):
 
 
 def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes):
-    runner = CellRunner(FreshOnly)
+    runner = CellRunner(FakeBox)
     for _ in range(2):
-        run(runner, "x")
-        run(runner, "%%sandbox --policy strict --backend process\nx")
-        run(runner, "%%sandbox --allow-net example.org:8443 --mount data:/data\nx")
+        run(runner, "%%sandbox --fresh\nx")
+        run(runner, "%%sandbox --fresh --policy strict --backend process\nx")
+        run(runner, "%%sandbox --fresh --allow-net example.org:8443 --mount data:/data\nx")
     assert [(box.policy, box.backend_name) for box in boxes] == [
         (SandboxPolicy.preset("standard"), "auto"),
         (SandboxPolicy.preset("strict"), "process"),
@@ -107,18 +100,32 @@ def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes):
     ]
 
 
-def test_cells_of_a_language_share_a_session_and_a_name_is_another(boxes):
+def test_cells_share_a_session_and_a_name_is_another(boxes):
     runner = CellRunner(FakeBox)
     run(runner, "x = 1")
     run(runner, "x + 1")
-    run(runner, "%%sandbox --session other --timeout 3s\nx")
-    run(runner, "%%sandbox bash\necho")
-    assert [(s.language, s.wanted, len(s.codes)) for s in boxes[0].sessions] == [
-        (Language.PYTHON, {}, 2),
-        (Language.PYTHON, {"name": "other"}, 1),
-        (Language.COMMAND, {}, 1),
-    ]
+    run(runner, "%%sandbox --session other --timeout 3s --memory 128M --checkpoints 0\nx")
+    run(runner, "%%sandbox --session other\nx")
+    first, other = boxes[0].sessions
+    assert (first.wanted["name"], len(first.codes), first.numbers) == (None, 2, [7, 7])
+    assert (other.wanted["name"], other.wanted["memory_mb"], other.wanted["checkpoints"]) == ("other", 128, 0)
+    assert [timeout for _, timeout in other.codes] == [3.0, 30.0]
     assert boxes[0].runs == []
+
+
+def test_a_session_counts_lines_as_the_cell_does(boxes):
+    runner = CellRunner(FakeBox)
+    for text in ("%%sandbox\nx = 1", "%%sandbox\n%%time\nx", "x"):
+        run(runner, text)
+    assert [code for code, _ in boxes[0].sessions[0].codes] == ["#\nx = 1", "\n%%time\nx", "x"]
+
+
+def test_an_unnamed_session_begins_with_the_notebooks_defaults(boxes):
+    runner = CellRunner(FakeBox)
+    defaults = CellOptions(memory_mb=256, processes=9)
+    run(runner, "x", defaults=defaults)
+    assert boxes[0].sessions[0].wanted["memory_mb"] == 256
+    assert boxes[0].sessions[0].wanted["limits"].processes == 9
 
 
 @pytest.mark.parametrize("text", ["%%sandbox --fresh\nx", "%%sandbox rust\nx", "%%sandbox c\nx"])
@@ -129,17 +136,59 @@ def test_fresh_cells_and_compiled_languages_never_touch_a_session(boxes, text):
 
 
 @pytest.mark.parametrize("line", ["--memory 64M", "--env A=1", "--arg x", "--policy strict", "--mount data:/data"])
-def test_a_cell_that_a_running_session_cannot_serve_runs_fresh_and_says_so(boxes, line):
+def test_a_cell_that_the_session_cannot_serve_runs_fresh_and_says_why(boxes, line):
     runner = CellRunner(FakeBox)
-    run(runner, "x = 1")
-    outcome, _ = run(runner, f"%%sandbox {line}\nx")
-    assert outcome.result.notes[0].startswith("ran in a fresh sandbox: ")
-    assert len(boxes[-1].runs) == 1
+    for _ in range(2):  # the same before and after the session has begun
+        outcome, _ = run(runner, f"%%sandbox {line}\nx")
+        (note,) = outcome.result.notes
+        assert note.startswith("ran in a fresh sandbox: ")
+        assert line.split()[0] in note
+        run(runner, "x = 1")
+    assert sum(len(box.sessions) for box in boxes) == 1
 
 
-def test_a_language_whose_session_is_not_there_runs_fresh_and_says_so(boxes):
-    outcome, _ = run(CellRunner(FakeBox), "%%sandbox js\n1")
-    assert outcome.result.notes == ("ran in a fresh sandbox: no sessions for javascript here",)
+def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes):
+    runner = CellRunner(FakeBox)
+    outcome, _ = run(runner, "%%sandbox --memory 512M\nx")
+    assert outcome.result.notes == ()
+    assert len(boxes[0].sessions) == 1
+
+
+def test_new_defaults_do_not_reach_a_running_session_and_the_way_out_is_named(boxes):
+    runner = CellRunner(FakeBox)
+    run(runner, "x")
+    outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+    assert outcome.result.notes == (
+        "ran in a fresh sandbox: the session has another --memory; %sandbox restart begins one that has it",
+    )
+    runner.sessions.end(runner.sessions.find(CellOptions()))
+    run(runner, "x", defaults=CellOptions(memory_mb=64))
+    assert boxes[0].sessions[1].wanted["memory_mb"] == 64
+
+
+def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes):
+    runner = CellRunner(FakeBox)
+    runner.sessions.prepare(CellOptions())
+    outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+    assert outcome.result.notes == ()
+    ready, used = boxes[0].sessions
+    assert ready.closed
+    assert (used.wanted["memory_mb"], len(used.codes)) == (64, 1)
+
+
+def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
+    runner = CellRunner(FakeBox)
+    runner.sessions.prepare(CellOptions())
+    run(runner, "x")
+    assert [len(session.codes) for session in boxes[0].sessions] == [1]
+
+
+def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
+    monkeypatch.setattr(sessions, "has_sessions", lambda language: language is Language.PYTHON)
+    outcome, _ = run(CellRunner(FakeBox), "%%sandbox bash\necho")
+    assert outcome.result.notes == ()
+    with pytest.raises(InvalidRequest, match="no sessions for command"):
+        run(CellRunner(FakeBox), "%%sandbox bash --session s\necho")
 
 
 def test_a_dead_session_is_replaced(boxes):
@@ -167,22 +216,17 @@ def test_a_cancel_interrupts_the_session(boxes):
         runner, cancel = CellRunner(FakeBox), asyncio.Event()
         io = CellIO(on_output=lambda *_: None, cancel=cancel)
         task = asyncio.ensure_future(runner.run(parse_cell("wait", CellOptions()), io))
-        await asyncio.sleep(0)
         cancel.set()
         return await asyncio.wait_for(task, 30)
 
     assert asyncio.run(go()).result.status is Status.INTERRUPTED
 
 
-def test_options_that_the_facade_does_not_know_are_refused_by_name(boxes):
-    class Plain(FreshOnly):
-        async def arun(self, code, language, *, timeout, memory_mb, stdin, env, args, limits, on_output, cancel):
-            raise AssertionError("must not run")
-
-    with pytest.raises(InvalidRequest, match="--check is not available for typescript"):
-        run(CellRunner(Plain), "%%sandbox ts --check\n1")
-    with pytest.raises(InvalidRequest, match="--python is not available"):
-        run(CellRunner(Plain), "%%sandbox --fresh --python 3.12\n1")
+def test_another_python_or_a_type_checker_is_another_choice_of_programs(boxes):
+    runner = CellRunner(FakeBox)
+    run(runner, "%%sandbox --fresh --python 3.12\n1")
+    run(runner, "%%sandbox ts --check\n1")
+    assert [(box.config.python_path, box.config.check_types) for box in boxes] == [("3.12", False), ("python3", True)]
 
 
 def test_closing_ends_every_session_and_sandbox(boxes):
@@ -197,17 +241,26 @@ def test_closing_ends_every_session_and_sandbox(boxes):
 
 def test_line_commands_mean_the_session_that_was_used_last(boxes):
     runner = CellRunner(FakeBox)
-    assert runner.session(CellOptions()) is None
+    assert runner.sessions.find(CellOptions()) is None
     run(runner, "x")
-    run(runner, "%%sandbox bash\necho")
-    assert runner.session(CellOptions()).language is Language.COMMAND
-    assert runner.session(CellOptions(language=Language.PYTHON)).language is Language.PYTHON
-    assert runner.session(CellOptions(session="nobody")) is None
+    run(runner, "%%sandbox --session other\nx")
+    first, other = boxes[0].sessions
+    assert runner.sessions.find(CellOptions()) is other
+    assert runner.sessions.find(CellOptions(language=Language.PYTHON)) is first
+    assert runner.sessions.find(CellOptions(session="nobody")) is None
+
+
+def test_a_loaded_session_takes_the_place_of_the_old_one(boxes):
+    runner = CellRunner(FakeBox)
+    run(runner, "x")
+    loaded = FakeSession(Language.PYTHON)
+    runner.sessions.adopt(CellOptions(), loaded)
+    assert boxes[0].sessions[0].closed
+    run(runner, "y")
+    assert [code for code, _ in loaded.codes] == ["y"]
 
 
 def test_a_missing_policy_file_is_named_before_anything_runs(boxes):
-    from sandbox_kernel import PolicyViolation
-
     with pytest.raises(PolicyViolation, match=r"nowhere\.toml"):
         run(CellRunner(FakeBox), "%%sandbox --policy nowhere.toml\nx")
     assert boxes == []

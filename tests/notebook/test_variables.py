@@ -83,10 +83,11 @@ def test_a_value_of_many_megabytes_is_refused():
         encode("x", "y" * (5 << 20))
 
 
-def test_compiled_languages_take_no_variables():
-    check_language(Language.RUST, (), "-i")
-    with pytest.raises(InvalidRequest, match="-i x: rust cells take no variables"):
-        check_language(Language.RUST, ("x",), "-i")
+def test_only_webassembly_takes_no_variables():
+    check_language(Language.RUST, ("x",), "-i")
+    check_language(Language.WASM, (), "-i")
+    with pytest.raises(InvalidRequest, match="-i x: wasm cells take no variables"):
+        check_language(Language.WASM, ("x",), "-i")
 
 
 def test_the_mark_is_found_however_the_output_is_cut():

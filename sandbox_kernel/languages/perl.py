@@ -1,0 +1,23 @@
+"""Perl, when the host has it; modules of the work folder can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox_kernel.languages.recipe import Kitchen
+from sandbox_kernel.languages.scripted import Scripted
+from sandbox_kernel.model import Language
+
+
+class Perl(Scripted):
+    """Perl 5."""
+
+    language = Language.PERL
+    script = "cell.pl"
+    names = ("perl",)
+    version_argv = ("-e", "printf '%vd', $^V")
+    remedy = "apt install perl (or your system's package of it)"
+
+    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+        """See ``Scripted``."""
+        return [self.program(), f"-I{kitchen.places.work}", path]

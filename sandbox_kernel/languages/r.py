@@ -1,0 +1,35 @@
+"""R, when the host has it; values of top-level expressions are printed, and errors name the line of the cell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.languages.recipe import Kitchen, ProcessConfig
+from sandbox_kernel.languages.scripted import Scripted
+from sandbox_kernel.model import Language
+from sandbox_kernel.policy import Grant
+
+#: Debian's R is configured there, with links from its own folder.
+_CONFIGURATION = "/etc/R"
+
+
+class R(Scripted):
+    """Rscript, without profiles and saved workspaces."""
+
+    language = Language.R
+    minimum_memory_mb = 128
+    script = "cell.R"
+    names = ("Rscript",)
+    remedy = "apt install r-base-core (or your system's package of it)"
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        own = runtime_grants([_CONFIGURATION]) if os.path.isdir(_CONFIGURATION) else ()
+        return (*super().runtime(config), *own)
+
+    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+        """See ``Scripted``; run as a file, R would neither print values nor say where an error was."""
+        start = f"local({{ cell <- '{path}'; source('{kitchen.places.guest}/r_run.R', local = TRUE) }})"
+        return [self.program(), "--vanilla", "-e", start]

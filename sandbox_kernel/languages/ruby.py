@@ -1,0 +1,23 @@
+"""Ruby, when the host has it; files of the work folder can be required."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox_kernel.languages.recipe import Kitchen
+from sandbox_kernel.languages.scripted import Scripted
+from sandbox_kernel.model import Language
+
+
+class Ruby(Scripted):
+    """CRuby."""
+
+    language = Language.RUBY
+    minimum_memory_mb = 48
+    script = "cell.rb"
+    names = ("ruby",)
+    remedy = "apt install ruby (or your system's package of it)"
+
+    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+        """See ``Scripted``."""
+        return [self.program(), f"-I{kitchen.places.work}", path]

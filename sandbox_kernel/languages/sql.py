@@ -1,0 +1,56 @@
+"""SQL, on the SQLite of the waiting Python: the database is a file of the work folder (``--arg``) or in memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import guest_folder
+from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.policy import Grant
+
+SCRIPT = "cell.sql"
+_ASK = "import sqlite3; print(sqlite3.sqlite_version)"
+
+
+@functools.lru_cache(maxsize=1)
+def _program() -> bytes:
+    with open(os.path.join(guest_folder(), "sql_run.py"), "rb") as file:
+        return file.read()
+
+
+class Sql(Recipe):
+    """SQLite; see ``guest/sql_run.py`` for what a cell can ask for beside SQL."""
+
+    language = Language.SQL
+    minimum_memory_mb = 32
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        try:
+            python = find_python(config.python_path).executable
+        except BackendUnavailable as error:
+            return Availability(available=False, reason=str(error), remedy="install Python 3.8 or later")
+        answer = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False)
+        if answer.returncode != 0:
+            return Availability(available=False, reason=f"{python} has no sqlite3", remedy="use a Python that has it")
+        return Availability(available=True, version=answer.stdout.strip(), origin=f"{python} (module sqlite3)")
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        return find_python(config.python_path).runtime
+
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """See ``Recipe``."""
+        script = f"{kitchen.places.cell}/{SCRIPT}"
+        step = Step(
+            kind="python", argv=[f"{kitchen.places.guest}/sql_run.py", script, *request.args], source=_program(),
+            cwd=kitchen.places.work, env=kitchen.environment(request), rlimits=kitchen.rlimits,
+            seccomp=kitchen.no_spawn,
+        )  # fmt: skip
+        return Plan(steps=(step,), files=(JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source),))

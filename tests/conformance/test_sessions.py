@@ -1,0 +1,148 @@
+"""State between cells, seen through the kernel: values, rollback, undo, input, rich outputs."""
+
+from sandbox_kernel.receipt import MIME
+
+
+def value(kernel, code, **options):
+    found = [
+        content["data"]["text/plain"] for kind, content in kernel.run(code, **options)[1] if kind == "execute_result"
+    ]
+    return found[0] if found else None
+
+
+def test_state_lives_on_from_cell_to_cell(kernel):
+    kernel.run("numbers = [1, 2, 3]")
+    assert value(kernel, "sum(numbers)") == "6"
+
+
+def test_a_cell_that_is_stopped_leaves_the_session_as_it_was(kernel):
+    kernel.run("kept = 'as it was'")
+    reply, outputs = kernel.run("%%sandbox --timeout 500ms\nkept = 'changed'\nwhile True: pass", stop_on_error=False)
+    assert reply["ename"] == "SandboxTimeout"
+    assert "The session is as it was before this cell." in "".join(outputs[-1][1]["traceback"])
+    assert value(kernel, "kept") == "'as it was'"
+
+
+def test_undo_takes_back_the_last_cell(kernel):
+    kernel.run("step = 1")
+    kernel.run("step = 2")
+    _, outputs = kernel.run("%sandbox undo")
+    assert "taken back" in outputs[0][1]["data"]["text/plain"]
+    assert value(kernel, "step") == "1"
+
+
+def test_an_exception_is_one_error_with_its_own_name_and_the_line_of_the_cell(kernel):
+    reply, outputs = kernel.run("%%sandbox python\n\nx = 1\nraise KeyError('gone')", stop_on_error=False)
+    assert [kind for kind, _ in outputs] == ["error"]
+    assert reply["ename"] == "KeyError"
+    assert "line 4" in "".join(reply["traceback"])
+
+
+def test_an_interrupt_keeps_what_was_done(kernel):
+    request = kernel.kc.execute(
+        "done = 1\nimport time\nprint('running', flush=True)\ntime.sleep(60)", allow_stdin=False
+    )
+    kernel.wait_for_output(request, "running")
+    kernel.km.interrupt_kernel()
+    kernel.outputs(request)
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    assert value(kernel, "done") == "1"
+
+
+def test_input_is_asked_over_the_stdin_channel_with_the_sandboxs_mark(kernel):
+    request = kernel.kc.execute("name = input('Your name? ')\nprint('hello', name)", allow_stdin=True)
+    question = kernel.kc.get_stdin_msg(timeout=30)
+    assert question["content"] == {"prompt": "sandbox asks: Your name?", "password": False}
+    kernel.kc.input("bob")
+    streams = [content["text"] for kind, content in kernel.outputs(request) if kind == "stream"]
+    assert "hello bob\n" in "".join(streams)
+    assert kernel.reply(request)["status"] == "ok"
+
+
+def test_a_password_is_asked_for_as_one(kernel):
+    request = kernel.kc.execute("import getpass\nlen(getpass.getpass('PIN: '))", allow_stdin=True)
+    assert kernel.kc.get_stdin_msg(timeout=30)["content"]["password"] is True
+    kernel.kc.input("1234")
+    values = [content["data"]["text/plain"] for kind, content in kernel.outputs(request) if kind == "execute_result"]
+    assert values == ["4"]
+    kernel.reply(request)
+
+
+def test_waiting_for_input_can_be_interrupted(kernel):
+    request = kernel.kc.execute("input('forever? ')", allow_stdin=True)
+    kernel.kc.get_stdin_msg(timeout=30)
+    kernel.km.interrupt_kernel()
+    kernel.outputs(request)
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    assert value(kernel, "'alive'") == "'alive'"
+
+
+def test_a_client_that_cannot_be_asked_gets_a_clear_error_at_once(kernel):
+    reply, _ = kernel.run("input('anybody? ')", allow_stdin=False, stop_on_error=False)
+    assert reply["ename"] == "EOFError"
+    assert "--stdin TEXT" in "".join(reply["traceback"])
+
+
+def test_the_stdin_option_answers_line_by_line(kernel):
+    kernel.run("%%sandbox python -o lines --fresh --quiet\nlines = 'one\\ntwo'")
+    assert value(kernel, "%%sandbox --stdin-var lines\ninput() + input()") == "'onetwo'"
+
+
+def test_rich_outputs_arrive_in_order_and_harmless(kernel):
+    code = (
+        "from IPython.display import HTML, Javascript, display\n"
+        "print('first')\n"
+        "display(HTML('<b onclick=\"alert(1)\">bold</b><script>alert(1)</script>'))\n"
+        "print('second')\n"
+        "display(Javascript('alert(1)'))\n"
+    )
+    _, outputs = kernel.run(code)
+    kinds = [kind for kind, _ in outputs]
+    assert kinds == ["stream", "display_data", "stream", "display_data", "display_data"]
+    assert outputs[1][1]["data"]["text/html"] == "<b>bold</b>"
+    assert "application/javascript" not in outputs[3][1]["data"]
+    notes = outputs[4][1]["data"][MIME]["notes"]
+    assert any("application/javascript" in note for note in notes)
+    assert any("<script>" in note for note in notes)
+
+
+def test_a_display_can_be_updated_and_the_output_cleared(kernel):
+    _, outputs = kernel.run(
+        "h = display('a', display_id='mine')\nh.update('b')\nfrom IPython.display import clear_output\nclear_output(wait=True)"
+    )
+    by_kind = dict(outputs)
+    assert by_kind["update_display_data"]["transient"] == {"display_id": "sandbox:mine"}
+    assert by_kind["clear_output"] == {"wait": True}
+
+
+def test_completion_and_inspection_know_the_session(kernel):
+    kernel.run("import collections\nplanetary_motion = 1")
+    assert "planetary_motion" in kernel.reply(kernel.kc.complete("planet"))["matches"]
+    assert "planetary_motion" in kernel.reply(kernel.kc.complete("%%sandbox python\nplanet"))["matches"]
+    found = kernel.reply(kernel.kc.inspect("collections.OrderedDict"))
+    assert found["found"]
+    assert "text/plain" in found["data"]
+
+
+def test_a_cell_with_other_limits_runs_beside_the_session_and_says_so(kernel):
+    kernel.run("mine = 1")
+    _, outputs = kernel.run("%%sandbox --memory 128M\nprint('mine' in globals())")
+    assert outputs[0][1]["text"] == "False\n"
+    assert "ran in a fresh sandbox: the session has another --memory" in outputs[1][1]["data"][MIME]["notes"]
+
+
+def test_sessions_of_different_names_know_nothing_of_each_other(kernel):
+    kernel.run("%%sandbox --session one --quiet\nowner = 'one'")
+    kernel.run("%%sandbox --session two --quiet\nowner = 'two'")
+    assert value(kernel, "%%sandbox --session one --quiet\nowner") == "'one'"
+    kernel.run("%sandbox restart --session one")
+    assert kernel.run("%%sandbox --session one\nowner", stop_on_error=False)[0]["ename"] == "NameError"
+    assert value(kernel, "%%sandbox --session two --quiet\nowner") == "'two'"
+
+
+def test_defaults_set_before_the_first_cell_hold_for_the_session(fresh_kernel):
+    fresh_kernel.run("%sandbox --memory 256M --timeout 9s")
+    _, outputs = fresh_kernel.run("x = 1")
+    facts = outputs[-1][1]["data"][MIME]
+    assert (facts["memory_limit_mb"], facts["timeout_s"], facts["notes"]) == (256, 9, [])
+    assert value(fresh_kernel, "x") == "1"
