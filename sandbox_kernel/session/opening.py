@@ -108,6 +108,7 @@ def session_walls(
 ) -> Walls:
     """The walls of a session: those of a run, and a worker that waits ready-made behind them."""
     preload = ("site", _WORKERS[language], *(backend.config.preload if language is Language.PYTHON else ()))
+    backend.check_network()
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
     return Walls(

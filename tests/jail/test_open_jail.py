@@ -429,6 +429,11 @@ def test_a_session_keeps_its_state_and_its_files_over_a_hard_stop(either: Proces
         session.close()
 
 
+def test_a_session_that_landlock_cannot_let_out_is_refused() -> None:
+    with pytest.raises(PolicyViolation, match="network of its own"):
+        open_session(box(policy=STANDARD.allow_domain("example.org")))
+
+
 @pytest.mark.parametrize("language", ["javascript", "c"])
 def test_other_languages_run_in_place(either: ProcessBackend, language: str) -> None:
     code = {"javascript": "console.log('hello')", "c": '#include <stdio.h>\nint main(void) { puts("hello"); }'}[
