@@ -101,7 +101,9 @@ class _Opening:
             runtime.append(Grant(shown, shown, False))
         walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
         try:
-            jail = (self.backend.pool if shown is None else Pool(0)).take(replace(walls, preload=("site", _WORKER)))
+            jail = (self.backend.pool if shown is None else Pool(0)).take(
+                replace(walls, preload=("site", _WORKER), warm=None)
+            )
             return self._start(jail, saved, shown)
         finally:
             if shown is not None:
