@@ -16,7 +16,7 @@ from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job
 from sandbox_kernel.jail.start import has_own_disk
-from sandbox_kernel.jail.walls import CELL, WORK, Walls, sizes
+from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.languages.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
@@ -36,7 +36,8 @@ _OWN_FILES = 32
 MOST_COMPILED_BYTES = 60 << 20
 
 MODULE, COMPILED, PLAN, HANDLES = "module", "module.cwasm", "plan.json", "handles.json"
-_ENTRY = b"from sandbox_guest.wasm_run import start\nstart()\n"
+#: The module that waits in each jail for a plan.
+_WAITING = "sandbox_guest.wasm_waiting"
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,12 @@ def make_walls(
                 f"mount the folder that holds it: policy.mount({os.path.dirname(grant.source)!r}, '/data')"
             )
     together = tuple(dict.fromkeys((*python.runtime, *runtime)))
-    preload = ("site", "sandbox_guest.wasm_run")
-    return Walls(python.executable, together, grants, box, tmp, shm, preload, enforcer=enforcer)
+    rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
+    # A guest that broke out of the engine could still not start a program.
+    no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
+    warm = Warm((_WAITING,), rlimits, no_spawn)
+    preload = ("site", _WAITING)
+    return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
 
 
 def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
@@ -95,18 +100,15 @@ def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, 
     return {**most, "NOFILE": limits.open_files + _OWN_FILES}
 
 
-def _step(jail: Jail, limits: Limits, memory_mb: int, *, compiles: bool = False) -> Step:
+def _step(jail: Jail, *, compiles: bool = False) -> Step:
+    """The order for the runner that waits in a jail with these walls; its limits stand since it was made."""
     places = jail.places
     return Step(
-        kind="python",
-        argv=[f"{places.guest}/wasm_run.py", f"{places.cell}/{PLAN}", str(REPORT_FD)],
+        kind="warm",
+        argv=[f"{places.cell}/{PLAN}", str(REPORT_FD)],
         env={},
-        rlimits=runner_rlimits(limits, memory_mb, has_own_disk(jail.walls.enforcer)),
+        rlimits={},
         cwd=places.work,
-        source=_ENTRY,
-        # A guest that broke out of the engine could still not start a program.
-        seccomp=seccomp.build_no_spawn_filter(seccomp.host_arch()),
-        no_stdin=compiles,
         compiles=compiles,
         reports=True,
     )
@@ -129,7 +131,7 @@ def compile_job(
         "switches": switches.to_dict(),
     }
     return Job(
-        steps=(_step(jail, Limits(), COMPILE_MEMORY_MB, compiles=True),),
+        steps=(_step(jail, compiles=True),),
         files=(_plan_file(jail, plan), JobFile(root=jail.places.cell, name=MODULE, data=data)),
         timeout_s=timeout_s,
         memory_bytes=COMPILE_MEMORY_MB * MIB,
@@ -175,7 +177,7 @@ def bake_job(
 
 def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
     return Job(
-        steps=(_step(jail, Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, compiles=True),),
+        steps=(_step(jail, compiles=True),),
         files=(_plan_file(jail, plan),),
         timeout_s=PREPARE_S,
         memory_bytes=PREPARE_MEMORY_MB * MIB,
@@ -222,7 +224,7 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
         for name, data in request.files.items()
     ]
     return Job(
-        steps=(_step(jail, request.limits, request.memory_mb + RUNTIME_MB),),
+        steps=(_step(jail),),
         files=(_plan_file(jail, run_plan(request, guest, jail)), *given),
         stdin=request.stdin_bytes,
         timeout_s=timeout_s,

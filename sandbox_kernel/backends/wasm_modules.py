@@ -23,7 +23,7 @@ from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.job import Outcome, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -65,7 +65,7 @@ class CellModules:
         if entry is not None:
             self._store.touch(key)
             return CompiledModule(self._remember(key, entry.read(COMPILED)), 0.0)
-        walls = make_walls(Limits(), request.memory_mb, SandboxPolicy(), self._enforcer)
+        walls = make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self._enforcer)
         jail = self._pool.take(walls)
         try:
             job = compile_job(

@@ -40,7 +40,7 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.policy import SandboxPolicy
 
 #: Guest programs whose text is part of an image.
-_IMAGE_PARTS = ("javascript_boot.js", "wasm_bake.py", "wasm_console.py", "wasm_image.py", "wasm_quickjs.py")
+_IMAGE_PARTS = ("javascript_boot.js", "wasm_bake.py", "wasm_console.py", "wasm_image.py", "wasm_javascript.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +155,8 @@ def switches_of(guest: Guest, *, fuel: bool) -> Switches:
     return Switches(fuel=fuel, stack_bytes=guest.stack_bytes)
 
 
-def guest_name(guest: Guest, switches: Switches) -> str:
-    """The store's name for a language that is ready: everything that it is made of, and the engine."""
+def guest_digest(guest: Guest) -> str:
+    """Everything that a language is made of; memory of one guest fits another with the same digest."""
     assert guest.package is not None
     parts = [guest.entry, guest.package.sha256, guest.file]
     if guest.entry == "quickjs":
@@ -165,10 +165,15 @@ def guest_name(guest: Guest, switches: Switches) -> str:
         names = [*_IMAGE_PARTS, *([guest.glue] if guest.glue else []), *ours]
         parts += [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
         parts += [json.dumps(library.to_plan(library.identity)) for library in guest.libraries]
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def guest_name(guest: Guest, switches: Switches) -> str:
+    """The store's name for a language that is ready: what it is made of, and the engine."""
+    assert guest.package is not None
     # Languages that share a module share what was compiled of it.
     owner = guest.package.key if guest.entry == "command" else str(guest.language)
-    return compiled_name(f"guest-{owner}-", digest, switches)
+    return compiled_name(f"guest-{owner}-", guest_digest(guest), switches)
 
 
 def read_file(folder: int, name: str) -> bytes:

@@ -116,6 +116,7 @@ class CgroupMeter:
         self._pid: int | None = None
         self._processes = 0
         self._crowded = False
+        self._cpu_before = 0.0
 
     def attach(self, pid: int) -> None:
         """See ``Meter``."""
@@ -127,6 +128,8 @@ class CgroupMeter:
         self._leaf.limit(memory_bytes, processes)
         self._processes = processes
         self._event = self._leaf.oom_event()
+        # What it cost to make the sandbox ready is not the program's.
+        self._cpu_before = self._cpu_so_far()
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
@@ -165,6 +168,9 @@ class CgroupMeter:
 
     def cpu_seconds(self) -> float:
         """See ``Meter``."""
+        return max(0.0, self._cpu_so_far() - self._cpu_before)
+
+    def _cpu_so_far(self) -> float:
         counted = self._leaf.cpu_seconds()
         if counted is not None:
             return counted
@@ -192,7 +198,8 @@ class CgroupMeter:
         """See ``Meter``."""
         seen = self._leaf.counters()
         crowded = seen.refused_forks > 0 or self._crowded
-        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, seen.cpu_seconds)
+        cpu = None if seen.cpu_seconds is None else max(0.0, seen.cpu_seconds - self._cpu_before)
+        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, cpu)
 
     def close(self) -> bool:
         """See ``Meter``."""
