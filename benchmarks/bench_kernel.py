@@ -28,6 +28,7 @@ CASES = {
     "interrupt": "interrupt",
     "output": "10 MB of output",
 }
+MARKERS = ("<!-- bench:kernel -->", "<!-- /bench -->")
 NOT_COMPARABLE = (
     "deno runs TypeScript and bash_kernel runs Bash: the programs do the same, the languages do not.",
     "sandbox runs cells behind walls, the others in their own process; `--fresh` takes new walls for each cell.",
@@ -70,7 +71,7 @@ def main() -> None:
         group(everyone, samples, rounds=rounds)
     text = markdown(field, everyone, samples, where)
     if options.write:
-        replace_section(options.write, "bench_kernel", text)
+        replace_section(options.write, *MARKERS, text)
     else:
         print(text)
 

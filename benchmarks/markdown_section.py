@@ -11,11 +11,9 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def replace_section(document: Path, name: str, content: str) -> None:
-    """Write ``content`` between ``<!-- name: begin -->`` and ``<!-- name: end -->``; without them it is an error."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    text = document.read_text()
-    head, found_begin, rest = text.partition(begin)
+def replace_section(document: Path, begin: str, end: str, content: str) -> None:
+    """Write ``content`` between two marker lines; a document that lacks them is left alone, and that is an error."""
+    head, found_begin, rest = document.read_text().partition(begin)
     _, found_end, tail = rest.partition(end)
     if not (found_begin and found_end):
         raise ValueError(f"{document} lacks the markers {begin} and {end}; put them where the section belongs")

@@ -21,6 +21,7 @@ from benchmarks.kernel_walls import CANARY_ENVIRONMENT, WALLS
 from benchmarks.markdown_section import replace_section, table
 
 FEATURES = PROTOCOL + WALLS
+MARKERS = ("<!-- probe_kernels: begin -->", "<!-- probe_kernels: end -->")
 
 
 def probe(kernel: Kernel) -> list[Finding]:
@@ -74,7 +75,7 @@ def main() -> None:
     field = Field(chosen, field.absent)
     text = markdown(field, [probe(kernel) for kernel in field.kernels])
     if options.write:
-        replace_section(options.write, "probe_kernels", text)
+        replace_section(options.write, *MARKERS, text)
     else:
         print(text)
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sandbox_kernel.agent.tool import SandboxTool
     from sandbox_kernel.backends.base import (
         BackendCapabilities,
         EnforcedLimits,
@@ -93,6 +94,7 @@ __all__ = [
     "SandboxError",
     "SandboxPolicy",
     "SandboxTimeout",
+    "SandboxTool",
     "Session",
     "SessionError",
     "Status",
@@ -104,6 +106,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "agent.tool": "SandboxTool",
     "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
     "backends.process": "ProcessBackend",
     "backends.wasm": "WasmBackend",

@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from sandbox_kernel import (
     __version__,
 )
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 
 _SUFFIXES = {
@@ -31,24 +31,22 @@ _SUFFIXES = {
     ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
     ".pl": "perl", ".php": "php", ".sql": "sql",
 }  # fmt: skip
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMG])(?:i?B)?\Z", re.IGNORECASE)
 
 
 def duration(text: str) -> float:
     """Seconds from ``500ms``, ``5s``, ``2m``."""
-    match = _DURATION.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; for example 500ms, 5s or 2m")
-    return float(match[1]) * {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    try:
+        return parse_duration(text, "duration")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def megabytes(text: str) -> int:
     """MB from ``64M``, ``1G``, ``512K``."""
-    match = _SIZE.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; for example 64M, 1G or 2048K")
-    return max(1, round(float(match[1]) * {"k": 1 / 1024, "m": 1, "g": 1024}[match[2].lower()]))
+    try:
+        return parse_megabytes(text, "size")
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -64,9 +62,6 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
     run.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
     run.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
-    run.add_argument("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
-    run.add_argument("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
-    run.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     run.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
     install = commands.add_parser("install", help="make the kernel known to a Jupyter in another environment")
@@ -78,11 +73,26 @@ def make_parser() -> argparse.ArgumentParser:
     install.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
     lab = commands.add_parser("lab", help="open JupyterLab on a notebook")
     lab.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
+    mcp = commands.add_parser("mcp", help="serve the sandbox to agents over MCP, on standard input and output")
+    mcp.add_argument("--http", action="store_true", help="streamable HTTP on a loopback address instead")
+    mcp.add_argument("--host", default="127.0.0.1", help="loopback address for --http (127.0.0.1)")
+    mcp.add_argument("--port", type=int, default=0, help="port for --http (a free one)")
+    mcp.add_argument("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
+    for command in (run, mcp):
+        _add_policy_options(command)
     report = commands.add_parser("report", help="what is enforced here, measured")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", action="store_true", help="as an HTML table")
     report.add_argument("--require", default="", metavar="A,B", help="fail unless these areas or lines are enforced")
     return parser
+
+
+def _add_policy_options(command: argparse.ArgumentParser) -> None:
+    """What may be touched: the same words for every command that runs code."""
+    add = command.add_argument
+    add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
+    add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
 
 
 def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
@@ -202,7 +212,29 @@ def lab_command(options: argparse.Namespace) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
 
 
-_COMMANDS = {"run": run_command, "report": report_command, "install": install_command, "lab": lab_command}
+def mcp_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel mcp``: until the client closes the connection, or Ctrl-C."""
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    if options.http:
+        from sandbox_kernel.agent.mcp_http import serve_http
+
+        serve_http(
+            policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__
+        )  # fmt: skip
+    else:
+        from sandbox_kernel.agent.mcp import serve_stdio
+
+        serve_stdio(policy, version=__version__)
+    return 0
+
+
+_COMMANDS = {
+    "run": run_command,
+    "report": report_command,
+    "install": install_command,
+    "lab": lab_command,
+    "mcp": mcp_command,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

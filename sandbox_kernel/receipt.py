@@ -102,7 +102,8 @@ def html(result: ExecResult, ending: str) -> str:
         for v in result.violations
     )
     extra += "".join(f"<div>{escape(note)}</div>" for note in stable_notes(result))
-    return f'<div style="font-size:85%;opacity:.85">{line}{extra}</div>'
+    # Text of a sandbox must not become a formula: MathJax can make links.
+    return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:85%;opacity:.85">{line}{extra}</div>'
 
 
 def mime_bundle(result: ExecResult, ending: str) -> dict[str, object]:

@@ -93,7 +93,9 @@ class CapabilityReport:
         )
         head = "<tr><th>area</th><th>tried</th><th>stopped</th><th>by</th><th>what came back</th></tr>"
         title = escape(f"{self.backend} · {self.isolation} · {self.host}")
-        table = f'<table style="font-size:90%"><caption>{title}</caption>{head}{rows}{languages}</table>'
+        # What came back was said by a sandbox: it must not become a formula, in which MathJax makes links.
+        opening = '<table class="mathjax_ignore tex2jax_ignore" style="font-size:90%">'
+        table = f"{opening}<caption>{title}</caption>{head}{rows}{languages}</table>"
         items = "".join(f"<li>{escape(text)}</li>" for text in self.weaknesses)
         return f"{table}<p>Known weaknesses</p><ul>{items}</ul>" if items else table
 

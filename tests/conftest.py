@@ -97,4 +97,6 @@ def _mounts() -> set[str]:
 
 
 def _temporary() -> set[str]:
-    return {name for name in os.listdir(TEMPORARY) if not name.startswith("pytest-of-")}
+    found = {name for name in os.listdir(TEMPORARY) if not name.startswith("pytest-of-")}
+    in_memory = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return found | {name for name in in_memory if name.startswith(f"sandbox-kernel-jail-{os.getpid()}-")}

@@ -53,9 +53,9 @@ def test_a_size_is_read_in_megabytes(text: str, mb: int) -> None:
     assert megabytes(text) == mb
 
 
-@pytest.mark.parametrize("text", ["", "64", "M", "-1M", "64 M", "64T", "1e3M", "nanM", "64Mb5"])
+@pytest.mark.parametrize("text", ["", "64", "M", "-1M", "64 M", "64X", "1e3M", "nanM", "64Mb5"])
 def test_what_is_no_size_is_quoted_with_examples(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="64M, 1G or 2048K"):
+    with pytest.raises(argparse.ArgumentTypeError, match="512K, 64M or 1G"):
         megabytes(text)
 
 
@@ -151,7 +151,7 @@ def test_a_policy_file_and_a_mount_are_in_force(tmp_path: Path) -> None:
         (("run",), "FILE or -c"),
         (("run", "a.py", "-c", "1"), "FILE or -c"),
         (("run", "-c", "1", "--timeout", "soon"), "'soon' is not a duration"),
-        (("run", "-c", "1", "--timeout", "0s"), "above 0 seconds"),
+        (("run", "-c", "1", "--timeout", "0s"), "above zero"),
         (("run", "-c", "1", "--timeout", "999999h"), "a week"),
         (("run", "-c", "1", "--memory", "lots"), "'lots' is not a size"),
         (("run", "-c", "1", "--memory", "1M"), "give at least"),

@@ -107,7 +107,7 @@ def test_the_widget_shows_the_same_page() -> None:
 def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
-    def measure(run: object, words: object) -> tuple[Measurement, ...]:
+    def measure(run: object, words: object, *, walls: bool) -> tuple[Measurement, ...]:
         nonlocal calls
         calls += 1
         return (line("spend", True, "limits"), line("read", True))

@@ -6,12 +6,14 @@ the image was taken is not run again: a program starts in microseconds where the
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
 import wasmtime
 
 from .wasm_binary import Malformed
+from .wasm_calls import make_linker
 from .wasm_compile import TRUSTED
 from .wasm_console import STDERR, STDOUT, with_console
 from .wasm_endings import Ending, describe_error
@@ -19,14 +21,22 @@ from .wasm_engine import make_engine
 from .wasm_image import bake
 from .wasm_inspect import inspect
 from .wasm_javascript import DRIVER
-from .wasm_plan import BakePlan
+from .wasm_plan import BakePlan, LibraryPlan
 from .wasm_quickjs import EVAL_MODULE, FULFILLED, JavaScriptError, QuickJs
 from .wasm_rewrite import prepare
 
 #: A library must not take this engine for node, whose files and processes are not there.
-_COMMONJS = """(function () {{ const module = {{ exports: {{}} }}, exports = module.exports, process = undefined,
-require = undefined; {}
+_COMMONJS = """(function () {{ const module = {{ exports: {{}} }}, exports = module.exports, process = undefined;
+const require = (name) => globalThis[Symbol.for("sandbox.libraries")][name];
+{}
 return module.exports; }})()"""
+#: Libraries by the name under which others import them; gone before the image is taken.
+_OPEN = """(function (host) {
+globalThis[Symbol.for("sandbox.libraries")] = {}; globalThis[Symbol.for("sandbox.host")] = host; })"""
+_NAMED = """(function (name, library) { globalThis[Symbol.for("sandbox.libraries")][name] = library; })"""
+_IMPORTED = """const library = globalThis[Symbol.for("sandbox.libraries")][{name}];
+export default library.default ?? library; export const {{ {names} }} = library;"""
+_CLOSE = """delete globalThis[Symbol.for("sandbox.libraries")]; delete globalThis[Symbol.for("sandbox.host")];"""
 
 
 def make_image(plan: BakePlan) -> Ending:
@@ -45,7 +55,7 @@ def make_image(plan: BakePlan) -> Ending:
         config.inherit_stdout()
         config.inherit_stderr()
         store.set_wasi(config)
-        js = QuickJs(engine, store, wasmtime.Module(engine, ready))
+        js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
         handles = _boot(js, plan)
         js.collect_garbage()
         memory = js.memory
@@ -72,10 +82,12 @@ def _boot(js: QuickJs, plan: BakePlan) -> dict[str, int]:
     driver = js.call(js.evaluate(_source(f"{folder}/javascript_boot.js"), "<boot>"), *functions)
     handles = {name: js.get(driver, name) for name in DRIVER}
     if plan.glue is not None:
-        libraries = [_library(js, path, kind) for path, kind in plan.libraries]
+        js.free(js.call(js.evaluate(_OPEN, "<boot>"), functions[0]))
+        libraries = [_library(js, library, folder) for library in plan.libraries]
         values = [library for library in libraries if library is not None]
         glue = js.call(js.evaluate(_source(f"{folder}/{plan.glue}"), "<boot>"), functions[0], *values)
         handles.update({name: js.get(glue, name) for name in plan.glue_names})
+        js.free(js.evaluate(_CLOSE, "<boot>"))
     return handles
 
 
@@ -84,16 +96,33 @@ def _source(path: str) -> str:
         return file.read()
 
 
-def _library(js: QuickJs, path: str, kind: str) -> int | None:
-    """Run a library; the handle of what it exports, None for one that only changes the globals."""
-    source, name = _source(path), os.path.basename(path)
-    if kind == "commonjs":
-        return js.evaluate(_COMMONJS.format(source), name)
-    if kind == "module":
+def _library(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
+    """Run a library; the handle of what it exports, None for one that only others use."""
+    source, name = _source(os.path.join(folder, library.path)), os.path.basename(library.path)
+    for old, new in library.patches:
+        if source.count(old) != 1:
+            raise Malformed(f"{name} is not the library that its patch was made for")
+        source = source.replace(old, new)
+    if library.kind == "script":
+        js.free(js.evaluate(source, name))
+        return None
+    if library.kind == "commonjs":
+        exported = js.evaluate(_COMMONJS.format(source), name)
+    else:
+        js.load_module = lambda wanted: _imported(wanted, library.imports)
         promise = js.evaluate(source, name, EVAL_MODULE)
         js.run_jobs()
         if js.promise_state(promise) != FULFILLED:
             raise JavaScriptError(js.promise_result(promise))
-        return js.promise_result(promise)
-    js.free(js.evaluate(source, name))
+        exported = js.promise_result(promise)
+    if library.name is None:
+        return exported
+    js.free(js.call(js.evaluate(_NAMED, "<boot>"), js.string(library.name), exported))
     return None
+
+
+def _imported(wanted: str, known: dict[str, tuple[str, ...]]) -> str:
+    """A module that passes on what a library of that name exports."""
+    if wanted not in known:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), wanted)
+    return _IMPORTED.format(name=json.dumps(wanted), names=", ".join(known[wanted]))

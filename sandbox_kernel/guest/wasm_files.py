@@ -103,6 +103,32 @@ class Folders:
         with self._parent(old) as (old_folder, old_name), self._parent(new) as (new_folder, new_name):
             os.rename(old_name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
+    def set_mode(self, path: str, mode: int) -> None:
+        """Change the permissions of a file."""
+        with self._opened(path, os.O_RDONLY, changes=True) as descriptor:
+            os.fchmod(descriptor, mode & 0o777)
+
+    def set_time(self, path: str, seconds: float) -> None:
+        """Change when a file was last written."""
+        with self._opened(path, os.O_RDONLY, changes=True) as descriptor:
+            os.utime(descriptor, (seconds, seconds))
+
+    def link(self, path: str) -> str:
+        """Where a link leads."""
+        with self._parent(path, writes=False) as (folder, name):
+            return os.readlink(name, dir_fd=folder)
+
+    def make_link(self, target: str, path: str) -> None:
+        """Make a symbolic link; one with an absolute target would lead nowhere, so it is refused."""
+        if target.startswith("/"):
+            raise FileError(errno.EPERM, os.strerror(errno.EPERM), path)
+        with self._parent(path) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
+
+    def places(self) -> list[str]:
+        """The folders, by the names that the guest knows, outermost first."""
+        return [name for name, _, _ in reversed(self._roots)]
+
     def absolute(self, path: str) -> str:
         """The path without ``.`` and ``..``, as the guest sees it."""
         if "\0" in path:
@@ -126,8 +152,8 @@ class Folders:
         raise FileError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     @contextlib.contextmanager
-    def _opened(self, path: str, flags: int, mode: int = 0) -> Iterator[int]:
-        writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    def _opened(self, path: str, flags: int, mode: int = 0, *, changes: bool = False) -> Iterator[int]:
+        writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR))
         host, below = self._root(path, writes=writes)
         with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
             with _descriptor(_open_beneath(root, below, flags, mode)) as descriptor:

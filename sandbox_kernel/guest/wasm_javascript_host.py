@@ -9,6 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import errno
+import gzip
+import hashlib
+import io
 import json
 import os
 import select
@@ -17,6 +20,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from .wasm_files import Folders
+
+#: The most that one archive is unpacked to.
+_MOST_UNPACKED = 512 << 20
 
 
 class JavaScriptHost:
@@ -28,7 +34,17 @@ class JavaScriptHost:
         self.memory_bytes: Callable[[], int] = lambda: 0
         #: Set by ``process.exit``, which then waits to be interrupted.
         self.exit_code: int | None = None
+        #: Asks the user of a session; where it is None, questions go to standard output and answers come from input.
+        self.ask_user: Callable[[str], str] | None = None
         self._started = time.monotonic()
+
+    def elapsed_s(self) -> float:
+        """The time of the guest's own clock."""
+        return time.monotonic() - self._started
+
+    def set_elapsed(self, seconds: float) -> None:
+        """Let the guest's clock go on where it was: timers are set by it."""
+        self._started = time.monotonic() - seconds
 
     def answer(self, request: list[str]) -> str:
         """What ``javascript_boot.js`` gets: "V" and a value, or "E" and an error."""
@@ -47,7 +63,7 @@ class JavaScriptHost:
         return "E" + json.dumps(fields)
 
     def _now(self) -> str:
-        return repr((time.monotonic() - self._started) * 1000)
+        return repr(self.elapsed_s() * 1000)
 
     def _exit(self, code: str) -> str:
         self.exit_code = int(float(code or 0)) & 0xFF
@@ -104,7 +120,13 @@ class JavaScriptHost:
         self.folders.rename(old, new)
         return ""
 
-    def _line(self) -> str:
+    def _line(self, prompt: str) -> str:
+        if self.ask_user is not None:
+            try:
+                return self.ask_user(prompt) + "\n"
+            except EOFError:
+                return ""
+        write_all(1, prompt.encode("utf-8", "replace"))
         return self.read_line().decode("utf-8", "replace")
 
     def _stdin(self) -> str:
@@ -112,6 +134,44 @@ class JavaScriptHost:
         while line := self.read_line():
             lines.append(line)
         return b"".join(lines).decode("latin-1")
+
+    def _print(self, stream: str, kind: str, data: str) -> str:
+        write_all(2 if stream == "2" else 1, data.encode("latin-1" if kind == "bytes" else "utf-8", "replace"))
+        return ""
+
+    def _folders(self) -> str:
+        return json.dumps(self.folders.places())
+
+    def _gzip(self, data: str, level: str) -> str:
+        return gzip.compress(data.encode("latin-1"), int(level), mtime=0).decode("latin-1")
+
+    def _gunzip(self, data: str, _level: str) -> str:
+        # A bounded reader: a small archive may hold any amount.
+        with gzip.GzipFile(fileobj=io.BytesIO(data.encode("latin-1"))) as file:
+            content = file.read(_MOST_UNPACKED + 1)
+        if len(content) > _MOST_UNPACKED:
+            raise ValueError(f"the archive holds more than {_MOST_UNPACKED} bytes")
+        return content.decode("latin-1")
+
+    def _digest(self, name: str, data: str) -> str:
+        if name not in ("sha1", "sha256", "sha384", "sha512"):
+            raise ValueError(f"there is no digest {name}")
+        return hashlib.new(name, data.encode("latin-1")).digest().decode("latin-1")
+
+    def _chmod(self, path: str, mode: str) -> str:
+        self.folders.set_mode(path, int(mode))
+        return ""
+
+    def _utimes(self, path: str, milliseconds: str) -> str:
+        self.folders.set_time(path, float(milliseconds) / 1000)
+        return ""
+
+    def _readlink(self, path: str) -> str:
+        return self.folders.link(path)
+
+    def _symlink(self, target: str, path: str) -> str:
+        self.folders.make_link(target, path)
+        return ""
 
     def _btoa(self, text: str) -> str:
         return base64.b64encode(text.encode("latin-1")).decode()
@@ -123,7 +183,8 @@ class JavaScriptHost:
         "now": _now, "exit": _exit, "memory": _memory, "encode": _encode, "decode": _decode,
         "read": _read, "store": _store, "stat": _stat, "lstat": _lstat, "list": _list, "mkdir": _mkdir,
         "remove": _remove, "rmdir": _rmdir, "rename": _rename, "line": _line, "stdin": _stdin,
-        "btoa": _btoa, "atob": _atob,
+        "btoa": _btoa, "atob": _atob, "print": _print, "folders": _folders, "gzip": _gzip, "gunzip": _gunzip,
+        "digest": _digest, "chmod": _chmod, "utimes": _utimes, "readlink": _readlink, "symlink": _symlink,
     }  # fmt: skip
 
 

@@ -63,14 +63,28 @@ class CompilePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LibraryPlan:
+    """A file that is read into an image: a path, or the name of a script beside this program.
+
+    ``kind`` is script, commonjs or module. One with a ``name`` is there for others to import; ``imports`` says what a
+    module imports, by name; ``patches`` are texts to replace.
+    """
+
+    path: str
+    kind: str
+    name: str | None = None
+    imports: dict[str, tuple[str, ...]]
+    patches: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class BakePlan:
     """Make an image of the JavaScript engine in ``source``, with libraries, as ``out`` and ``handles``."""
 
     source: str
     out: str
     handles: str
-    #: Files and how each is read: script, commonjs or module.
-    libraries: tuple[tuple[str, str], ...] = ()
+    libraries: tuple[LibraryPlan, ...] = ()
     #: A script beside this program that takes the libraries and returns the functions in ``glue_names``.
     glue: str | None = None
     glue_names: tuple[str, ...] = ()
@@ -125,15 +139,26 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
 
 
 def _bake_plan(fields: dict[str, object], switches: Switches) -> BakePlan:
-    libraries = [_list(entry) for entry in _list(fields.get("libraries", []))]
     return BakePlan(
         source=_text(fields["source"]),
         out=_text(fields["out"]),
         handles=_text(fields["handles"]),
-        libraries=tuple((_text(path), _text(kind)) for path, kind in libraries),
+        libraries=tuple(_library(_table(entry)) for entry in _list(fields.get("libraries", []))),
         glue=_optional(fields.get("glue")),
         glue_names=tuple(_text(name) for name in _list(fields.get("glue_names", []))),
         switches=switches,
+    )
+
+
+def _library(fields: dict[str, object]) -> LibraryPlan:
+    pairs = [_list(pair) for pair in _list(fields.get("patches", []))]
+    imports = _table(fields.get("imports", {}))
+    return LibraryPlan(
+        path=_text(fields["path"]),
+        kind=_text(fields["kind"]),
+        name=_optional(fields.get("name")),
+        imports={name: tuple(_text(item) for item in _list(names)) for name, names in imports.items()},
+        patches=tuple((_text(old), _text(new)) for old, new in pairs),
     )
 
 

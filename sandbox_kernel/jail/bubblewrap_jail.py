@@ -6,11 +6,12 @@ import json
 import os
 import sys
 
+from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail import seccomp
-from sandbox_kernel.jail.bubblewrap import bubblewrap_args, find_bwrap
+from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file, start_of
-from sandbox_kernel.jail.root_plan import fresh_uid, plan_stage, reachable_by_all
+from sandbox_kernel.jail.root_plan import plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
@@ -35,7 +36,7 @@ class BubblewrapJail(Jail):
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate"), GUEST,
             str(control), str(channel), *walls.preload,
         ]  # fmt: skip
-        argv, uid, passed = _bubblewrap_command(walls, find_bwrap(), filter_fd, info_fd, inner)
+        argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
         self._theirs.extend(passed)
         return argv, uid, (filter_fd, info_fd, *passed)
 
@@ -69,11 +70,16 @@ class BubblewrapJail(Jail):
 
 
 def _bubblewrap_command(
-    walls: Walls, bwrap: str, filter_fd: int, info_fd: int, inner: list[str]
+    walls: Walls, uid: int | None, filter_fd: int, info_fd: int, inner: list[str]
 ) -> tuple[list[str], int | None, tuple[int, ...]]:
     """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments."""
-    guest = guest_folder()
-    uid = fresh_uid() if os.geteuid() == 0 else None
+    guest, bwrap = guest_folder(), find_bwrap()
+    if uid is None and os.geteuid() == 0:
+        raise EnforcerUnavailable(
+            NAME,
+            "root is the only user that exists here, and behind bubblewrap a program must not be root; "
+            "start as another user, or with more users mapped into this namespace",
+        )
     shared = [guest, *(grant.source for grant in walls.runtime)]
     granted = [grant.source for grant in walls.grants]
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):

@@ -35,7 +35,7 @@ class PrivateFolder:
     def __init__(self, size: int, uid: int | None = None) -> None:
         parent = choose_parent(size)
         _sweep_once(parent)
-        name = secrets.token_hex(8)
+        name = f"{os.getpid()}-{secrets.token_hex(8)}"
         new, self.path = f"{parent}/{_UNFINISHED}{name}", f"{parent}/{PREFIX}{name}"
         # Another user must be able to walk to its own folders inside, and to see nothing else.
         os.mkdir(new, 0o700 if uid is None else 0o711)

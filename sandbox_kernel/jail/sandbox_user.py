@@ -1,4 +1,4 @@
-"""Which user a jail without namespaces is: one of its own where we are root and may choose, else ourselves."""
+"""Which user a sandbox is on the host: one of its own where we are root and may choose, else ourselves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_FREE = 0x8000
 
 
 def has_own_user(enforcer: str | None) -> bool:
-    """Whether sandboxes behind this enforcer, which has no user namespace, get a user of their own.
+    """Whether sandboxes behind this enforcer get a user of their own.
 
     Without an enforcer the program is meant to be us: it may touch what we may touch.
     """

@@ -6,7 +6,7 @@ import functools
 import importlib.resources
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -47,11 +47,32 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A file of a package that is read into an image, and how: script, commonjs or module."""
+    """A file that is read into an image: of a package, or one of ours in ``guest/``.
 
-    package: Package
+    ``kind`` is script, commonjs or module; the rest is told in ``guest/wasm_plan.py``, which gets it as it is.
+    """
+
     file: str
     kind: str
+    package: Package | None = None
+    name: str | None = None
+    imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    patches: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What decides its content, besides our own files."""
+        return f"{self.package.sha256 if self.package else ''} {self.file}"
+
+    def to_plan(self, path: str) -> dict[str, object]:
+        """The library as a plan carries it."""
+        return {
+            "path": path,
+            "kind": self.kind,
+            "name": self.name,
+            "imports": {name: list(names) for name, names in self.imports.items()},
+            "patches": [list(pair) for pair in self.patches],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +102,8 @@ class Guest:
     @property
     def packages(self) -> tuple[Package, ...]:
         """Everything that must be fetched."""
-        found = [self.package] if self.package is not None else []
-        return tuple(dict.fromkeys((*found, *(library.package for library in self.libraries))))
+        found = [self.package, *(library.package for library in self.libraries)]
+        return tuple(dict.fromkeys(package for package in found if package is not None))
 
     def __hash__(self) -> int:
         return hash(self.language)
@@ -154,8 +175,6 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
     if entry not in ENTRIES:
         raise CatalogueError(f"{language}.entry must be one of {', '.join(ENTRIES)}")
     module = strings("module")
-    listed = fields.get("libraries", [])
-    rows = [tuple(map(str, row)) for row in listed] if isinstance(listed, list) else []
     return Guest(
         language=language,
         entry=entry,
@@ -170,8 +189,30 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
         env=table("env"),
         helpers=table("helpers"),
         memory_exit=whole("memory_exit") if "memory_exit" in fields else None,
-        libraries=tuple(Library(package=owner(key, file), file=file, kind=kind) for key, file, kind in rows),
+        libraries=tuple(_library(row, owner) for row in _rows(fields.get("libraries", []))),
         glue=str(fields["glue"]) if "glue" in fields else None,
         functions=strings("functions"),
         translate=str(fields["translate"]) if "translate" in fields else None,
+    )
+
+
+def _rows(value: object) -> list[dict[str, object]]:
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise CatalogueError("libraries must be a list of tables")
+    return value
+
+
+def _library(row: dict[str, object], owner: Callable[[str, str], Package]) -> Library:
+    file, imports, patches = str(row["file"]), row.get("imports", {}), row.get("patches", [])
+    if row["kind"] not in ("script", "commonjs", "module"):
+        raise CatalogueError(f"library {file} has the unknown kind {row['kind']!r}")
+    if not isinstance(imports, dict) or not isinstance(patches, list):
+        raise CatalogueError(f"library {file} has imports or patches of the wrong form")
+    return Library(
+        file=file,
+        kind=str(row["kind"]),
+        package=owner(str(row["package"]), file) if "package" in row else None,
+        name=str(row["name"]) if "name" in row else None,
+        imports=MappingProxyType({str(name): tuple(names) for name, names in imports.items()}),
+        patches=tuple((str(old), str(new)) for old, new in patches),
     )

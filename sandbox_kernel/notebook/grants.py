@@ -1,7 +1,10 @@
-"""From the options of a cell to the policy and the limits it runs under."""
+"""From the options of a cell to the policy, the limits and the programs it runs with."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
@@ -26,4 +29,14 @@ def limits_of(options: CellOptions) -> Limits:
         processes=options.processes if options.processes is not None else standard.processes,
         disk_mb=options.disk_mb if options.disk_mb is not None else standard.disk_mb,
         output_bytes=options.output_bytes if options.output_bytes is not None else standard.output_bytes,
+    )
+
+
+def config_of(options: CellOptions) -> ProcessConfig:
+    """Which programs serve the cell: another Python, or a type checker before TypeScript."""
+    standard = ProcessConfig()
+    return replace(
+        standard,
+        python_path=options.python or standard.python_path,
+        check_types=options.check,
     )

@@ -7,19 +7,17 @@ kernel on its own loop and by the magic on a loop in a thread; everything here m
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.grants import limits_of, policy_of
+from sandbox_kernel.notebook.grants import config_of, limits_of, policy_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
@@ -49,13 +47,20 @@ class Outcome:
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
+Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
+
+
+def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
+    return Sandbox(policy, backend, config=config)
+
+
 class CellRunner:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Callable[[SandboxPolicy, str], Sandbox] = Sandbox) -> None:
+    def __init__(self, factory: Factory = _make_box) -> None:
         self._factory = factory
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str], Sandbox] = {}
+        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
 
     async def run(
@@ -119,15 +124,14 @@ class CellRunner:
             limits=limits_of(options),
             on_output=io.on_output,
             cancel=io.cancel,
-            **_extras(box.arun, options),
         )
         if not choice.why_fresh:
             return result
         return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
 
     def box(self, options: CellOptions) -> Sandbox:
-        """The sandbox for these options; made once for each policy and backend."""
-        key = (policy_of(options), options.backend or "auto")
+        """The sandbox for these options; made once for each policy, backend and choice of programs."""
+        key = (policy_of(options), options.backend or "auto", config_of(options))
         with self._lock:
             if key not in self._boxes:
                 self._boxes[key] = self._factory(*key)
@@ -135,7 +139,7 @@ class CellRunner:
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        self.sessions.choose(CellPlan(code="", options=options, defaults=options))
+        self.sessions.prepare(options)
         self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def close(self) -> None:
@@ -167,20 +171,6 @@ def _answers(stdin: str) -> AnyOnInput:
             raise EOFError("the text of --stdin has no more lines") from None
 
     return answer
-
-
-def _extras(run: Callable[..., object], options: CellOptions) -> dict[str, Any]:
-    """Options that only some languages know, refused by name where the facade does not take them."""
-    asked: dict[str, Any] = {}
-    if options.check:
-        asked["check"] = True
-    if options.python is not None:
-        asked["python"] = options.python
-    known = inspect.signature(run).parameters
-    for name in asked:
-        if name not in known:
-            raise InvalidRequest(f"--{name} is not available for {options.effective_language} cells here; remove it")
-    return asked
 
 
 async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:

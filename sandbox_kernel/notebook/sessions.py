@@ -53,10 +53,11 @@ class Choice:
     must_open: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Held:
     session: Session
     begun_with: dict[str, object]
+    used: bool = False
 
 
 class NotebookSessions:
@@ -78,9 +79,19 @@ class NotebookSessions:
         with self._lock:
             choice = self.choose_open(plan)  # another thread may have been faster
             if choice.must_open:
-                self._held[key] = _Held(self._open(base, options.session), begun_with(base))
+                unused = self._held.pop(key, None)
+                if unused is not None:
+                    unused.session.close()
+                self._held[key] = _Held(self._open(key[0], base, options.session), begun_with(base))
                 choice = self.choose_open(plan)
         return choice
+
+    def prepare(self, options: CellOptions) -> None:
+        """Open the unnamed session in advance. Until a cell has run in it, it gives way to other defaults."""
+        key = _key(options)
+        with self._lock:
+            if options.keeps_state and has_sessions(key[0]) and key not in self._held:
+                self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
 
     def choose_open(self, plan: CellPlan) -> Choice:
         """The same without opening anything: never blocks for long."""
@@ -95,7 +106,7 @@ class NotebookSessions:
             return Choice(why_fresh="--env and --arg are for a new process")
         base = plan.defaults if options.session is None else options
         held = self._held.get(key)
-        if held is not None and not held.session.alive:
+        if held is not None and (not held.session.alive or not (held.used or held.begun_with == begun_with(base))):
             held = None
         has = held.begun_with if held is not None else begun_with(base)
         differing = [name for name, value in asks(options).items() if has.get(name) != value]
@@ -104,6 +115,7 @@ class NotebookSessions:
         if held is None:
             return Choice(must_open=True)
         self._last = key
+        held.used = True
         return Choice(session=held.session)
 
     def find(self, options: CellOptions) -> Session | None:
@@ -138,11 +150,12 @@ class NotebookSessions:
         for one in held:
             one.session.close()
 
-    def _open(self, options: CellOptions, name: str | None) -> Session:
+    def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
+        """``options`` are the notebook's, whose language is not the cell's, or the cell's own."""
         wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
         given = {key: value for key, value in wanted.items() if value is not None}
         return self._box_for(options).session(
-            options.effective_language,
+            language,
             name=name,
             python=options.python,
             limits=limits_of(options),

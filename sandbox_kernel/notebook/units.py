@@ -14,7 +14,7 @@ from sandbox_kernel.limits import MIB
 DURATION_FORM = "a number with a unit: 500ms, 5s or 2m"
 SIZE_FORM = "a number with a unit: 512K, 64M or 1G"
 
-_NUMBER = r"(\d{1,12}(?:\.\d{1,6})?)"
+_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,6})?)"
 _DURATION = re.compile(rf"{_NUMBER}(ms|s|m|h|)\Z")
 _SIZE = re.compile(rf"{_NUMBER}([KMGT])(?:i?B)?\Z", re.IGNORECASE)
 #: A bare number is seconds, as everywhere on a command line. A bare size is refused: it could be bytes or megabytes.

@@ -28,7 +28,8 @@ _HEADER = struct.Struct(">I")
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
-What = Literal["complete", "inspect", "is_complete"]
+#: ``image`` is for guests whose state can be written to a file; the code is the file's name then.
+What = Literal["complete", "inspect", "is_complete", "image"]
 
 
 class Run(TypedDict):
@@ -124,7 +125,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Done:
-    """The cell has ended by itself; ``status`` is ok, error or interrupted."""
+    """The cell has ended by itself; ``status`` is ok, error or interrupted.
+
+    ``unsaved`` is a shell that ended without leaving its variables.
+    """
 
     id: int
     status: str
@@ -132,6 +136,7 @@ class Done:
     exit_code: int | None = None
     error: CellError | None = None
     limit: str | None = None
+    unsaved: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,6 +300,7 @@ class _Reader:
             exit_code=code,
             error=self._error(),
             limit=str(limit) if limit is not None else None,
+            unsaved=self._message.get("unsaved") is True,
         )
 
     def _error(self) -> CellError | None:

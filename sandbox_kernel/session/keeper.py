@@ -51,6 +51,9 @@ class Keeper:
                 on_listener(receive_listener(control))
             control.setblocking(False)
             self.worker = int(number(self._await("started"), "pid"))
+            for message in self._answers:
+                if message["op"] == "broken":
+                    raise EnforcerFailed("gate", text(message, "message"))
         except (OSError, GateLost) as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 

@@ -61,7 +61,7 @@ class BoxFolder:
         if not result.changes:
             return result
         if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, "output"):
-            told = "the run was stopped, so the files that it changed were not kept"
+            told = "it was stopped or met a limit, so the files that it changed were not kept"
             return replace(result, notes=(*result.notes, told))
         root = self._opened()
         with self._lock:

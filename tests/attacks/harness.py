@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,11 +55,14 @@ class Listeners:
 
 
 @contextmanager
-def listeners(folder: Path) -> Iterator[Listeners]:
+def listeners() -> Iterator[Listeners]:
     """Open all four and note whoever comes."""
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-    abstract, pathname = f"sbx-{secrets.token_hex(6)}", str(folder / "listener.sock")
+    # A socket's path may have 107 bytes, and the folders of tests are long.
+    short = tempfile.mkdtemp(prefix="l")
+    os.chmod(short, 0o755)
+    abstract, pathname = f"sbx-{secrets.token_hex(6)}", f"{short}/s"
     address = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
     tcp.bind((address, 0))
     udp.bind((address, 0))
@@ -95,6 +100,7 @@ def listeners(folder: Path) -> Iterator[Listeners]:
             closed.close()
         os.close(end_read)
         os.close(end_write)
+        shutil.rmtree(short)
 
 
 def sentinel_state(folder: Path) -> list[tuple[object, ...]]:
@@ -119,7 +125,7 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
+def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
     """Run it cold (no spare is left behind), with the secret in the host's own environment."""
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
@@ -133,7 +139,7 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners) -> ExecResult:
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
-    backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset(attack.policy))
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
     request = ExecRequest(
         language=Language.parse(attack.language),
         code=code,
@@ -165,14 +171,27 @@ def complaints(attack: Attack, result: ExecResult) -> list[str]:
     return found
 
 
+def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
+    """Run an attack and hold it against what must come of it, and against the invariants."""
+    sentinels = make_sentinels(folder)
+    before = sentinel_state(sentinels)
+    with listeners() as doors:
+        result = run_attack(attack, sentinels, doors, enforcer)
+        assert doors.seen == [], "a listener of the host was reached"
+    assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
+    assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])
+
+
 #: Lists whatever a former run could have left for the next one.
 RESIDUE = """
 import os, signal, sys
 # An environment that lies in /tmp on the host is shown there inside, read-only; it is nobody's residue.
 shown = {p.split('/')[2] for p in (sys.prefix, sys.base_prefix, sys.executable) if p.startswith('/tmp/')}
-files = os.listdir('/box') + [n for n in os.listdir('/tmp') if n not in shown] + os.listdir('/dev/shm')
-names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG'})
+home, tmp = os.environ['HOME'], os.environ.get('TMPDIR', '/tmp')
+files = os.listdir(home) + [n for n in os.listdir(tmp) if n not in shown]
+if home == '/box': files += os.listdir('/dev/shm')
+names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'TMPDIR'})
 ignored = [s for s in (1, 2, 3, 13, 15) if signal.getsignal(s) not in (signal.SIG_DFL, signal.default_int_handler)
            and s != signal.SIGPIPE]
-print('clean' if not files and not names and not ignored and os.getcwd() == '/box' else (files, names, ignored))
+print('clean' if not files and not names and not ignored and os.getcwd() == home else (files, names, ignored))
 """

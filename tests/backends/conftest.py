@@ -80,3 +80,9 @@ def run_wasm(wasm_backend: WasmBackend) -> Callable[..., ExecResult]:
         return wasm_backend.run(request)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def guest_backend() -> WasmBackend:
+    """A backend on this user's own store: languages are made ready once on a machine, not once a test run."""
+    return WasmBackend()

@@ -6,12 +6,14 @@ import pytest
 
 from benchmarks.markdown_section import replace_section, table
 
+MARKERS = ("<!-- x: begin -->", "<!-- x: end -->")
+
 
 def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text("before\n<!-- x: begin -->\nold\n<!-- x: end -->\nafter\n")
-    replace_section(document, "x", "new")
-    replace_section(document, "x", "newer\n")
+    replace_section(document, *MARKERS, "new")
+    replace_section(document, *MARKERS, "newer\n")
     assert document.read_text() == "before\n<!-- x: begin -->\nnewer\n<!-- x: end -->\nafter\n"
 
 
@@ -19,7 +21,7 @@ def test_a_document_without_the_markers_is_left_alone(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
     document.write_text("no markers")
     with pytest.raises(ValueError, match="lacks the markers"):
-        replace_section(document, "x", "new")
+        replace_section(document, *MARKERS, "new")
     assert document.read_text() == "no markers"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.browser.lab_server import LabServer
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
-ACTION_MILLISECONDS = 30_000
+ACTION_MILLISECONDS = 60_000
 _FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -57,11 +57,31 @@ def browser_profile(chromium: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-@pytest.fixture
-def lab(browser_profile: BrowserContext, lab_server: LabServer) -> Iterator[LabPage]:
+@pytest.fixture(scope="session")
+def shared_page(browser_profile: BrowserContext, lab_server: LabServer) -> LabPage:
     from tests.browser.lab_page import LabPage
 
     ARTIFACTS.mkdir(exist_ok=True)
     page = LabPage(lab_server, browser_profile.new_page(), ARTIFACTS)
+    page.start()
+    return page
+
+
+@pytest.fixture
+def lab(shared_page: LabPage) -> Iterator[LabPage]:
+    """JupyterLab with no notebook open."""
+    yield shared_page
+    shared_page.leave()
+
+
+@pytest.fixture
+def own_lab(browser_profile: BrowserContext, lab_server: LabServer) -> Iterator[LabPage]:
+    """JupyterLab in a page of its own, for tests that may spoil it."""
+    from tests.browser.lab_page import LabPage
+
+    ARTIFACTS.mkdir(exist_ok=True)
+    page = LabPage(lab_server, browser_profile.new_page(), ARTIFACTS)
+    page.start()
     yield page
-    page.close()
+    page.page.close()
+    page.end_kernels()

@@ -31,30 +31,44 @@ class LabPage:
         self.page = page
         self._shots = shots
 
+    def start(self) -> None:
+        """Load JupyterLab with nothing open; loading takes seconds, so tests share a page where they can."""
+        self.page.goto(f"{self.server.url}/lab?reset&token={self.server.token}")
+        self._wait_for_lab()
+
     def open(self, name: str) -> None:
-        """Show a notebook and nothing else, and wait until its cells and its kernel are there."""
+        """Show a notebook and wait until its cells and its kernel are there."""
+        self.command("docmanager:open", path=name, factory="Notebook")
+        self._wait_for_notebook(name)
+
+    def reload(self, name: str) -> None:
+        """Load the page anew with a notebook in it, as somebody who comes back to it."""
         self.page.goto(f"{self.server.url}/lab/tree/{name}?reset&token={self.server.token}")
-        self._wait_for_notebook()
-        self.command("application:toggle-left-area")
+        self._wait_for_lab()
+        self._wait_for_notebook(name)
 
-    def reload(self) -> None:
-        """Reload the page as a user does, keeping the workspace."""
-        self.page.reload()
-        self._wait_for_notebook()
+    def leave(self) -> None:
+        """Close all notebooks without asking."""
+        self.page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach((widget) => widget.dispose())")
+        self.end_kernels()
 
-    def close(self) -> None:
-        """Leave the notebook and end its kernel, so that kernels do not pile up over the tests."""
-        self.page.close()
+    def end_kernels(self) -> None:
+        """End the kernels of this test, so that they do not pile up; works without the page."""
         request, headers = self.page.context.request, {"Authorization": f"token {self.server.token}"}
         sessions = f"{self.server.url}/api/sessions"
         for session in request.get(sessions, headers=headers).json():
             request.delete(f"{sessions}/{session['id']}", headers=headers)
 
-    def _wait_for_notebook(self) -> None:
+    def _wait_for_lab(self) -> None:
         self.page.wait_for_selector("#jupyterlab-splash", state="detached")
-        self.page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+        self.page.wait_for_function("() => window.jupyterapp")
         self.page.evaluate("() => window.jupyterapp.restored")
+        self.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+
+    def _wait_for_notebook(self, name: str) -> None:
+        self.page.wait_for_function("(name) => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=name)
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.ready")
+        self.page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
         self.wait_for_idle()
 
     def wait_for_idle(self) -> None:
@@ -80,11 +94,6 @@ class LabPage:
         self.page.locator(".lm-MenuBar-itemLabel", has_text=names[0]).first.click()
         for name in names[1:]:
             self.page.locator(".lm-Menu-itemLabel", has_text=name).first.click()
-
-    def open_launcher(self) -> None:
-        """JupyterLab as it is when nothing is open."""
-        self.page.goto(f"{self.server.url}/lab?reset&token={self.server.token}")
-        self.page.wait_for_selector(".jp-LauncherCard")
 
     @property
     def notebook(self) -> Locator:

@@ -33,21 +33,21 @@ def hostile_output(text: str) -> dict[str, object]:
     return {"output_type": "display_data", "data": {RECEIPT: facts}, "metadata": {RECEIPT: measured}}
 
 
-def test_markup_in_a_receipt_is_shown_as_text(lab: LabPage) -> None:
+def test_markup_in_a_receipt_is_shown_as_text(own_lab: LabPage) -> None:
     requests: list[str] = []
-    lab.page.on("request", lambda request: requests.append(request.url))
+    own_lab.page.on("request", lambda request: requests.append(request.url))
     dialogs: list[str] = []
 
     def note_dialog(dialog: Dialog) -> None:
         dialogs.append(dialog.message)
         dialog.dismiss()
 
-    lab.page.on("dialog", note_dialog)
+    own_lab.page.on("dialog", note_dialog)
     cells = [code_cell("%%sandbox", [hostile_output(text)], 1) for text in ATTACKS]
-    lab.server.write_notebook("hostile.ipynb", notebook_of(*cells))
-    lab.open("hostile.ipynb")
+    own_lab.server.write_notebook("hostile.ipynb", notebook_of(*cells))
+    own_lab.open("hostile.ipynb")
     for index, text in enumerate(ATTACKS):
-        receipt = lab.receipt(index)
+        receipt = own_lab.receipt(index)
         receipt.scroll_into_view_if_needed()
         expect(receipt.locator(".jp-SandboxReceipt-ending")).to_have_text(text)
         receipt.locator("summary").click()
@@ -55,8 +55,8 @@ def test_markup_in_a_receipt_is_shown_as_text(lab: LabPage) -> None:
         made: list[str] = receipt.evaluate("(node) => [...node.querySelectorAll('*')].map((each) => each.tagName)")
         known = {"DETAILS", "SUMMARY", "SPAN", "DL", "DT", "DD", "UL", "LI", "STRONG", "CODE", "BUTTON"}
         assert set(made) <= known
-    lab.screenshot("hostile-receipts")
-    assert lab.page.evaluate("() => window.alarm") is None
+    own_lab.screenshot("hostile-receipts")
+    assert own_lab.page.evaluate("() => window.alarm") is None
     assert dialogs == []
     assert [url for url in requests if "alarm" in url] == []
 

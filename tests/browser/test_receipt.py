@@ -103,7 +103,7 @@ def test_a_refused_thing_comes_with_an_option_to_copy(lab: LabPage) -> None:
 def test_receipts_are_there_after_saving_and_reloading(lab: LabPage) -> None:
     open_receipts(lab, "reload.ipynb", GOOD, TIMED_OUT)
     lab.command("docmanager:save")
-    lab.reload()
+    lab.reload("reload.ipynb")
     expect(lab.receipt(0).locator("summary")).to_contain_text("123 ms of 5 s")
     expect(lab.receipt(1).locator("summary")).to_contain_text("time limit of 2 s exceeded")
 

@@ -20,8 +20,8 @@ def open_sandbox(lab: LabPage, name: str, *sources: str, kernel: str = "sandbox"
 
 
 def test_the_launcher_offers_a_sandbox_notebook(lab: LabPage) -> None:
-    lab.open_launcher()
-    card = lab.page.locator('.jp-LauncherCard[data-category="Notebook"]', has_text="Sandbox")
+    lab.command("launcher:create")
+    card = lab.page.locator('.jp-LauncherCard[data-category="Notebook"]', has_text="Sandbox").last
     expect(card.locator("img")).to_have_js_property("complete", True)
     lab.screenshot("launcher")
     card.click()
@@ -54,7 +54,7 @@ def test_outputs_are_there_after_saving_and_reloading(lab: LabPage) -> None:
     open_sandbox(lab, "kept.ipynb", "print('kept')")
     lab.run_all()
     lab.command("docmanager:save")
-    lab.reload()
+    lab.reload("kept.ipynb")
     expect(lab.output(0)).to_contain_text("kept")
     expect(lab.receipt(0)).to_be_visible()
 

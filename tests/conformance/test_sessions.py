@@ -138,3 +138,11 @@ def test_sessions_of_different_names_know_nothing_of_each_other(kernel):
     kernel.run("%sandbox restart --session one")
     assert kernel.run("%%sandbox --session one\nowner", stop_on_error=False)[0]["ename"] == "NameError"
     assert value(kernel, "%%sandbox --session two --quiet\nowner") == "'two'"
+
+
+def test_defaults_set_before_the_first_cell_hold_for_the_session(fresh_kernel):
+    fresh_kernel.run("%sandbox --memory 256M --timeout 9s")
+    _, outputs = fresh_kernel.run("x = 1")
+    facts = outputs[-1][1]["data"][MIME]
+    assert (facts["memory_limit_mb"], facts["timeout_s"], facts["notes"]) == (256, 9, [])
+    assert value(fresh_kernel, "x") == "1"

@@ -18,7 +18,7 @@ def no_sessions(monkeypatch):
 
 
 class Box:
-    def __init__(self, policy, backend):
+    def __init__(self, policy, backend, config):
         pass
 
     async def arun(self, code, language, *, on_output, cancel, **options):

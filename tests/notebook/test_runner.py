@@ -38,8 +38,8 @@ class FakeSession:
 class FakeBox:
     made: ClassVar[list] = []
 
-    def __init__(self, policy, backend):
-        self.policy, self.backend_name = policy, backend
+    def __init__(self, policy, backend, config):
+        self.policy, self.backend_name, self.config = policy, backend, config
         self.runs, self.sessions, self.destroyed = [], [], False
         FakeBox.made.append(self)
 
@@ -166,6 +166,23 @@ def test_new_defaults_do_not_reach_a_running_session_and_the_way_out_is_named(bo
     assert boxes[0].sessions[1].wanted["memory_mb"] == 64
 
 
+def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes):
+    runner = CellRunner(FakeBox)
+    runner.sessions.prepare(CellOptions())
+    outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+    assert outcome.result.notes == ()
+    ready, used = boxes[0].sessions
+    assert ready.closed
+    assert (used.wanted["memory_mb"], len(used.codes)) == (64, 1)
+
+
+def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
+    runner = CellRunner(FakeBox)
+    runner.sessions.prepare(CellOptions())
+    run(runner, "x")
+    assert [len(session.codes) for session in boxes[0].sessions] == [1]
+
+
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
     monkeypatch.setattr(sessions, "has_sessions", lambda language: language is Language.PYTHON)
     outcome, _ = run(CellRunner(FakeBox), "%%sandbox bash\necho")
@@ -205,15 +222,11 @@ def test_a_cancel_interrupts_the_session(boxes):
     assert asyncio.run(go()).result.status is Status.INTERRUPTED
 
 
-def test_options_that_the_facade_does_not_know_are_refused_by_name(boxes):
-    class Plain(FakeBox):
-        async def arun(self, code, language, *, timeout, memory_mb, stdin, env, args, limits, on_output, cancel):
-            raise AssertionError("must not run")
-
-    with pytest.raises(InvalidRequest, match="--check is not available for python"):
-        run(CellRunner(Plain), "%%sandbox --fresh --check\n1")
-    with pytest.raises(InvalidRequest, match="--python is not available"):
-        run(CellRunner(Plain), "%%sandbox --fresh --python 3.12\n1")
+def test_another_python_or_a_type_checker_is_another_choice_of_programs(boxes):
+    runner = CellRunner(FakeBox)
+    run(runner, "%%sandbox --fresh --python 3.12\n1")
+    run(runner, "%%sandbox ts --check\n1")
+    assert [(box.config.python_path, box.config.check_types) for box in boxes] == [("3.12", False), ("python3", True)]
 
 
 def test_closing_ends_every_session_and_sandbox(boxes):

