@@ -80,7 +80,8 @@ class CFamily(Recipe):
             found = self.compiler(config)
         except BackendUnavailable as error:
             return Availability(available=False, reason=str(error).removesuffix(f"; {REMEDY}"), remedy=REMEDY)
-        return Availability(available=True, version=found.version, origin=found.origin)
+        version = found.version if found.zig is None else found.zig.readiness(self.zig_command)
+        return Availability(available=True, version=version, origin=found.origin)
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
         """The system's compiler is part of the system; another one comes with the folders around it."""

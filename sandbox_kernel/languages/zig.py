@@ -37,7 +37,7 @@ class ZigLanguage(Recipe):
         zig = find_zig()
         if zig is None:
             return Availability(available=False, reason="the package ziglang is not installed", remedy=REMEDY)
-        return Availability(available=True, version=zig.version, origin=zig.executable)
+        return Availability(available=True, version=zig.readiness(COMMAND), origin=zig.executable)
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
         """See ``Recipe``."""

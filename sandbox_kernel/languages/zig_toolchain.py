@@ -59,6 +59,11 @@ class Zig:
         built = prepared(self, command, target)
         return runtime_grants([os.path.dirname(self.executable), built])
 
+    def readiness(self, command: str) -> str:
+        """The version, and a word of warning while the first cell would have to wait."""
+        ready = os.path.isdir(_folder(self, command, ""))
+        return f"zig {self.version}" + ("" if ready else " (the first cell builds its libraries, once: minutes)")
+
     def environment(self, command: str, tmp: str = TMP, target: str = "") -> Mapping[str, str]:
         """Where Zig writes inside; ``guest/compile.py`` lays it over what was built beforehand."""
         cache = f"{tmp}/zig"
@@ -79,14 +84,20 @@ def find_zig() -> Zig | None:
     return Zig(executable, answer.stdout.strip()) if answer.returncode == 0 else None
 
 
+def _folder(zig: Zig, command: str, target: str) -> str:
+    """Zig compiles for the very system it runs on, so its release is part of the name."""
+    identity = hashlib.sha256(f"{zig.executable} {zig.version} {os.uname().release}".encode()).hexdigest()[:16]
+    parent = os.path.join(os.path.dirname(default_folder()), "zig")
+    return os.path.join(parent, f"{command.replace('+', 'x')}-{target}{zig.version}-{identity}")
+
+
 @functools.lru_cache(maxsize=8)
 def prepared(zig: Zig, command: str, target: str = "") -> str:
     """The folder with what ``command`` needs built; the first call on a machine builds it, other processes wait."""
-    identity = hashlib.sha256(f"{zig.executable} {zig.version} {os.uname().release}".encode()).hexdigest()[:16]
-    parent = os.path.join(os.path.dirname(default_folder()), "zig")
-    folder = os.path.join(parent, f"{command.replace('+', 'x')}-{target}{zig.version}-{identity}")
+    folder = _folder(zig, command, target)
     if os.path.isdir(folder):
         return folder
+    parent = os.path.dirname(folder)
     os.makedirs(parent, mode=0o700, exist_ok=True)
     with open(os.path.join(parent, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.languages import zig_toolchain
 from sandbox_kernel.languages.c_family import find_compiler
 from sandbox_kernel.languages.compiled import CACHED
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.languages.zig_toolchain import Zig
 from sandbox_kernel.model import ExecRequest, Language
 
 
@@ -219,6 +222,14 @@ def test_without_any_compiler_the_one_from_the_registry_serves(monkeypatch: pyte
     found = find_compiler.__wrapped__("cc", ("cc", "gcc", "clang"), "cc")
     assert found.zig is not None
     assert found.version.startswith("zig ")
+
+
+def test_the_report_warns_while_the_first_cell_would_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zig = Zig("/nowhere/zig", "0.16.0")
+    monkeypatch.setattr("sandbox_kernel.languages.zig_toolchain.default_folder", lambda: str(tmp_path / "compiled"))
+    assert "builds its libraries" in zig.readiness("c++")
+    os.makedirs(zig_toolchain._folder(zig, "c++", ""))
+    assert zig.readiness("c++") == "zig 0.16.0"
 
 
 @pytest.mark.slow
