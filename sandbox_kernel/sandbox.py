@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,9 +79,7 @@ class Sandbox:
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        if isinstance(chosen, ProcessBackend):
-            return chosen.run(request, on_output=on_output, keep=self._folder.keep)
-        return chosen.run(request, on_output=on_output)
+        return chosen.run(request, on_output=on_output, keep=self._folder.keep)
 
     async def arun(
         self,
@@ -103,9 +102,7 @@ class Sandbox:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does."""
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        if isinstance(chosen, ProcessBackend):
-            return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=self._folder.keep)
-        return await chosen.execute(request, on_output=on_output, cancel=cancel)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=self._folder.keep)
 
     def map(
         self,
@@ -140,9 +137,22 @@ class Sandbox:
         checkpoints: int = 5,
         python: str | None = None,
         limits: Limits | None = None,
+        backend: str | None = None,
     ) -> Session:
-        """Open a session: state lives on from run to run, and a run that is stopped is taken back."""
+        """Open a session: state lives on from run to run, and a run that is stopped is taken back.
+
+        With ``backend="wasm"`` it can also be forked (``s.fork()``) and saved (``s.save(path)``).
+        """
         self._check_alive()
+        if (_known_backend(backend) if backend is not None else self._default) == "wasm":
+            if python is not None:
+                raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
+            from sandbox_kernel.session.wasm_opening import open_wasm_session
+
+            inside = open_wasm_session(
+                self._wasm_backend(), language, name=name, memory_mb=memory_mb, checkpoints=checkpoints, limits=limits
+            )
+            return self._keep(inside)
         opened = open_session(
             self.backend,
             language,
@@ -152,6 +162,16 @@ class Sandbox:
             python=python,
             limits=limits,
         )
+        return self._keep(opened)
+
+    def load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
+        """Go on with a session that ``save`` wrote, here or on another machine with the same versions."""
+        self._check_alive()
+        from sandbox_kernel.session.wasm_opening import load_wasm_session
+
+        return self._keep(load_wasm_session(self._wasm_backend(), path, name=name))
+
+    def _keep(self, opened: Session) -> Session:
         self._sessions.add(opened)
         return opened
 
@@ -216,12 +236,15 @@ class Sandbox:
             config = config if python is None else replace(config, python_path=python)
             return ProcessBackend(config, policy=self.policy)
         if name == "wasm" or (name == "auto" and request.language is Language.WASM):
-            if self._wasm is None:
-                from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
-
-                self._wasm = WasmBackend(policy=self.policy, pool_size=self.backend.config.pool_size)
-            return self._wasm
+            return self._wasm_backend()
         return self.backend
+
+    def _wasm_backend(self) -> WasmBackend:
+        if self._wasm is None:
+            from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
+
+            self._wasm = WasmBackend(policy=self.policy, pool_size=self.backend.config.pool_size)
+        return self._wasm
 
     def _request(
         self,

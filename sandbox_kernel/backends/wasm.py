@@ -24,7 +24,6 @@ from sandbox_kernel.backends.wasm_report import unfinished, wasm_result
 from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import Stop, run_job
 from sandbox_kernel.jail.pool import Pool
@@ -50,31 +49,39 @@ class WasmBackend(SandboxBackend):
         self,
         policy: SandboxPolicy | None = None,
         *,
+        enforcer: str = "auto",
         store: WasmStore | None = None,
         pool_size: int = 2,
         on_progress: OnProgress | None = None,
     ) -> None:
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        # The engine's jail is built with mounts, which the other rungs of the ladder do not have.
-        get_enforcer("bubblewrap")
+        self.enforcer = get_enforcer(enforcer)
         self.store = store if store is not None else WasmStore()
         self.on_progress = on_progress
-        self._pool: Pool = shared_pool(pool_size)
-        self._modules = CellModules(self.store, self._pool)
-        self._preparer = Preparer(self.store)
+        self.pool: Pool = shared_pool(pool_size)
+        self._modules = CellModules(self.store, self.pool, self.enforcer.name)
+        self._preparer = Preparer(self.store, self.enforcer.name)
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; each limit was tried once."""
-        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
-        for language, guest in catalogue().items():
-            ready = native_availability(language) if guest.entry == "zig" else self._preparer.availability(guest)
-            languages[language] = ready
+        languages = self._languages()
         return BackendCapabilities(
             supported_languages=tuple(name for name, found in languages.items() if found.available),
             isolation_class=self.isolation_class,
             enforced_limits=measure(self),
             languages=languages,
         )
+
+    def available_languages(self) -> tuple[Language, ...]:
+        """See ``SandboxBackend``; what is not ready yet is made ready at its first use."""
+        return tuple(name for name, found in self._languages().items() if found.available)
+
+    def _languages(self) -> dict[Language, Availability]:
+        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
+        for language, guest in catalogue().items():
+            ready = native_availability(language) if guest.entry == "zig" else self._preparer.availability(guest)
+            languages[language] = ready
+        return languages
 
     def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
         """Make languages ready, all of the catalogue when none is named."""
@@ -130,8 +137,12 @@ class WasmBackend(SandboxBackend):
         if guest.entry == "zig":
             return self._run_compiled(request, guest, on_output, stop, keep)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
-        entry = self._preparer.prepare(guest, switches, self.on_progress)
+        entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, on_output, stop, keep)
+
+    def ready(self, guest: Guest, switches: Switches) -> Entry:
+        """What a language needs, made now if it must be."""
+        return self._preparer.prepare(guest, switches, self.on_progress)
 
     def _guest(self, language: Language) -> Guest:
         guest = catalogue().get(language)
@@ -145,18 +156,15 @@ class WasmBackend(SandboxBackend):
     def _interpreter(self, request: ExecRequest, guest: Guest, switches: Switches, entry: Entry) -> GuestRun:
         """The program as a file beside the helpers of its interpreter."""
         folder = importlib.resources.files("sandbox_kernel") / "guest"
-        files = [JobFile(root=CELL, name=guest.script, data=request.source)]
-        files += [
-            JobFile(root=CELL, name=name, data=(folder / ours).read_bytes()) for name, ours in guest.helpers.items()
-        ]
+        helpers = {name: (folder / ours).read_bytes() for name, ours in guest.helpers.items()}
         image = guest.entry == "quickjs"
         return GuestRun(
             module=entry.file(COMPILED),
             argv=(*(("quickjs",) if image else guest.argv), *request.args),
             env={**guest.env, **self.policy.env, **request.env},
             switches=switches,
-            preopens=((CELL, CELL, False),),
-            files=files,
+            files={guest.script: request.source, **helpers},
+            sees_cell=True,
             runtime=(Grant(entry.path, entry.path, False),),
             program=f"{CELL}/{guest.script}" if image else None,
             handles=entry.file(HANDLES) if image else None,
@@ -173,7 +181,7 @@ class WasmBackend(SandboxBackend):
         keep: Keep | None,
     ) -> ExecResult:
         warm(request.language)
-        built = build(request, guest.script, self._pool, stop)
+        built = build(request, guest.script, self.pool, self.enforcer.name, stop)
         if isinstance(built, ExecResult):
             return built
         source = WasmSource(built.module, text=False)
@@ -199,11 +207,10 @@ class WasmBackend(SandboxBackend):
         if isinstance(made, ExecResult):
             return replace(made, duration=made.duration + spent_s)
         guest = GuestRun(
-            module=f"{CELL}/{COMPILED}",
             argv=(name, *request.args),
             env={**self.policy.env, **request.env},
             switches=switches,
-            files=(JobFile(root=CELL, name=COMPILED, data=made.code),),
+            files={COMPILED: made.code},
         )
         return self._run_guest(request, guest, spent_s + made.seconds, on_output, stop, keep)
 
@@ -219,13 +226,14 @@ class WasmBackend(SandboxBackend):
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
-        walls = make_walls(request.limits, request.memory_mb, self.policy, guest.runtime)
-        job = run_job_of(request, guest, walls.grants, left)
-        jail = self._pool.take(walls)
+        walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime)
+        jail = self.pool.take(walls)
         try:
+            job = run_job_of(request, guest, jail, left)
             outcome = run_job(jail, job, on_output=on_output, stop=stop)
             result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
             result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
             return with_changes(result, jail.box_fd, request, keep)
         finally:
+            jail.destroy()
             jail.forget()

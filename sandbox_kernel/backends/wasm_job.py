@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_kernel.backends.wasm_key import PLAIN, Switches
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
@@ -13,8 +13,10 @@ from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import REPORT_FD, JobFile, Step
 from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job
-from sandbox_kernel.jail.walls import CELL, GUEST, WORK, Walls, sizes
+from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.languages.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
@@ -34,7 +36,8 @@ _OWN_FILES = 32
 MOST_COMPILED_BYTES = 60 << 20
 
 MODULE, COMPILED, PLAN, HANDLES = "module", "module.cwasm", "plan.json", "handles.json"
-_ENTRY = b"from sandbox_guest.wasm_run import start\nstart()\n"
+#: The module that waits in each jail for a plan.
+_WAITING = "sandbox_guest.wasm_waiting"
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,14 @@ class TrustedFile:
 class GuestRun:
     """What to run in the engine: a compiled module and how it is called; see ``guest/wasm_plan.py``."""
 
-    module: str
+    #: A compiled module of the store; None for one that is among the files.
+    module: str | None = None
     argv: Sequence[str]
     env: Mapping[str, str]
     switches: Switches = PLAIN
-    preopens: Sequence[tuple[str, str, bool]] = ()
-    files: Sequence[JobFile] = ()
+    #: What is put into the folder of the cell, which the guest may read as /cell when ``sees_cell``.
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    sees_cell: bool = False
     runtime: Sequence[Grant] = ()
     program: str | None = None
     handles: str | None = None
@@ -66,10 +71,12 @@ class GuestRun:
     memory_exit: int | None = None
 
 
-def make_walls(request_limits: Limits, memory_mb: int, policy: SandboxPolicy, runtime: Sequence[Grant] = ()) -> Walls:
+def make_walls(
+    limits: Limits, memory_mb: int, policy: SandboxPolicy, enforcer: str, runtime: Sequence[Grant] = ()
+) -> Walls:
     """The walls around the engine; equal for most requests, so that a waiting jail can serve them."""
     python = find_python("python3")
-    box, tmp, shm = sizes(request_limits, memory_mb + RUNTIME_MB)
+    box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
     grants = resolve_grants(policy)
     for grant in grants:
         if not os.path.isdir(grant.source):
@@ -78,44 +85,54 @@ def make_walls(request_limits: Limits, memory_mb: int, policy: SandboxPolicy, ru
                 f"mount the folder that holds it: policy.mount({os.path.dirname(grant.source)!r}, '/data')"
             )
     together = tuple(dict.fromkeys((*python.runtime, *runtime)))
-    return Walls(python.executable, together, grants, box, tmp, shm, ("site", "sandbox_guest.wasm_run"))
+    rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
+    # A guest that broke out of the engine could still not start a program.
+    no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
+    warm = Warm((_WAITING,), rlimits, no_spawn)
+    preload = ("site", _WAITING)
+    return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
 
 
-def _step(limits: Limits, memory_mb: int, *, compiles: bool = False) -> Step:
-    where = find_hierarchies()
-    most = rlimits(limits, memory_mb, exact_memory=where is not None, processes=None)
+def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
+    """The kernel's limits for a process with the engine in it."""
+    exact = find_hierarchies() is not None
+    most = rlimits(limits, memory_mb, exact_memory=exact, processes=None, own_disk=own_disk)
+    return {**most, "NOFILE": limits.open_files + _OWN_FILES}
+
+
+def _step(jail: Jail, *, compiles: bool = False) -> Step:
+    """The order for the runner that waits in a jail with these walls; its limits stand since it was made."""
+    places = jail.places
     return Step(
-        kind="python",
-        argv=[f"{GUEST}/wasm_run.py", f"{CELL}/{PLAN}", str(REPORT_FD)],
+        kind="warm",
+        argv=[f"{places.cell}/{PLAN}", str(REPORT_FD)],
         env={},
-        rlimits={**most, "NOFILE": limits.open_files + _OWN_FILES},
-        cwd=WORK,
-        source=_ENTRY,
-        # A guest that broke out of the engine could still not start a program.
-        seccomp=seccomp.build_no_spawn_filter(seccomp.host_arch()),
-        no_stdin=compiles,
+        rlimits={},
+        cwd=places.work,
         compiles=compiles,
         reports=True,
     )
 
 
-def _plan_file(plan: Mapping[str, object]) -> JobFile:
-    return JobFile(root=CELL, name=PLAN, data=json.dumps(plan).encode())
+def _plan_file(jail: Jail, plan: Mapping[str, object]) -> JobFile:
+    return JobFile(root=jail.places.cell, name=PLAN, data=json.dumps(plan).encode())
 
 
-def compile_job(data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None) -> Job:
+def compile_job(
+    jail: Jail, data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None
+) -> Job:
     """Check and compile a module; the outcome is in the report, and in ``module.cwasm`` of the work folder."""
     plan = {
         "task": "compile",
-        "source": f"{CELL}/{MODULE}",
-        "out": f"{WORK}/{COMPILED}",
+        "source": f"{jail.places.cell}/{MODULE}",
+        "out": f"{jail.places.work}/{COMPILED}",
         "text": text,
         "memory_bytes": memory_bytes,
         "switches": switches.to_dict(),
     }
     return Job(
-        steps=(_step(Limits(), COMPILE_MEMORY_MB, compiles=True),),
-        files=(_plan_file(plan), JobFile(root=CELL, name=MODULE, data=data)),
+        steps=(_step(jail, compiles=True),),
+        files=(_plan_file(jail, plan), JobFile(root=jail.places.cell, name=MODULE, data=data)),
         timeout_s=timeout_s,
         memory_bytes=COMPILE_MEMORY_MB * MIB,
         processes=_PROCESSES,
@@ -124,19 +141,20 @@ def compile_job(data: bytes, *, text: bool, switches: Switches, timeout_s: float
     )
 
 
-def trusted_compile_job(module: TrustedFile, switches: Switches) -> Job:
+def trusted_compile_job(jail: Jail, module: TrustedFile, switches: Switches) -> Job:
     """Compile a module of the catalogue, which may be large and takes its time."""
     plan = {
         "task": "compile",
         "source": module.path,
-        "out": f"{WORK}/{COMPILED}",
+        "out": f"{jail.places.work}/{COMPILED}",
         "trusted": True,
         "switches": switches.to_dict(),
     }
-    return _preparation(plan)
+    return _preparation(jail, plan)
 
 
 def bake_job(
+    jail: Jail,
     module: TrustedFile,
     libraries: Sequence[Mapping[str, object]],
     glue: str | None,
@@ -147,20 +165,20 @@ def bake_job(
     plan = {
         "task": "bake",
         "source": module.path,
-        "out": f"{WORK}/{COMPILED}",
-        "handles": f"{WORK}/{HANDLES}",
+        "out": f"{jail.places.work}/{COMPILED}",
+        "handles": f"{jail.places.work}/{HANDLES}",
         "libraries": list(libraries),
         "glue": glue,
         "glue_names": list(functions),
         "switches": switches.to_dict(),
     }
-    return _preparation(plan)
+    return _preparation(jail, plan)
 
 
-def _preparation(plan: Mapping[str, object]) -> Job:
+def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
     return Job(
-        steps=(_step(Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, compiles=True),),
-        files=(_plan_file(plan),),
+        steps=(_step(jail, compiles=True),),
+        files=(_plan_file(jail, plan),),
         timeout_s=PREPARE_S,
         memory_bytes=PREPARE_MEMORY_MB * MIB,
         processes=_PROCESSES,
@@ -168,20 +186,27 @@ def _preparation(plan: Mapping[str, object]) -> Job:
     )
 
 
-def run_plan(request: ExecRequest, guest: GuestRun, grants: Sequence[Grant]) -> dict[str, object]:
+def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
+    """The folders of a guest: by the same names in every kind of jail, whatever the jail itself calls them."""
+    places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
+    folders = [(places.work, WORK, True), (places.work, ".", True)]
+    folders += [(places.cell, CELL, False)] if sees_cell else []
+    folders += [(grant.target if mounts else grant.source, grant.target, grant.writable) for grant in jail.walls.grants]
+    return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
+
+
+def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail) -> dict[str, object]:
     """The plan for ``guest/wasm_run.py``; relative paths of the guest are paths in the work folder."""
-    folders = [(WORK, WORK, True), (WORK, ".", True), *guest.preopens]
-    folders += [(grant.target, grant.target, grant.writable) for grant in grants]
     return {
         "task": "run",
-        "module": guest.module,
+        "module": guest.module or f"{jail.places.cell}/{COMPILED}",
         "program": guest.program,
         "handles": guest.handles,
         "translate": guest.translate,
         "memory_exit": guest.memory_exit,
         "argv": list(guest.argv),
         "env": dict(guest.env),
-        "preopens": [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders],
+        "preopens": preopens(jail, sees_cell=guest.sees_cell),
         "memory_bytes": request.memory_mb * MIB,
         "fuel": request.limits.fuel,
         "deadline_s": request.timeout,
@@ -191,15 +216,16 @@ def run_plan(request: ExecRequest, guest: GuestRun, grants: Sequence[Grant]) -> 
     }
 
 
-def run_job_of(request: ExecRequest, guest: GuestRun, grants: Sequence[Grant], timeout_s: float) -> Job:
+def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float) -> Job:
     """Run a compiled module with the request's limits."""
-    given = [
-        JobFile(root=WORK, name=name, data=data.encode() if isinstance(data, str) else data)
+    given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
+    given += [
+        JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
         for name, data in request.files.items()
     ]
     return Job(
-        steps=(_step(request.limits, request.memory_mb + RUNTIME_MB),),
-        files=(_plan_file(run_plan(request, guest, grants)), *guest.files, *given),
+        steps=(_step(jail),),
+        files=(_plan_file(jail, run_plan(request, guest, jail)), *given),
         stdin=request.stdin_bytes,
         timeout_s=timeout_s,
         memory_bytes=(request.memory_mb + RUNTIME_MB) * MIB,

@@ -23,7 +23,7 @@ from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.job import Outcome, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -43,9 +43,10 @@ class CompiledModule:
 class CellModules:
     """The modules that cells brought. Safe for several threads."""
 
-    def __init__(self, store: WasmStore, pool: Pool) -> None:
+    def __init__(self, store: WasmStore, pool: Pool, enforcer: str) -> None:
         self._store = store
         self._pool = pool
+        self._enforcer = enforcer
         self._recent: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -64,22 +65,24 @@ class CellModules:
         if entry is not None:
             self._store.touch(key)
             return CompiledModule(self._remember(key, entry.read(COMPILED)), 0.0)
-        walls = make_walls(Limits(), request.memory_mb, SandboxPolicy())
-        job = compile_job(
-            source.data,
-            text=source.text,
-            switches=switches,
-            timeout_s=timeout_s,
-            memory_bytes=request.memory_mb * MIB,
-        )
+        walls = make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self._enforcer)
         jail = self._pool.take(walls)
         try:
+            job = compile_job(
+                jail,
+                source.data,
+                text=source.text,
+                switches=switches,
+                timeout_s=timeout_s,
+                memory_bytes=request.memory_mb * MIB,
+            )
             outcome = run_job(jail, job, stop=stop)
             failed = _failure(request, outcome)
             if failed is not None:
                 return failed
             code = read_file(jail.box_fd, COMPILED)
         finally:
+            jail.destroy()
             jail.forget()
         if len(code) > MOST_COMPILED_BYTES:
             raise InvalidRequest(

@@ -30,6 +30,7 @@ from sandbox_kernel.backends.wasm_packages import OFFLINE, find_npm, package_fil
 from sandbox_kernel.backends.wasm_report import read_report
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job, run_job
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.walls import Walls
@@ -39,7 +40,7 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.policy import SandboxPolicy
 
 #: Guest programs whose text is part of an image.
-_IMAGE_PARTS = ("javascript_boot.js", "wasm_bake.py", "wasm_console.py", "wasm_image.py", "wasm_quickjs.py")
+_IMAGE_PARTS = ("javascript_boot.js", "wasm_bake.py", "wasm_console.py", "wasm_image.py", "wasm_javascript.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,9 @@ OnProgress = Callable[[Progress], None]
 class Preparer:
     """Makes languages ready in one store. Safe for several threads and processes: others wait for the first."""
 
-    def __init__(self, store: WasmStore) -> None:
+    def __init__(self, store: WasmStore, enforcer: str) -> None:
         self._store = store
+        self._enforcer = enforcer
 
     def find(self, guest: Guest, switches: Switches) -> Entry | None:
         """The language, if it is ready."""
@@ -102,7 +104,7 @@ class Preparer:
         assert guest.package is not None
         module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
         if guest.entry == "command":
-            return self._run(trusted_compile_job(module, switches), [module], (COMPILED,))
+            return self._run(lambda jail: trusted_compile_job(jail, module, switches), [module], (COMPILED,))
         given, plans = [module], []
         for library in guest.libraries:
             path = library.file
@@ -111,17 +113,26 @@ class Preparer:
                 given.append(file)
                 path = file.path
             plans.append(library.to_plan(path))
-        job = bake_job(module, plans, guest.glue, guest.functions, switches)
+
+        def job(jail: Jail) -> Job:
+            return bake_job(jail, module, plans, guest.glue, guest.functions, switches)
+
         return self._run(job, given, (COMPILED, HANDLES))
 
-    def _run(self, job: Job, given: Sequence[TrustedFile], results: Sequence[str]) -> dict[str, bytes]:
+    def _run(
+        self, job: Callable[[Jail], Job], given: Sequence[TrustedFile], results: Sequence[str]
+    ) -> dict[str, bytes]:
         walls: Walls = make_walls(
-            Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, SandboxPolicy(), [file.grant for file in given]
+            Limits(disk_mb=PREPARE_DISK_MB),
+            PREPARE_MEMORY_MB,
+            SandboxPolicy(),
+            self._enforcer,
+            [file.grant for file in given],
         )
         # A jail of its own, not of the pool: nobody will ask for these walls again.
         jail = Pool(0).take(walls)
         try:
-            outcome = run_job(jail, job)
+            outcome = run_job(jail, job(jail))
             ending = read_report(outcome.report)
             if ending is None or ending.end != "compiled":
                 words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
@@ -129,6 +140,7 @@ class Preparer:
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
             return {name: read_file(jail.box_fd, name) for name in results}
         finally:
+            jail.destroy()
             jail.forget()
 
     @contextlib.contextmanager
@@ -143,8 +155,8 @@ def switches_of(guest: Guest, *, fuel: bool) -> Switches:
     return Switches(fuel=fuel, stack_bytes=guest.stack_bytes)
 
 
-def guest_name(guest: Guest, switches: Switches) -> str:
-    """The store's name for a language that is ready: everything that it is made of, and the engine."""
+def guest_digest(guest: Guest) -> str:
+    """Everything that a language is made of; memory of one guest fits another with the same digest."""
     assert guest.package is not None
     parts = [guest.entry, guest.package.sha256, guest.file]
     if guest.entry == "quickjs":
@@ -153,10 +165,15 @@ def guest_name(guest: Guest, switches: Switches) -> str:
         names = [*_IMAGE_PARTS, *([guest.glue] if guest.glue else []), *ours]
         parts += [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
         parts += [json.dumps(library.to_plan(library.identity)) for library in guest.libraries]
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def guest_name(guest: Guest, switches: Switches) -> str:
+    """The store's name for a language that is ready: what it is made of, and the engine."""
+    assert guest.package is not None
     # Languages that share a module share what was compiled of it.
     owner = guest.package.key if guest.entry == "command" else str(guest.language)
-    return compiled_name(f"guest-{owner}-", digest, switches)
+    return compiled_name(f"guest-{owner}-", guest_digest(guest), switches)
 
 
 def read_file(folder: int, name: str) -> bytes:

@@ -303,8 +303,7 @@
   }
 
   const readLine = (question) => {
-    if (question !== undefined) writeOut(String(question));
-    const answer = ask("line");
+    const answer = ask("line", question ?? "");
     return answer === "" ? null : answer.replace(/\n$/, "");
   };
   fs.readFileSync = ((plain) => (file, options) => {
@@ -349,6 +348,11 @@
   }
   globalThis.global = globalThis;
 
+  const KEYWORDS = ["async", "await", "break", "case", "catch", "class", "const", "continue", "default", "delete", "do", "else", "export",
+    "extends", "false", "finally", "for", "function", "if", "import", "in", "instanceof", "let", "new", "null", "return", "static",
+    "super", "switch", "this", "throw", "true", "try", "typeof", "undefined", "var", "void", "while", "yield"];
+  const atStart = Reflect.ownKeys(globalThis).length;
+
   // ---- for the driver ---------------------------------------------------------------------------------------------------
   return {
     tick,
@@ -360,9 +364,33 @@
     exitCode: () => process.exitCode ?? 0,
     timers: () => timers.size,
     dropTimers: () => timers.clear(),
-    names: (object, prefix) => JSON.stringify(names(object).filter((name) => name.startsWith(prefix)).slice(0, 500)),
+    members: (path, prefix) => {
+      const found = walk(JSON.parse(path));
+      const all = found === undefined ? [] : JSON.parse(path).length ? names(found.value) : [...names(globalThis), ...KEYWORDS];
+      return JSON.stringify([...new Set(all)].filter((name) => name.startsWith(prefix)).sort().slice(0, 500));
+    },
+    look: (path) => { const found = walk(JSON.parse(path)); return found === undefined ? "" : describeValue(found.value); },
+    countNames: () => Reflect.ownKeys(globalThis).length - atStart,
     moduleNames: (name) => JSON.stringify(Object.keys(modules[name] ?? {}).filter((key) => PLAIN_KEY.test(key))),
   };
+
+  // Only names and plain properties are followed: looking at code must not run any.
+  function walk(path) {
+    if (!path.length) return { value: globalThis };
+    let value;
+    try { value = (0, eval)(path[0]); } catch { return undefined; }
+    for (const name of path.slice(1)) {
+      let place = Object(value), found;
+      while (place !== null && !(found = Object.getOwnPropertyDescriptor(place, name))) place = Object.getPrototypeOf(place);
+      if (!found || found.get) return undefined;
+      value = found.value;
+    }
+    return { value };
+  }
+
+  function describeValue(value) {
+    return typeof value === "function" ? Function.prototype.toString.call(value).slice(0, 2000) : inspect(value);
+  }
 
   function names(object) {
     const found = new Set();

@@ -13,6 +13,7 @@ import os
 import wasmtime
 
 from .wasm_binary import Malformed
+from .wasm_calls import make_linker
 from .wasm_compile import TRUSTED
 from .wasm_console import STDERR, STDOUT, with_console
 from .wasm_endings import Ending, describe_error
@@ -54,7 +55,7 @@ def make_image(plan: BakePlan) -> Ending:
         config.inherit_stdout()
         config.inherit_stderr()
         store.set_wasi(config)
-        js = QuickJs(engine, store, wasmtime.Module(engine, ready))
+        js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
         handles = _boot(js, plan)
         js.collect_garbage()
         memory = js.memory

@@ -17,7 +17,10 @@ from .wasm_javascript_host import JavaScriptHost, write_all
 from .wasm_quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
 
 #: What the boot script returns and the driver calls; their handles are kept with an image.
-DRIVER = ("tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "names", "moduleNames")
+DRIVER = (
+    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "members", "look",
+    "countNames", "moduleNames",
+)  # fmt: skip
 #: What node says when the program ends and something is still awaited.
 UNSETTLED = 13
 
@@ -90,15 +93,23 @@ class JavaScript:
 
         Code with import or export is a module. Raises what the code threw, ``Exited`` or ``Interrupted``.
         """
-        flags = EVAL_MODULE if _MODULE_SYNTAX.search(source) else EVAL_ASYNC
         try:
-            return self.settle(self.js.evaluate(source, name, flags), wait_for_timers=wait_for_timers)
+            return self.settle(self.js.evaluate(source, name, self.eval_flags(source)), wait_for_timers=wait_for_timers)
         except JavaScriptError as error:
             code, self.host.exit_code = self.host.exit_code, None
             if code is None and not self.stop:
                 raise
             self._free(error.handle)
             raise (Interrupted() if code is None else Exited(code)) from None
+
+    @staticmethod
+    def is_module(source: str) -> bool:
+        """Whether code imports or exports, and so is a module with names of its own."""
+        return _MODULE_SYNTAX.search(source) is not None
+
+    def eval_flags(self, source: str) -> int:
+        """How the engine must read this code."""
+        return EVAL_MODULE if self.is_module(source) else EVAL_ASYNC
 
     def settle(self, promise: int, *, wait_for_timers: bool) -> int | None:
         """Turn the event loop until a promise is settled; the handle of its result, None when it never will be.
@@ -137,6 +148,27 @@ class JavaScript:
     def inspect(self, handle: int) -> str:
         """A value as the console shows it."""
         return self._text(self.js.call(self.driver["inspect"], handle))
+
+    def facts(self, handle: int) -> tuple[str, str, str]:
+        """Name, message and text of a thrown value."""
+        try:
+            name, message, text = json.loads(self._text(self.js.call(self.driver["facts"], handle)))
+        except (JavaScriptError, ValueError):
+            return "InternalError", "there is no memory left to show the error", "InternalError"
+        return str(name), str(message), str(text)
+
+    def members(self, path: Sequence[str], prefix: str) -> list[str]:
+        """What could follow a chain of names."""
+        found = json.loads(self._text(self._driver("members", json.dumps(list(path)), prefix)))
+        return [str(name) for name in found]
+
+    def look(self, path: Sequence[str]) -> str:
+        """What stands at the end of a chain of names; empty when nothing does."""
+        return self._text(self._driver("look", json.dumps(list(path))))
+
+    def count_names(self) -> int:
+        """How many globals the user has made (those of ``let`` and ``const`` are not on the global object)."""
+        return max(0, int(self._number("countNames")))
 
     def _look_for_rejections(self, own: int) -> None:
         for identity in list(self.js.rejected):

@@ -34,7 +34,17 @@ class JavaScriptHost:
         self.memory_bytes: Callable[[], int] = lambda: 0
         #: Set by ``process.exit``, which then waits to be interrupted.
         self.exit_code: int | None = None
+        #: Asks the user of a session; where it is None, questions go to standard output and answers come from input.
+        self.ask_user: Callable[[str], str] | None = None
         self._started = time.monotonic()
+
+    def elapsed_s(self) -> float:
+        """The time of the guest's own clock."""
+        return time.monotonic() - self._started
+
+    def set_elapsed(self, seconds: float) -> None:
+        """Let the guest's clock go on where it was: timers are set by it."""
+        self._started = time.monotonic() - seconds
 
     def answer(self, request: list[str]) -> str:
         """What ``javascript_boot.js`` gets: "V" and a value, or "E" and an error."""
@@ -53,7 +63,7 @@ class JavaScriptHost:
         return "E" + json.dumps(fields)
 
     def _now(self) -> str:
-        return repr((time.monotonic() - self._started) * 1000)
+        return repr(self.elapsed_s() * 1000)
 
     def _exit(self, code: str) -> str:
         self.exit_code = int(float(code or 0)) & 0xFF
@@ -110,7 +120,13 @@ class JavaScriptHost:
         self.folders.rename(old, new)
         return ""
 
-    def _line(self) -> str:
+    def _line(self, prompt: str) -> str:
+        if self.ask_user is not None:
+            try:
+                return self.ask_user(prompt) + "\n"
+            except EOFError:
+                return ""
+        write_all(1, prompt.encode("utf-8", "replace"))
         return self.read_line().decode("utf-8", "replace")
 
     def _stdin(self) -> str:

@@ -13,11 +13,9 @@ import wasmtime
 from wasmtime import _ffi as ffi
 from wasmtime._extern import wrap_extern
 
-from .wasm_calls import make_linker
 from .wasm_endings import GuestExit
-from .wasm_plan import RunPlan
 
-EVAL_MODULE, EVAL_ASYNC = 1, 1 << 7
+EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
 PENDING, FULFILLED, REJECTED = 0, 1, 2
 #: JavaScript frames may use this much of the guest's own stack before a RangeError.
 STACK_BYTES = 256 << 10
@@ -73,9 +71,7 @@ class Export:
 class QuickJs:
     """One engine instance. ``host`` answers calls from inside; ``interrupted`` is asked while code runs."""
 
-    def __init__(
-        self, engine: wasmtime.Engine, store: wasmtime.Store, module: wasmtime.Module, plan: RunPlan | None = None
-    ) -> None:
+    def __init__(self, store: wasmtime.Store, module: wasmtime.Module, linker: wasmtime.Linker) -> None:
         self.store = store
         self.host: HostCall = lambda _request: "V"
         self.interrupted: Callable[[], bool] = lambda: False
@@ -83,7 +79,6 @@ class QuickJs:
         #: Promises that were rejected and that nobody has looked at, by identity, with the reason's handle.
         self.rejected: dict[int, int] = {}
         self._length_at = 0
-        linker = make_linker(engine, plan)
         self._define(linker)
         self.export = Export(store, linker.instantiate(store, module))
         self.memory = self.export.memory()

@@ -102,7 +102,7 @@ class Guest:
         from .wasm_quickjs import QuickJs
 
         plan = self.plan
-        js = QuickJs(self.engine, self.store, module, plan)
+        js = QuickJs(self.store, module, make_linker(self.engine, plan))
         self._watch(js.memory, js.export.find(REFUSED))
         folders = Folders(plan.preopens)
         with open(plan.handles or "", "rb") as file:

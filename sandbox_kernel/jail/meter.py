@@ -44,6 +44,9 @@ class Meter(Protocol):
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """Change the limits; sessions do between cells, because checkpoints need room of their own."""
 
+    def reset_peak(self) -> None:
+        """Measure the peak from now on: a session's cells have one each."""
+
     def usage_bytes(self) -> int:
         """Memory in use now, cheap to read and an upper bound."""
 
@@ -113,6 +116,7 @@ class CgroupMeter:
         self._pid: int | None = None
         self._processes = 0
         self._crowded = False
+        self._cpu_before = 0.0
 
     def attach(self, pid: int) -> None:
         """See ``Meter``."""
@@ -124,10 +128,16 @@ class CgroupMeter:
         self._leaf.limit(memory_bytes, processes)
         self._processes = processes
         self._event = self._leaf.oom_event()
+        # What it cost to make the sandbox ready is not the program's.
+        self._cpu_before = self._cpu_so_far()
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._leaf.relimit(memory_bytes, processes)
+
+    def reset_peak(self) -> None:
+        """See ``Meter``."""
+        self._leaf.reset_peak()
 
     def usage_bytes(self) -> int:
         """See ``Meter``."""
@@ -158,6 +168,9 @@ class CgroupMeter:
 
     def cpu_seconds(self) -> float:
         """See ``Meter``."""
+        return max(0.0, self._cpu_so_far() - self._cpu_before)
+
+    def _cpu_so_far(self) -> float:
         counted = self._leaf.cpu_seconds()
         if counted is not None:
             return counted
@@ -185,7 +198,8 @@ class CgroupMeter:
         """See ``Meter``."""
         seen = self._leaf.counters()
         crowded = seen.refused_forks > 0 or self._crowded
-        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, seen.cpu_seconds)
+        cpu = None if seen.cpu_seconds is None else max(0.0, seen.cpu_seconds - self._cpu_before)
+        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, cpu)
 
     def close(self) -> bool:
         """See ``Meter``."""
@@ -225,6 +239,10 @@ class WatchdogMeter:
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self.arm(memory_bytes, processes)
+
+    def reset_peak(self) -> None:
+        """See ``Meter``."""
+        self._peak = 0
 
     def usage_bytes(self) -> int:
         """See ``Meter``."""

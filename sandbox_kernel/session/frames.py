@@ -28,7 +28,8 @@ _HEADER = struct.Struct(">I")
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
-What = Literal["complete", "inspect", "is_complete"]
+#: ``image`` is for guests whose state can be written to a file; the code is the file's name then.
+What = Literal["complete", "inspect", "is_complete", "image"]
 
 
 class Run(TypedDict):

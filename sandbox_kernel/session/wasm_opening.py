@@ -1,0 +1,263 @@
+"""Sessions inside WebAssembly: the same object as other sessions, that can also be forked, saved and loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import tempfile
+from dataclasses import replace
+
+from sandbox_kernel.backends.wasm import WasmBackend
+from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
+from sandbox_kernel.backends.wasm_prepare import guest_digest, switches_of
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
+from sandbox_kernel.limits import MIB, Limits, check_memory_mb
+from sandbox_kernel.model import Language
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.session.image_file import (
+    ImageHeader,
+    SavedSession,
+    copy_memory,
+    read_image,
+    read_memory,
+    write_image,
+)
+from sandbox_kernel.session.keeper import GateLost
+from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.lives import SessionSpec
+from sandbox_kernel.session.opening import MAX_CHECKPOINTS, last_words
+from sandbox_kernel.session.result import Frame
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
+
+#: Languages whose state is the memory of one engine.
+LANGUAGES = (Language.JAVASCRIPT,)
+_WORKER = "sandbox_guest.wasm_session"
+_LEAST_MB = 64
+#: Processes beside the worker: its checkpoints are added by the session itself.
+_PROCESSES = 16
+_SAVE_S = 60.0
+#: How long a cell may go on after an interrupt before it is rolled back.
+_GRACE_S = 2.0
+_PLAN, _IMAGE = "plan.json", "image"
+#: The folder of the cell holds images up to this size.
+_SENT_BYTES = 48 << 20
+_numbers = itertools.count(1)
+
+
+class WasmSession(Session):
+    """A session whose state is memory of a guest: it can be forked, saved to a file, and loaded elsewhere."""
+
+    def __init__(self, opening: _Opening) -> None:
+        self._opening = opening
+        super().__init__(opening.spec, opening.begin)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
+        target = os.fspath(path)
+        if not isinstance(target, str) or not target:
+            raise InvalidRequest(f"a session is saved under the name of a file, got {path!r}")
+        with self._lives.turn() as live:
+            _save(live, self._opening, target)
+
+    def fork(self, name: str | None = None) -> WasmSession:
+        """Another session with the same state; what one does from now on the other does not see."""
+        folder = self._opening.backend.store.folder
+        with tempfile.NamedTemporaryFile(prefix=".fork-", dir=folder, delete=False) as file:
+            path = file.name
+        try:
+            self.save(path)
+            return load_wasm_session(self._opening.backend, path, name=name, like=self._opening.spec)
+        finally:
+            os.unlink(path)
+
+
+class _Opening:
+    """Everything by which a session begins, the first time and after a crash."""
+
+    def __init__(self, backend: WasmBackend, guest: Guest, spec: SessionSpec, saved: SavedSession | None) -> None:
+        self.backend, self.guest, self.spec = backend, guest, spec
+        self._saved = saved
+        self._switches = switches_of(guest, fuel=False)
+        self._entry = backend.ready(guest, self._switches)
+
+    def begin(self) -> Live:
+        """Start a worker; the saved state is for the first one only, a later one begins with nothing."""
+        saved, self._saved = self._saved, None
+        limits, memory_mb, store = self.spec.limits, self.spec.memory_mb, self.backend.store
+        runtime = [Grant(self._entry.path, self._entry.path, False)]
+        shown = None
+        if saved is not None and saved.header.memory_bytes > _SENT_BYTES:
+            # A small image is sent to a jail that waits; a large one is shown to a jail made for it.
+            shown = os.path.join(store.folder, f".image-{secrets.token_hex(8)}")
+            copy_memory(saved, shown)
+            runtime.append(Grant(shown, shown, False))
+        walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
+        try:
+            jail = (self.backend.pool if shown is None else Pool(0)).take(
+                replace(walls, preload=("site", _WORKER), warm=None)
+            )
+            return self._start(jail, saved, shown)
+        finally:
+            if shown is not None:
+                os.unlink(shown)
+
+    def _start(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> Live:
+        live = Live(jail, self.spec.checkpoints, (self.spec.memory_mb + RUNTIME_MB) * MIB, _PROCESSES)
+        try:
+            live.start(self._step(jail), self._files(jail, saved, shown))
+        except (SandboxError, GateLost) as error:
+            said = last_words(jail)
+            live.destroy()
+            raise SessionError(f"the {self.spec.language} session did not start: {said or error}") from None
+        except BaseException:
+            live.destroy()
+            raise
+        return live
+
+    def _files(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> list[JobFile]:
+        files, image = [], None
+        if saved is not None:
+            header = saved.header
+            image = {"path": shown, "size": header.memory_bytes, "elapsed_s": header.elapsed_s}
+            if shown is None:
+                image["path"] = f"{jail.places.cell}/{_IMAGE}"
+                files.append(JobFile(root=jail.places.cell, name=_IMAGE, data=read_memory(saved)))
+            files += [JobFile(root=jail.places.work, name=name, data=data) for name, data in saved.files.items()]
+        plan = {
+            "module": self._entry.file(COMPILED),
+            "handles": self._entry.file(HANDLES),
+            "switches": self._switches.to_dict(),
+            "memory_bytes": self.spec.memory_mb * MIB,
+            "preopens": [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."],
+            "env": dict(self.backend.policy.env),
+            "image": image,
+        }
+        return [JobFile(root=jail.places.cell, name=_PLAN, data=json.dumps(plan).encode()), *files]
+
+    def _step(self, jail: Jail) -> Step:
+        own_disk = has_own_disk(jail.walls.enforcer)
+        return Step(
+            kind="session",
+            argv=[_WORKER, f"{jail.places.cell}/{_PLAN}"],
+            cwd=jail.places.work,
+            env={},
+            rlimits=runner_rlimits(self.spec.limits, self.spec.memory_mb + RUNTIME_MB, own_disk),
+            # Checkpoints are forks, so forking is allowed; nothing can be executed that is not there, and the guest
+            # itself has no call for either.
+            seccomp=None,
+            no_stdin=True,
+        )
+
+
+def open_wasm_session(
+    backend: WasmBackend,
+    language: str | Language = Language.JAVASCRIPT,
+    *,
+    name: str | None = None,
+    memory_mb: int = 512,
+    checkpoints: int = 5,
+    limits: Limits | None = None,
+) -> WasmSession:
+    """Open a session inside WebAssembly; bad input is a typed error before anything starts."""
+    spoken = Language.parse(language)
+    if spoken not in LANGUAGES:
+        known = ", ".join(LANGUAGES)
+        raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
+    spec = _spec(spoken, name, memory_mb, checkpoints, limits or Limits())
+    return WasmSession(_Opening(backend, catalogue()[spoken], spec, None))
+
+
+def load_wasm_session(
+    backend: WasmBackend,
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    checkpoints: int = 5,
+    limits: Limits | None = None,
+    like: SessionSpec | None = None,
+) -> WasmSession:
+    """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
+    saved = read_image(os.fspath(path))
+    header = saved.header
+    try:
+        language = Language(header.language)
+    except ValueError:
+        language = Language.WASM
+    if language not in LANGUAGES:
+        raise InvalidRequest(f"{saved.path!r} is a session of {header.language!r}, which cannot be loaded here")
+    guest = catalogue()[language]
+    if header.guest != guest_digest(guest):
+        raise InvalidRequest(
+            f"{saved.path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
+            "version, and the memory of one is not the memory of the other; load it with the version that saved it"
+        )
+    if like is not None:
+        spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
+    else:
+        spec = _spec(language, name, header.memory_mb, checkpoints, limits or Limits())
+    return WasmSession(_Opening(backend, guest, spec, saved))
+
+
+def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:
+    check_memory_mb(memory_mb)
+    if memory_mb < _LEAST_MB:
+        raise InvalidRequest(f"a {language} session needs at least {_LEAST_MB} MB of memory, got {memory_mb}")
+    if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
+        raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
+    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
+        raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
+    frame = Frame(language=str(language), backend="wasm", isolation="wasm", memory_mb=memory_mb)
+    return SessionSpec(
+        name=name or f"{language}-wasm-{next(_numbers)}",
+        language=language,
+        memory_mb=memory_mb,
+        checkpoints=checkpoints,
+        limits=limits,
+        frame=frame,
+        grace_s=_GRACE_S,
+    )
+
+
+def _save(live: Live, opening: _Opening, target: str) -> None:
+    """Let the worker write its memory into the work folder, take it from there, and make the file of it."""
+    jail, name = live.jail, f".image-{secrets.token_hex(8)}"
+    answer = live.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
+    size, sha256, elapsed = answer.get("size"), answer.get("sha256"), answer.get("elapsed_s")
+    if not isinstance(size, int) or not isinstance(sha256, str) or not isinstance(elapsed, int | float):
+        raise SessionError(
+            f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
+            "make room in the work folder, or open the session with a larger disk_mb"
+        )
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=jail.box_fd)
+    except OSError as error:
+        raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
+    try:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=jail.box_fd)
+        if os.fstat(descriptor).st_size != size:
+            raise SessionError("the session's memory is not what its worker said; nothing was saved")
+        with Rooted(os.dup(jail.box_fd)) as box:
+            files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
+        header = ImageHeader(
+            language=str(opening.spec.language),
+            guest=guest_digest(opening.guest),
+            guest_version=opening.guest.version,
+            memory_mb=opening.spec.memory_mb,
+            memory_bytes=size,
+            memory_sha256=sha256,
+            elapsed_s=float(elapsed),
+        )
+        write_image(target, header, descriptor, files)
+    finally:
+        os.close(descriptor)
