@@ -38,12 +38,12 @@ async def plain() -> str:
 
 
 async def mcp_act(stack: AsyncExitStack) -> Act:
-    from mcp import Client, StdioServerParameters
+    from mcp import Client, StdioServerParameters, stdio_client
 
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "sandbox_kernel", "mcp"], env={"PYTHONPATH": os.pathsep.join(sys.path)}
     )
-    client = await stack.enter_async_context(Client(server))
+    client = await stack.enter_async_context(Client(stdio_client(server)))
     await client.list_tools()
 
     async def act() -> str:

@@ -80,7 +80,7 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) 
                 ("print", who.print_one, "1"),
             ):
                 try:
-                    run = kernels[who.title].run(code)
+                    run = kernels[who.title].run(code, expected=expected)
                 except NoAnswer as error:
                     samples.fail(case, who.title, str(error))
                     continue
@@ -99,7 +99,7 @@ def run_interrupts(everyone: Sequence[Contestant], samples: Samples, *, rounds: 
                 continue
             try:
                 request = running.execute(who.wait)
-                running.wait_for_text(request, STARTED)
+                running.text_until(request, STARTED)
                 began = time.perf_counter()
                 running.interrupt()
                 running.until_idle(request, patience=10)
@@ -120,6 +120,7 @@ def run_output(everyone: Sequence[Contestant], samples: Samples, *, rounds: int)
                 continue
             # Some kernels end lines as a terminal does; the line ends are not what is asked about.
             came = len(run.text().replace("\r\n", "\n"))
+            came += len(kernels[who.title].output_of(run.request, _OUTPUT_CHARACTERS - came, patience=1))
             samples.add("output", who.title, run.seconds)
             lost = _OUTPUT_CHARACTERS - came
             told = "nothing lost" if lost == 0 else f"{lost / _OUTPUT_CHARACTERS:.1%} lost" if lost > 0 else "more came"

@@ -158,20 +158,36 @@ class RunningKernel:
         """The types of what was published for a request after it was declared done, as far as it has come by now."""
         return [message["msg_type"] for message in self._early.pop(("iopub", request), ())]
 
-    def wait_for_text(self, request: str, text: str, patience: float = PATIENCE_S) -> None:
-        """Wait until a running cell has printed this: only then is it known to run."""
+    def text_until(self, request: str, text: str, patience: float = PATIENCE_S) -> str:
+        """What a cell prints up to this text. Some kernels declare a cell done before its last output is out."""
         seen = ""
         while text not in seen:
             message = self.next_message(request, patience)
             seen += message.content["text"] if message.kind == "stream" else ""
+        return seen
 
-    def run(self, code: str, *, patience: float = PATIENCE_S, **options: object) -> Run:
-        """Run a cell to its end."""
+    def output_of(self, request: str, wanted: int, *, patience: float) -> str:
+        """What a cell prints, up to ``wanted`` characters or until nothing more comes."""
+        parts: list[str] = []
+        try:
+            while wanted > 0:
+                message = self.next_message(request, patience)
+                if message.kind == "stream":
+                    parts.append(message.content["text"])
+                    wanted -= len(parts[-1])
+        except NoAnswer:
+            pass
+        return "".join(parts)
+
+    def run(self, code: str, *, patience: float = PATIENCE_S, expected: str = "", **options: object) -> Run:
+        """Run a cell to its end, and until the text that is expected of it has come."""
         started = time.perf_counter()
         request = self.execute(code, **options)
-        messages = self.until_idle(request, patience)
+        messages = list(self.until_idle(request, patience))
+        while expected not in "".join(m.content["text"] for m in messages if m.kind == "stream"):
+            messages.append(self.next_message(request, patience))
         reply = self.reply(request, patience=patience)
-        return Run(request, reply, messages, time.perf_counter() - started)
+        return Run(request, reply, tuple(messages), time.perf_counter() - started)
 
     def prompt(self, request: str, patience: float) -> str:
         """The prompt with which a cell asks for input."""

@@ -142,7 +142,7 @@ class ProcessBackend(SandboxBackend):
             return contextlib.nullcontext()
         return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
-    def _check_network(self) -> None:
+    def check_network(self) -> None:
         """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
         asked = "allow_network()" if self.policy.network else None
         if self.policy.network_rules:
@@ -163,7 +163,7 @@ class ProcessBackend(SandboxBackend):
         python = find_python(self.config.python_path)
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
-        self._check_network()
+        self.check_network()
         box, tmp, shm = sizes(request.limits, request.memory_mb)
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())

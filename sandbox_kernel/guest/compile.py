@@ -10,9 +10,7 @@ Stdlib only, Python 3.8 or later.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import sys
 
@@ -23,7 +21,8 @@ if TYPE_CHECKING:
 #: Programs with longer messages are compiled each time.
 MAX_MESSAGES = 128 << 10
 #: The margin of a picture: the number of the line, if it is one of the source's, and a bar (or its sign in a diff).
-_GUTTER = re.compile(r" *(?:(\d+) +[|+~-]|\|)(?: |$)")
+_GUTTER = r" *(?:(\d+) +[|+~-]|\|)(?: |$)"
+_PLACE = r"( *(?:-->|:::) [^ ]+):1:(\d+)$"
 
 
 class Printer:
@@ -83,6 +82,8 @@ def lay_over(base: str, top: str) -> None:
 
 def rendered(line: bytes, columns: int) -> bytes:
     """One line of ``rustc --error-format=json`` as rustc would have shown it for the cell as it was written."""
+    import json  # here, because a user waits for every other compiler without it
+
     if not line.strip():
         return b""
     try:
@@ -96,11 +97,13 @@ def without_prefix(text: str, columns: int) -> str:
     """Take the columns that are not the cell's out of every picture of the first line."""
     if not columns:
         return text
+    import re
+
     lines = []
     shown = 0  # the line of the source that the gutter named last
     for line in text.split("\n"):
-        place = re.match(r"( *(?:-->|:::) [^ ]+):1:(\d+)$", line)
-        gutter = _GUTTER.match(line)
+        place = re.match(_PLACE, line)
+        gutter = re.match(_GUTTER, line)
         if place:
             lines.append(f"{place.group(1)}:1:{max(1, int(place.group(2)) - columns)}")
             continue
@@ -131,4 +134,5 @@ def main(argv: List[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    # Nothing of ours is left to be flushed or torn down.
+    os._exit(main(sys.argv))

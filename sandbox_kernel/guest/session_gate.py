@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 def processes(root: int) -> Dict[int, int]:
     """Every living descendant of a process, with its start time: a pid alone may be used again."""
     parents: Dict[int, Tuple[int, int]] = {}
+    dead: Set[int] = set()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -46,8 +47,10 @@ def processes(root: int) -> Dict[int, int]:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
             continue
-        if fields[0] not in (b"Z", b"X"):
-            parents[int(name)] = (int(fields[1]), int(fields[19]))
+        parents[int(name)] = (int(fields[1]), int(fields[19]))
+        if fields[0] in (b"Z", b"X"):
+            # It may still be somebody's parent: a process with threads is dead before its last thread is.
+            dead.add(int(name))
     found: Dict[int, int] = {}
     grown = True
     while grown:
@@ -56,7 +59,7 @@ def processes(root: int) -> Dict[int, int]:
             if pid not in found and (parent == root or parent in found):
                 found[pid] = started
                 grown = True
-    return found
+    return {pid: started for pid, started in found.items() if pid not in dead}
 
 
 class Gate:

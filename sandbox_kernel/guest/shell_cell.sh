@@ -54,9 +54,11 @@ trap() {
 }
 
 __sandbox_exit=
+# An interrupt is an exit like any other; a second one must not come between us and saving.
+builtin trap 'exit 130' INT
 # What our part of the trap does is not shown, even under set -x.
 builtin trap '__sandbox_code=$?
-{ __sandbox_save "$@"; } 2>/dev/null
+{ builtin trap "" INT; __sandbox_save "$@"; } 2>/dev/null
 [ -z "$__sandbox_exit" ] || { (builtin exit "$__sandbox_code"); eval "$__sandbox_exit"; }' EXIT
 
 builtin set --

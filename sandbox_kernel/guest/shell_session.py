@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -40,10 +41,6 @@ _PATIENCE_S = 2.0
 _WORD = re.compile(r"[^\s;|&()<>`\"'=]*\Z")
 
 
-class Interrupted(Exception):
-    """Wakes the one who waits for a cell."""
-
-
 class Shell(Engine):
     """Cells are bash scripts."""
 
@@ -52,32 +49,30 @@ class Shell(Engine):
         self.state: Dict[str, bytes] = {}
         self.usual = _USUAL | set(os.environ)
         self.interrupted = False
-        self.waiting = False
+        self.woken = os.pipe()
 
     def begin(self, worker: Worker) -> None:
         """See ``Engine``. An interrupt is bash's to obey; we wait for it."""
+        os.set_blocking(self.woken[1], False)
+        signal.set_wakeup_fd(self.woken[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, self.note_interrupt)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def note_interrupt(self, *_: object) -> None:
-        """The handler."""
+        """The handler. It must not raise: an exception on the way out of ``waitpid`` would lose how the shell ended."""
         self.interrupted = True
-        if self.waiting:
-            self.waiting = False
-            raise Interrupted
 
     def wait(self, child: subprocess.Popen[bytes]) -> int:
         """Wait for a cell. One that missed its interrupt, because it was just forking, gets it again."""
-        try:
-            self.waiting = True
-            return child.wait()
-        except Interrupted:
-            while True:
-                try:
-                    return child.wait(_REPEAT_S)
-                except subprocess.TimeoutExpired:
-                    os.killpg(0, signal.SIGINT)
-        finally:
-            self.waiting = False
+        while True:
+            status = child.poll()
+            if status is not None:
+                return status
+            signalled, _, _ = select.select([self.woken[0]], [], [], _REPEAT_S if self.interrupted else None)
+            if signalled:
+                os.read(self.woken[0], 4096)
+            else:
+                os.killpg(0, signal.SIGINT)
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``Engine``."""

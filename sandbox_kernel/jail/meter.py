@@ -44,6 +44,9 @@ class Meter(Protocol):
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """Change the limits; sessions do between cells, because checkpoints need room of their own."""
 
+    def reset_peak(self) -> None:
+        """Measure the peak from now on: a session's cells have one each."""
+
     def usage_bytes(self) -> int:
         """Memory in use now, cheap to read and an upper bound."""
 
@@ -131,6 +134,10 @@ class CgroupMeter:
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._leaf.relimit(memory_bytes, processes)
+
+    def reset_peak(self) -> None:
+        """See ``Meter``."""
+        self._leaf.reset_peak()
 
     def usage_bytes(self) -> int:
         """See ``Meter``."""
@@ -232,6 +239,10 @@ class WatchdogMeter:
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self.arm(memory_bytes, processes)
+
+    def reset_peak(self) -> None:
+        """See ``Meter``."""
+        self._peak = 0
 
     def usage_bytes(self) -> int:
         """See ``Meter``."""

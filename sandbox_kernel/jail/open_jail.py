@@ -22,7 +22,6 @@ from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.open_spec import open_spec
 from sandbox_kernel.jail.private_folder import PrivateFolder
 from sandbox_kernel.jail.process_tree import living, of_user, signal_same, tree
-from sandbox_kernel.jail.sandbox_user import own_user
 from sandbox_kernel.jail.walls import Places, Walls
 
 
@@ -33,7 +32,6 @@ class OpenJail(Jail):
         super().__init__(walls)
         self._host = os.getpid()
         self._box_taken = False
-        self.uid = own_user(walls.enforcer)
         self._known: dict[int, int] = {}
         try:
             self._folder = PrivateFolder(walls.box_bytes, self.uid)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.in_place import in_place_paths
 from sandbox_kernel.jail.landlock import LandlockPlan, landlock_abi, landlock_plan
 from sandbox_kernel.jail.root_plan import reachable_by_all
@@ -19,12 +20,11 @@ LANDLOCK = "landlock"
 #: The plainest format of marshal, which every Python reads.
 _MARSHAL_FORMAT = 2
 
-#: The system, and what of /etc loaders, TLS, clocks and name look-ups need and holds no secret. /proc is the program's
-#: own too: without it neither sessions nor many programs work; what it shows of others is in the list of weaknesses.
+#: The system, and of /etc what holds no secret. /proc is the program's own too: without it neither sessions nor many
+#: programs work; what it shows of others is in the list of weaknesses.
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/dev/random", "/dev/urandom"),
-    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
-    *("/etc/mime.types", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
+    *(f"/etc/{name}" for name in (*HOST_ETC, "passwd", "group", "nsswitch.conf")),
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 

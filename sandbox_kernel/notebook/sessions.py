@@ -82,7 +82,7 @@ class NotebookSessions:
                 unused = self._held.pop(key, None)
                 if unused is not None:
                     unused.session.close()
-                self._held[key] = _Held(self._open(base, options.session), begun_with(base))
+                self._held[key] = _Held(self._open(key[0], base, options.session), begun_with(base))
                 choice = self.choose_open(plan)
         return choice
 
@@ -91,7 +91,7 @@ class NotebookSessions:
         key = _key(options)
         with self._lock:
             if options.keeps_state and has_sessions(key[0]) and key not in self._held:
-                self._held[key] = _Held(self._open(options, options.session), begun_with(options))
+                self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
 
     def choose_open(self, plan: CellPlan) -> Choice:
         """The same without opening anything: never blocks for long."""
@@ -150,11 +150,12 @@ class NotebookSessions:
         for one in held:
             one.session.close()
 
-    def _open(self, options: CellOptions, name: str | None) -> Session:
+    def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
+        """``options`` are the notebook's, whose language is not the cell's, or the cell's own."""
         wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
         given = {key: value for key, value in wanted.items() if value is not None}
         return self._box_for(options).session(
-            options.effective_language,
+            language,
             name=name,
             python=options.python,
             limits=limits_of(options),

@@ -19,7 +19,15 @@ from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Comeback, Live
-from sandbox_kernel.session.result import Facts, Frame, comeback_notes, loss_notes, make_result, reason
+from sandbox_kernel.session.result import (
+    Facts,
+    Frame,
+    comeback_notes,
+    ended_by_its_heap,
+    loss_notes,
+    make_result,
+    reason,
+)
 
 _GONE = "its sandbox was ended"
 
@@ -115,6 +123,7 @@ class Lives:
     def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened."""
         meter = live.jail.meter
+        meter.reset_peak()
         before, kills = meter.read(), meter.oom_kills()
         cell = Cell(live, order, stop)
         end = cell.watch()
@@ -124,7 +133,8 @@ class Lives:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 live.commit()
         else:
-            back, more = self._roll_back(live, end, for_memory=meter.oom_kills() > kills)
+            heap = ended_by_its_heap(end, self.spec.frame, meter.read().peak_bytes)
+            back, more = self._roll_back(live, end, for_memory=heap or meter.oom_kills() > kills)
             notes += more
         cell.settle()
         after = meter.read()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from signal import SIGABRT, SIGTRAP
 
 from sandbox_kernel.jail.pump import Capture
-from sandbox_kernel.model import Display, ExecResult, Status, Violation, signal_name
+from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
 from sandbox_kernel.session.cell import CellEnd
 from sandbox_kernel.session.live import Comeback
 
@@ -49,9 +50,17 @@ class Frame:
     memory_mb: int
 
 
-def judge(end: CellEnd, facts: Facts) -> tuple[Status, str | None]:
+def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
+    """Whether a runtime with a heap limit of its own (V8) gave up before the kernel had to."""
+    own = frame.language in (Language.JAVASCRIPT, Language.TYPESCRIPT) and end.how == "died"
+    return own and end.code in (-SIGABRT, -SIGTRAP) and (peak_bytes or 0) >= (frame.memory_mb << 20) * 3 // 4
+
+
+def judge(end: CellEnd, facts: Facts, frame: Frame) -> tuple[Status, str | None]:
     """Status and limit of a cell: by the kernel's counters first, then by who stopped it, then by what it said."""
     survived = survived_limit(end, facts)
+    if ended_by_its_heap(end, frame, facts.peak_bytes):
+        return Status.MEMORY_EXCEEDED, "memory"
     if end.how == "died":
         return (Status.MEMORY_EXCEEDED, "memory") if facts.oom_kills else (Status.KILLED, survived)
     if end.how == "lost" and facts.oom_kills:
@@ -129,7 +138,7 @@ def make_result(
     end: CellEnd, facts: Facts, frame: Frame, *, timeout: float, rolled_back: bool, notes: Sequence[str]
 ) -> ExecResult:
     """The result of one cell."""
-    status, limit = judge(end, facts)
+    status, limit = judge(end, facts, frame)
     code = end.done.exit_code if end.done is not None else end.code if end.how == "died" else None
     more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
     if facts.oom_kills and end.how == "done":

@@ -33,7 +33,7 @@ from sandbox_kernel.session.image_file import (
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
-from sandbox_kernel.session.opening import GRACE_S, MAX_CHECKPOINTS, last_words
+from sandbox_kernel.session.opening import MAX_CHECKPOINTS, last_words
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.rooted import Rooted
@@ -46,6 +46,8 @@ _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
 _PROCESSES = 16
 _SAVE_S = 60.0
+#: How long a cell may go on after an interrupt before it is rolled back.
+_GRACE_S = 2.0
 _PLAN, _IMAGE = "plan.json", "image"
 #: The folder of the cell holds images up to this size.
 _SENT_BYTES = 48 << 20
@@ -222,7 +224,7 @@ def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int
         checkpoints=checkpoints,
         limits=limits,
         frame=frame,
-        grace_s=GRACE_S,
+        grace_s=_GRACE_S,
     )
 
 

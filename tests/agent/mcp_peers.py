@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,8 @@ PATIENCE_S = 90
 
 
 def environment(temporary: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
 
 
 class Held:
@@ -81,7 +82,7 @@ class Held:
 
 def over_stdio(temporary: Path, *options: str, mode: str = "auto") -> Held:
     server = StdioServerParameters(command=sys.executable, args=[*COMMAND, *options], env=environment(temporary))
-    return Held(lambda: Client(server, mode=mode))
+    return Held(lambda: Client(stdio_client(server), mode=mode))
 
 
 @dataclass(frozen=True)

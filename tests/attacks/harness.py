@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,11 +55,14 @@ class Listeners:
 
 
 @contextmanager
-def listeners(folder: Path) -> Iterator[Listeners]:
+def listeners() -> Iterator[Listeners]:
     """Open all four and note whoever comes."""
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-    abstract, pathname = f"sbx-{secrets.token_hex(6)}", str(folder / "listener.sock")
+    # A socket's path may have 107 bytes, and the folders of tests are long.
+    short = tempfile.mkdtemp(prefix="l")
+    os.chmod(short, 0o755)
+    abstract, pathname = f"sbx-{secrets.token_hex(6)}", f"{short}/s"
     address = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
     tcp.bind((address, 0))
     udp.bind((address, 0))
@@ -95,6 +100,7 @@ def listeners(folder: Path) -> Iterator[Listeners]:
             closed.close()
         os.close(end_read)
         os.close(end_write)
+        shutil.rmtree(short)
 
 
 def sentinel_state(folder: Path) -> list[tuple[object, ...]]:
@@ -169,7 +175,7 @@ def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
     """Run an attack and hold it against what must come of it, and against the invariants."""
     sentinels = make_sentinels(folder)
     before = sentinel_state(sentinels)
-    with listeners(folder) as doors:
+    with listeners() as doors:
         result = run_attack(attack, sentinels, doors, enforcer)
         assert doors.seen == [], "a listener of the host was reached"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"

@@ -39,7 +39,7 @@ def row(attack: Attack) -> tuple[list[str], bool]:
         folder = Path(made)
         sentinels = make_sentinels(folder)
         before = sentinel_state(sentinels)
-        with listeners(folder) as doors:
+        with listeners() as doors:
             result = run_attack(attack, sentinels, doors)
             wrong = complaints(attack, result)
             if doors.seen:

@@ -110,7 +110,7 @@ def test_a_bare_report_says_that_there_are_no_walls_and_did_nothing_to_the_host(
 
 
 def test_a_policy_that_restricts_is_refused_by_a_backend_without_walls() -> None:
-    with pytest.raises(PolicyViolation, match="reading outside.*enforcer='auto'"):
+    with pytest.raises(PolicyViolation, match=r"reading outside.*enforcer='auto'"):
         validate_policy(SandboxPolicy(), claims(None))
 
 

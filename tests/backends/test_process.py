@@ -529,3 +529,8 @@ def test_two_programs_do_not_share_their_random_numbers() -> None:
 
     shared_pool(2).close()
     shared_pool.cache_clear()
+
+
+def test_the_streams_can_be_opened_by_their_names(backend: ProcessBackend) -> None:
+    result = backend.run(command("cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr", stdin="in\n"))
+    assert (result.stdout, result.stderr) == ("in\nout\n", "err\n")

@@ -85,7 +85,11 @@ def test_links_and_missing_members_are_no_files(member: str) -> None:
         take_files(tar_of(m=b"x"), {"m": member})
 
 
-@pytest.mark.parametrize("data", [b"", b"not an archive", b"PK\x03\x04broken", tar_of(m=b"x" * 5000)[:60]])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"not an archive", b"PK\x03\x04broken", tar_of(m=b"x" * 5000)[:60]],
+    ids=["nothing", "text", "broken zip", "cut tar"],
+)
 def test_damaged_archives_are_refused(data: bytes) -> None:
     with pytest.raises(BackendUnavailable, match="does not hold what is expected"):
         take_files(data, {"m": "package/m"})

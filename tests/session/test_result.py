@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandbox_kernel.jail.pump import Capture
@@ -10,6 +12,8 @@ from sandbox_kernel.session.cell import CellEnd
 from sandbox_kernel.session.frames import Done
 from sandbox_kernel.session.live import Comeback
 from sandbox_kernel.session.result import Facts, Frame, comeback_notes, judge, make_result, reason
+
+PYTHON = Frame(language="python", backend="process", isolation="process+sandbox", memory_mb=64)
 
 
 def end(how: str, *, interrupted: bool = False, code: int | None = None, disk_full: bool = False) -> CellEnd:
@@ -53,7 +57,15 @@ def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> Facts:
     ],
 )
 def test_status_and_limit(seen: CellEnd, measured: Facts, status: Status, limit: str | None) -> None:
-    assert judge(seen, measured) == (status, limit)
+    assert judge(seen, measured, PYTHON) == (status, limit)
+
+
+def test_a_heap_that_gave_up_near_the_limit_is_the_memory_limit() -> None:
+    node = replace(PYTHON, language="javascript")
+    full, small = replace(facts(), peak_bytes=60 << 20), replace(facts(), peak_bytes=30 << 20)
+    assert judge(end("died", code=-6), full, node) == (Status.MEMORY_EXCEEDED, "memory")
+    assert judge(end("died", code=-6), small, node) == (Status.KILLED, None)
+    assert judge(end("died", code=-6), full, PYTHON) == (Status.KILLED, None)
 
 
 def test_a_death_is_told_by_its_signal_or_its_code() -> None:
@@ -75,7 +87,6 @@ def test_notes_count_variables_and_say_what_did_not_come_back() -> None:
 
 
 def test_a_signal_is_an_exit_code_above_128_too() -> None:
-    frame = Frame(language="python", backend="process", isolation="process+sandbox", memory_mb=64)
-    result = make_result(end("died", code=-11), facts(), frame, timeout=3.0, rolled_back=True, notes=["n"])
+    result = make_result(end("died", code=-11), facts(), PYTHON, timeout=3.0, rolled_back=True, notes=["n"])
     assert (result.exit_code, result.signal, result.rolled_back, result.notes) == (139, 11, True, ("n",))
     assert (result.timeout, result.memory_limit_mb, result.language) == (3.0, 64, "python")
