@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel import (
     BackendUnavailable,
@@ -24,6 +24,10 @@ from sandbox_kernel import (
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.sandbox import BACKENDS
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm_prepare import Progress
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -62,6 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
     run.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
     run.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
+    run.add_argument("--backend", choices=BACKENDS, default="auto", help="process, wasm, or auto: wasm for wasm alone")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     run.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
     install = commands.add_parser("install", help="make the kernel known to a Jupyter in another environment")
@@ -80,6 +85,8 @@ def make_parser() -> argparse.ArgumentParser:
     mcp.add_argument("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
     for command in (run, mcp):
         _add_policy_options(command)
+    prepare = commands.add_parser("prepare", help="make languages ready that run inside WebAssembly")
+    prepare.add_argument("languages", nargs="*", metavar="LANGUAGE", help="which (all of the catalogue)")
     report = commands.add_parser("report", help="what is enforced here, measured")
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--html", action="store_true", help="as an HTML table")
@@ -155,7 +162,7 @@ def run_command(options: argparse.Namespace) -> int:
     with Sandbox(policy) as box:
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
-            limits=Limits(), on_output=None if options.json else _echo,
+            limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,
         )  # fmt: skip
     return _finish(result, options)
 
@@ -228,12 +235,34 @@ def mcp_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def prepare_command(options: argparse.Namespace) -> int:
+    """``sandbox-kernel prepare``: fetch and compile what languages inside WebAssembly need, with a bar."""
+    from sandbox_kernel.backends.wasm import WasmBackend
+
+    languages = [Language.parse(name) for name in options.languages]
+    WasmBackend().prepare(languages, _bar if sys.stderr.isatty() else _line)
+    return 0
+
+
+def _bar(progress: Progress) -> None:
+    filled = round(progress.fraction * 24)
+    bar = "█" * filled + "·" * (24 - filled)
+    print(f"\r\033[K{progress.language:12} {bar} {progress.text}", end="", file=sys.stderr, flush=True)
+    if progress.fraction >= 1:
+        print(file=sys.stderr)
+
+
+def _line(progress: Progress) -> None:
+    print(f"{progress.language}: {progress.text}", file=sys.stderr, flush=True)
+
+
 _COMMANDS = {
     "run": run_command,
     "report": report_command,
     "install": install_command,
     "lab": lab_command,
     "mcp": mcp_command,
+    "prepare": prepare_command,
 }
 
 

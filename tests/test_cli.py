@@ -210,3 +210,26 @@ def test_a_requirement_that_is_not_met_prints_no_report_and_fails() -> None:
     done = cli("report", "--require", "teleportation")
     assert (done.stdout, done.returncode) == (b"", 2)
     assert b"teleportation" in done.stderr
+
+
+def test_a_program_runs_in_webassembly_when_that_is_asked_for() -> None:
+    module = '(module (import "wasi_snapshot_preview1" "proc_exit" (func $e (param i32))) (func (export "_start") (call $e (i32.const 200))))'
+    assert cli("run", "--backend", "wasm", "-l", "wasm", "-q", "-c", module).returncode == 200
+
+
+@pytest.mark.timeout(600)
+def test_prepare_tells_what_it_does_and_is_quick_the_second_time() -> None:
+    first = subprocess.run(
+        [sys.executable, "-m", "sandbox_kernel", "prepare", "js"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (first.returncode, first.stdout) == (0, "")
+    second = cli("prepare", "javascript")
+    assert (second.returncode, second.stderr) == (0, b"")
+    unknown = cli("prepare", "r")
+    assert unknown.returncode == 2
+    assert b"it runs wasm, javascript" in unknown.stderr

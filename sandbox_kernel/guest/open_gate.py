@@ -111,7 +111,8 @@ class Walls:
         if self.spec["landlock"] is not None:
             lockdown.drop_capabilities(self.spec["capabilities"])
             lockdown.landlock_restrict(self.spec["landlock"])
-            lockdown.load_seccomp(self.spec["seccomp"])
+            for program in self.spec["seccomp"]:
+                lockdown.load_seccomp(program)
 
 
 def make_executable(cell: str, step: Dict[str, Any]) -> None:

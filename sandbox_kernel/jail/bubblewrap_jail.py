@@ -77,8 +77,8 @@ def _bubblewrap_command(
     if uid is None and os.geteuid() == 0:
         raise EnforcerUnavailable(
             NAME,
-            "root is the only user that exists here, and behind bubblewrap a program must not be root; "
-            "start as another user, or with more users mapped into this namespace",
+            "root can become no other user here, and behind bubblewrap a program must not be root; start as an "
+            "ordinary user, or with the usual capabilities and with more than one user mapped into this namespace",
         )
     shared = [guest, *(grant.source for grant in walls.runtime)]
     granted = [grant.source for grant in walls.grants]

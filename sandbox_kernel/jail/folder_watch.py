@@ -12,7 +12,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.disk import MAX_INODES, Disk
@@ -44,7 +44,7 @@ class FolderWatch:
         self._limit = limit_bytes
         self._members = members
         self._now = _Pass()
-        self._steps: Iterator[None] = iter(())
+        self._steps = self._walk(self._now)
         self._deleted_at = 0.0
         self._deleted = 0
         self._before = _taken(path)
@@ -74,9 +74,10 @@ class FolderWatch:
 
     def close(self) -> None:
         """Give back the descriptor that a pass under way holds."""
-        self._steps = iter(())
+        self._steps.close()
 
     def _begin(self) -> None:
+        self._steps.close()
         self._now = _Pass()
         self._steps = self._walk(self._now)
 
@@ -93,7 +94,7 @@ class FolderWatch:
         (bytes_before, files_before), (bytes_now, files_now) = self._before, _taken(self._path)
         return bytes_now - bytes_before > self._limit or files_now - files_before > MAX_INODES
 
-    def _walk(self, seen: _Pass) -> Iterator[None]:
+    def _walk(self, seen: _Pass) -> Generator[None, None, None]:
         fd = os.open(self._path, _OPEN)
         try:
             way: list[tuple[int, list[str]]] = []

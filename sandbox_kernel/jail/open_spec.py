@@ -13,6 +13,7 @@ from sandbox_kernel.jail.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.in_place import in_place_paths
 from sandbox_kernel.jail.landlock import LandlockPlan, landlock_abi, landlock_plan
 from sandbox_kernel.jail.root_plan import reachable_by_all
+from sandbox_kernel.jail.sandbox_user import held_capabilities
 from sandbox_kernel.jail.walls import Places, Walls
 
 LANDLOCK = "landlock"
@@ -46,7 +47,7 @@ class OpenSpec:
     uid: int | None = None
     capabilities: tuple[int, ...] = ()
     landlock: LandlockPlan | None = None
-    seccomp: bytes | None = None
+    seccomp: tuple[bytes, ...] = ()
     task_room: int = 0
 
     def to_bytes(self) -> bytes:
@@ -60,7 +61,7 @@ class OpenSpec:
                 "uid": self.uid,
                 "capabilities": list(self.capabilities),
                 "landlock": self.landlock.to_dict() if self.landlock is not None else None,
-                "seccomp": self.seccomp,
+                "seccomp": list(self.seccomp),
                 "task_room": self.task_room,
             },
             _MARSHAL_FORMAT,
@@ -83,10 +84,12 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
         (*existing(_DEVICES), places.work, places.cell, places.tmp, *writes),
         abi=abi,
     )
-    program = seccomp.build_filter(
-        seccomp.host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=uid is None
-    )
     capabilities = _capabilities(walls, places, writes, abi) if uid is not None else ()
+    arch = seccomp.host_arch()
+    # A user of its own can change modes and times of its own files only, unless it overrides permissions.
+    shared = uid is None or CAP_DAC_OVERRIDE in capabilities
+    program = seccomp.build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=shared)
+    filters = (program, seccomp.build_no_watch_filter(arch)) if capabilities else (program,)
     return OpenSpec(
         parent=os.getpid(),
         work=places.work,
@@ -95,7 +98,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
         uid=uid,
         capabilities=capabilities,
         landlock=plan,
-        seccomp=program,
+        seccomp=filters,
         task_room=room,
     )
 
@@ -110,24 +113,19 @@ def _capabilities(walls: Walls, places: Places, writes: Sequence[str], abi: int)
 
     Interpreters often live below a home that only root may enter, and allowed files are often root's.
     """
-    runtime = [places.guest, os.path.dirname(places.work), *(grant.source for grant in walls.runtime)]
-    if not walls.grants and all(reachable_by_all(os.path.dirname(path)) for path in runtime):
+    # The private folder itself is closed to all but this user; what counts is the way there.
+    way = os.path.dirname(os.path.dirname(places.work))
+    hidden = [path for path in (way, places.guest, *(g.source for g in walls.runtime)) if not reachable_by_all(path)]
+    if not walls.grants and not hidden:
         return ()
-    held = _held_capabilities()
+    held = held_capabilities()
     if not writes and CAP_DAC_READ_SEARCH in held:
         return (CAP_DAC_READ_SEARCH,)
     if CAP_DAC_OVERRIDE in held and abi >= _ABI_TRUNCATE:
         return (CAP_DAC_OVERRIDE,)
-    hidden = [path for path in runtime if not reachable_by_all(os.path.dirname(path))]
     raise EnforcerUnavailable(
         LANDLOCK,
         f"the sandbox's own user cannot reach {', '.join(hidden) or 'the allowed paths'}, and root lacks the "
         "capability (CAP_DAC_READ_SEARCH, or CAP_DAC_OVERRIDE on Linux 6.2 or later) to let it; "
         "use an interpreter that all users can read, for example in /usr or /opt, or install bubblewrap",
     )
-
-
-def _held_capabilities() -> set[int]:
-    with open("/proc/self/status") as file:
-        mask = next((int(line.split()[1], 16) for line in file if line.startswith("CapPrm:")), 0)
-    return {number for number in range(64) if mask >> number & 1}

@@ -105,15 +105,21 @@ def usage(pids: list[int]) -> Usage:
 
 
 def proportional_bytes(pids: list[int]) -> int:
-    """Memory with shared pages divided among their users: the true sum of a forked tree, but slow to read."""
+    """Memory with shared pages divided among their users: the true sum of a forked tree, but slow to read.
+
+    A process can forbid to be looked into this way, and root in a container may lack the right to; its resident memory
+    counts then, all of it.
+    """
     total = 0
     for pid in pids:
-        with contextlib.suppress(OSError):
+        try:
             with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-                for line in file:
-                    if line.startswith(b"Pss:"):
-                        total += int(line.split()[1]) << 10
-                        break
+                line = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
+                total += int(line.split()[1]) << 10
+        except PermissionError:
+            total += usage([pid]).resident_bytes
+        except OSError:
+            continue
     return total
 
 

@@ -10,6 +10,8 @@ from sandbox_kernel.jail.root_plan import fresh_uid
 
 #: Ids below this belong to somebody, or soon will.
 _FIRST_FREE = 0x8000
+#: CAP_CHOWN, CAP_KILL, CAP_SETGID and CAP_SETUID: to give things to another user, become it, and end it.
+_NEEDED = frozenset({0, 5, 6, 7})
 
 
 def has_own_user(enforcer: str | None) -> bool:
@@ -32,7 +34,9 @@ def own_user(enforcer: str | None) -> int | None:
 
 @functools.lru_cache(maxsize=1)
 def _free_ids() -> tuple[int, int] | None:
-    """The largest range of ids that exists here for users and for groups: containers may know few."""
+    """The range of ids that exist here for users and for groups, and that we may become: containers may know few."""
+    if not held_capabilities() >= _NEEDED:
+        return None
     ranges = [_mapped(f"/proc/self/{name}") for name in ("uid_map", "gid_map")]
     first = max(low for low, _ in ranges)
     last = min(high for _, high in ranges)
@@ -40,6 +44,13 @@ def _free_ids() -> tuple[int, int] | None:
         last -= 2  # nobody and nogroup
     first = max(first, _FIRST_FREE)
     return (first, last) if first < last else None
+
+
+def held_capabilities() -> frozenset[int]:
+    """The numbers of the capabilities that this process has."""
+    with open("/proc/self/status") as file:
+        mask = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
+    return frozenset(number for number in range(64) if mask >> number & 1)
 
 
 def _mapped(path: str) -> tuple[int, int]:

@@ -147,6 +147,11 @@ def build_no_spawn_filter(arch: str) -> bytes:
     return _program(arch, {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS})
 
 
+def build_no_watch_filter(arch: str) -> bytes:
+    """A second filter for who may read more than Landlock lets it open: no file can be watched by its path."""
+    return _program(arch, {"inotify_add_watch": _EPERM})
+
+
 def _socket_rule(families: tuple[int, ...]) -> Code:
     """Refuse all other families; of the internet only TCP and UDP, of netlink only routes.
 

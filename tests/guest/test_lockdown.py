@@ -335,3 +335,40 @@ def test_a_missing_command_is_told_apart_from_a_command_that_fails() -> None:
     assert said.startswith("exec '/no/such/command': [Errno 2]")
     done, said = _locked({}, "/bin/sh", "-c", "exit 126")
     assert (done.returncode, said) == (126, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+@pytest.mark.parametrize(("keep", "mask"), [((), 0), ((2,), 1 << 2), ((1, 2), 0b110)])
+def test_root_becomes_another_user_for_good_with_the_capabilities_that_it_keeps(
+    keep: tuple[int, ...], mask: int
+) -> None:
+    done = _child(f"""
+        lockdown.become_user(4711, {keep!r})
+        print(os.getresuid(), os.getresgid(), os.getgroups())
+        for back in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0])):
+            try: back(); print("back again")
+            except PermissionError: pass
+        sys.stdout.flush()
+        os.execv("/bin/grep", ["grep", "^Cap", "/proc/self/status"])
+    """)
+    ids, *sets = done.stdout.splitlines()
+    assert ids == "(4711, 4711, 4711) (4711, 4711, 4711) []"
+    assert {int(line.split()[1], 16) for line in sets} == {mask}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs capabilities to keep one")
+def test_a_kept_capability_is_the_only_one_and_outlives_an_exec() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities((2,))
+        os.execv("/bin/grep", ["grep", "-E", "^Cap(Prm|Eff|Bnd|Amb|Inh)", "/proc/self/status"])
+    """)
+    assert {int(line.split()[1], 16) for line in done.stdout.splitlines()} == {1 << 2}
+
+
+def test_a_capability_that_is_not_there_cannot_be_kept() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities()
+        try: lockdown.drop_capabilities((2,))
+        except OSError as error: print(error.strerror)
+    """)
+    assert done.stdout == "drop_capabilities: Operation not permitted\n"

@@ -58,7 +58,7 @@ def _program(*code: bytes) -> bytes:
     return b"".join((*code, *ending))
 
 
-def run_without(program: str, *filters: bytes) -> subprocess.CompletedProcess[str]:
+def run_without(program: str, *filters: bytes, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run Python code in a child that lacks what the filters take away."""
     spec_fd = os.memfd_create("filters", 0)
     try:
@@ -66,7 +66,7 @@ def run_without(program: str, *filters: bytes) -> subprocess.CompletedProcess[st
         os.lseek(spec_fd, 0, os.SEEK_SET)
         guest = str(ROOT / "sandbox_kernel" / "guest")
         # The filter that bars seccomp comes last: it would bar the others too.
-        argv = [sys.executable, "-c", _LOADER, guest, str(spec_fd), sys.executable, "-c", program]
+        argv = [*before, sys.executable, "-c", _LOADER, guest, str(spec_fd), sys.executable, "-c", program]
         return subprocess.run(
             argv,
             pass_fds=(spec_fd,),
@@ -79,6 +79,19 @@ def run_without(program: str, *filters: bytes) -> subprocess.CompletedProcess[st
         )
     finally:
         os.close(spec_fd)
+
+
+#: What Docker leaves to root: enough to become somebody else, nothing to make namespaces or to look into processes.
+_CONTAINER = (
+    *("chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap", "net_bind_service"),
+    *("net_raw", "sys_chroot", "mknod", "audit_write", "setfcap"),
+)
+
+
+def run_like_in_a_container(program: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code as root with the capabilities and the filter that containers have; root only."""
+    kept = ",".join(f"+{name}" for name in _CONTAINER)
+    return run_without(program, no_namespaces(), before=("setpriv", "--inh-caps=-all", f"--bounding-set=-all,{kept}"))
 
 
 def run_without_free_namespaces(program: str) -> subprocess.CompletedProcess[str]:

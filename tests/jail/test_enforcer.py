@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from degraded import no_landlock, no_namespaces, no_seccomp, run_without, run_without_free_namespaces
+from degraded import (
+    no_landlock,
+    no_namespaces,
+    no_seccomp,
+    run_like_in_a_container,
+    run_without,
+    run_without_free_namespaces,
+)
 
 from sandbox_kernel import EnforcerUnavailable, InvalidRequest
 from sandbox_kernel.jail import bubblewrap, enforcer
@@ -125,8 +133,28 @@ def test_o10_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_take
     if not done.stdout and "unshare" in done.stderr:
         pytest.skip(f"no user namespace can be made here: {done.stderr.strip()}")
     bwrap, landlock, auto, ran = done.stdout.splitlines()
-    assert bwrap.startswith("no bubblewrap: root is the only user that exists here"), done
+    assert bwrap.startswith("no bubblewrap: root can become no other user here"), done
     assert (landlock, auto, ran) == ("landlock", "landlock", "process+sandbox 42 True")
+
+
+#: What a policy can ask for, without control groups.
+CLAIMS = """
+from sandbox_kernel.jail import meter
+from sandbox_kernel.backends import capabilities, process
+for room in (meter, process, capabilities): room.find_hierarchies = lambda: None
+from sandbox_kernel import *
+backend = ProcessBackend(ProcessConfig(pool_size=0))
+print(backend.enforcer.name)
+print(*[f"{name}: {line.evidence}" for name, line in backend.capabilities().enforced_limits.items() if not line])
+print(backend.run(ExecRequest(language="python", code="import os; print(os.getuid() != 0)", timeout=20)).stdout)
+"""
+
+
+@needs_landlock
+@pytest.mark.skipif(os.geteuid() != 0, reason="root in a container")
+def test_o10_root_in_a_container_gets_everything_that_a_policy_can_ask_for() -> None:
+    done = run_like_in_a_container(CLAIMS)
+    assert done.stdout.splitlines()[:3] == ["landlock", "", "True"], done
 
 
 def test_o10_without_landlock_only_landlock_is_missing() -> None:

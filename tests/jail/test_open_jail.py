@@ -201,6 +201,27 @@ def test_without_spawning_no_process_starts_but_threads_do() -> None:
         assert result.stdout == "thread\nOperation not permitted\n"
 
 
+@pytest.mark.skipif(not ROOT, reason="only root's sandboxes have a user of their own")
+@pytest.mark.parametrize("writable", [False, True])
+def test_what_a_user_of_its_own_may_read_for_root_it_cannot_touch_or_watch(data: Path, writable: bool) -> None:
+    policy = STANDARD.allow_read_write(data / "seen") if writable else STANDARD.allow_read(data / "seen")
+    victim = data / "hidden.txt"
+    victim.chmod(0o600)
+    before = victim.stat()
+    code = (
+        "import ctypes, os, sys\npath = sys.argv[1]\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "def watch():\n  if libc.inotify_add_watch(libc.inotify_init(), path.encode(), 0xFFF) < 0:\n"
+        "    raise OSError(ctypes.get_errno(), '')\n"
+        "for act in (lambda: open(path), lambda: os.utime(path), lambda: os.chmod(path, 0o777), lambda: os.truncate(path, 0),"
+        " lambda: os.setxattr(path, 'user.x', b'1'), lambda: os.unlink(path), watch):\n"
+        "  try: act(); print('DONE')\n  except OSError as error: print(error.errno)"
+    )
+    result = box(policy=policy).run(python(code, args=[str(victim)]))
+    assert "DONE" not in result.stdout and len(result.stdout.split()) == 7, result.stderr
+    after = victim.stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_size) == (before.st_mode, before.st_mtime_ns, before.st_size)
+
+
 # Walls stand or nothing runs.
 
 

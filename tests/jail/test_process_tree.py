@@ -132,3 +132,21 @@ def test_the_processes_of_a_user_are_found_also_when_they_do_not_want_to_be_look
     with started(code) as (_, pids):
         assert set(pids) <= set(of_user(os.getuid()))
     assert of_user(0x7FFF_FFF0) == []
+
+
+def test_a_process_that_hides_its_memory_counts_with_all_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import ctypes, os, signal\nb = b'x' * (50 << 20)\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
+        "print(os.getpid(), flush=True)\nsignal.pause()"
+    )
+    real = open
+
+    def refuse(path: str, mode: str = "r") -> object:
+        # As the kernel answers those who are not root.
+        if str(path).endswith("smaps_rollup"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, mode)
+
+    with started(code) as (_, pids):
+        monkeypatch.setattr("builtins.open", refuse)
+        assert proportional_bytes(pids) > 50 << 20

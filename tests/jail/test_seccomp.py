@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail import seccomp
-from sandbox_kernel.jail.seccomp import build_filter, build_no_spawn_filter, host_arch
+from sandbox_kernel.jail.seccomp import build_filter, build_no_spawn_filter, build_no_watch_filter, host_arch
 from sandbox_kernel.jail.syscalls import ARCHES, LAST_REVIEWED, number
 
 _spec = importlib.util.spec_from_file_location("bpf_machine", Path(__file__).with_name("bpf_machine.py"))
@@ -72,6 +72,7 @@ PROGRAMS = {
     "no sockets": lambda arch: build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
     "many families": lambda arch: build_filter(arch, families=tuple(range(1, 40))),
     "no spawn": build_no_spawn_filter,
+    "no watch": build_no_watch_filter,
 }
 
 both = pytest.mark.parametrize("arch", ARCHES)
@@ -310,6 +311,15 @@ def test_no_spawn_keeps_threads_and_exec(arch: str) -> None:
     program = build_no_spawn_filter(arch)
     assert _ask(program, "clone", arch, THREAD_FLAGS) == ALLOW
     assert {bpf.verdict(program, value, (), arch) for value in ORDINARY[arch]} == {ALLOW}
+
+
+@both
+def test_no_watch_refuses_to_watch_and_nothing_else(arch: str) -> None:
+    program = build_no_watch_filter(arch)
+    assert _ask(program, "inotify_add_watch", arch) == EPERM
+    assert {bpf.verdict(program, value, (), arch) for value in ORDINARY[arch]} == {ALLOW}
+    for name in ("clone", "socket", "ioctl", "fchmodat"):
+        assert _ask(program, name, arch) == ALLOW
 
 
 def test_an_architecture_without_a_table_is_a_typed_error() -> None:

