@@ -24,7 +24,12 @@ from degraded import (
 from sandbox_kernel import EnforcerUnavailable, InvalidRequest
 from sandbox_kernel.jail import bubblewrap, enforcer
 from sandbox_kernel.jail.enforcer import LADDER, get_enforcer
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.landlock import landlock_abi
+from sandbox_kernel.jail.landlock_proof import prove_walls
+from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.walls import Walls, sizes
+from sandbox_kernel.limits import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the first two rungs are Linux's")
 needs_landlock = pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock")
@@ -105,6 +110,17 @@ def test_without_a_bwrap_program_the_remedy_is_named_and_the_next_rung_taken(
         get_enforcer("bubblewrap")
     if landlock_abi():
         assert get_enforcer("auto").name == "landlock"
+
+
+@needs_landlock
+def test_the_proof_finds_walls_that_are_not_there(nothing_left: None) -> None:
+    python = find_python("python3")
+    walls = Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=None)
+    jail = start_jail(walls)
+    jail.wait_ready()
+    with pytest.raises(EnforcerUnavailable, match=r"do not hold on this host: a file outside could be read"):
+        prove_walls(jail)
+    jail.forget()
 
 
 def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
