@@ -33,14 +33,12 @@ from sandbox_kernel.session.image_file import (
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
-from sandbox_kernel.session.opening import MAX_CHECKPOINTS, last_words
+from sandbox_kernel.session.opening import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 
-#: Languages whose state is the memory of one engine.
-LANGUAGES = (Language.JAVASCRIPT,)
 _WORKER = "sandbox_guest.wasm_session"
 _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
@@ -170,8 +168,8 @@ def open_wasm_session(
 ) -> WasmSession:
     """Open a session inside WebAssembly; bad input is a typed error before anything starts."""
     spoken = Language.parse(language)
-    if spoken not in LANGUAGES:
-        known = ", ".join(LANGUAGES)
+    if spoken not in WASM_LANGUAGES:
+        known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     spec = _spec(spoken, name, memory_mb, checkpoints, limits or Limits())
     return WasmSession(_Opening(backend, catalogue()[spoken], spec, None))
@@ -193,7 +191,7 @@ def load_wasm_session(
         language = Language(header.language)
     except ValueError:
         language = Language.WASM
-    if language not in LANGUAGES:
+    if language not in WASM_LANGUAGES:
         raise InvalidRequest(f"{saved.path!r} is a session of {header.language!r}, which cannot be loaded here")
     guest = catalogue()[language]
     if header.guest != guest_digest(guest):
