@@ -149,10 +149,15 @@ class Sandbox:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
             from sandbox_kernel.session.wasm_opening import open_wasm_session
 
-            inside = open_wasm_session(
-                self._wasm_backend(), language, name=name, memory_mb=memory_mb, checkpoints=checkpoints, limits=limits
+            return open_wasm_session(
+                self._wasm_backend(),
+                language,
+                name=name,
+                memory_mb=memory_mb,
+                checkpoints=checkpoints,
+                limits=limits,
+                on_open=self._sessions.add,
             )
-            return self._keep(inside)
         opened = open_session(
             self.backend,
             language,
@@ -162,18 +167,15 @@ class Sandbox:
             python=python,
             limits=limits,
         )
-        return self._keep(opened)
+        self._sessions.add(opened)
+        return opened
 
     def load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
         """Go on with a session that ``save`` wrote, here or on another machine with the same versions."""
         self._check_alive()
         from sandbox_kernel.session.wasm_opening import load_wasm_session
 
-        return self._keep(load_wasm_session(self._wasm_backend(), path, name=name))
-
-    def _keep(self, opened: Session) -> Session:
-        self._sessions.add(opened)
-        return opened
+        return load_wasm_session(self._wasm_backend(), path, name=name, on_open=self._sessions.add)
 
     def report(self, *, again: bool = False) -> CapabilityReport:
         """What is enforced here, measured in the jail that is really used; cached, ``again`` measures anew."""

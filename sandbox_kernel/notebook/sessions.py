@@ -90,7 +90,7 @@ class NotebookSessions:
         """Open the unnamed session in advance. Until a cell has run in it, it gives way to other defaults."""
         key = _key(options)
         with self._lock:
-            if options.keeps_state and has_sessions(key[0]) and key not in self._held:
+            if options.keeps_state and has_sessions(key[0], options.backend) and key not in self._held:
                 self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
 
     def choose_open(self, plan: CellPlan) -> Choice:
@@ -98,7 +98,7 @@ class NotebookSessions:
         options, key = plan.options, _key(plan.options)
         if not options.keeps_state:
             return Choice()
-        if not has_sessions(key[0]):
+        if not has_sessions(key[0], options.backend):
             if options.session is not None:
                 raise InvalidRequest(f"--session {options.session!r}: there are no sessions for {key[0]} here yet")
             return Choice()

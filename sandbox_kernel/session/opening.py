@@ -30,12 +30,14 @@ from sandbox_kernel.session.session import Session
 
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
+#: Languages whose state is the memory of one guest inside WebAssembly (``wasm_opening.py``).
+WASM_LANGUAGES = (Language.JAVASCRIPT,)
 _numbers = itertools.count(1)
 
 
-def has_sessions(language: Language) -> bool:
-    """Whether a language can keep its state from run to run; the others are always fresh."""
-    return language in ENGINES
+def has_sessions(language: Language, backend: str | None = None) -> bool:
+    """Whether a language can keep its state from run to run on a backend; the others are always fresh."""
+    return language in (WASM_LANGUAGES if backend == "wasm" else ENGINES)
 
 
 def open_session(

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandbox_kernel.backends.wasm import WasmBackend
@@ -33,14 +34,12 @@ from sandbox_kernel.session.image_file import (
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
-from sandbox_kernel.session.opening import MAX_CHECKPOINTS, last_words
+from sandbox_kernel.session.opening import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 
-#: Languages whose state is the memory of one engine.
-LANGUAGES = (Language.JAVASCRIPT,)
 _WORKER = "sandbox_guest.wasm_session"
 _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
@@ -53,6 +52,8 @@ _PLAN, _IMAGE = "plan.json", "image"
 _SENT_BYTES = 48 << 20
 _numbers = itertools.count(1)
 
+OnOpen = Callable[[Session], None]
+
 
 class WasmSession(Session):
     """A session whose state is memory of a guest: it can be forked, saved to a file, and loaded elsewhere."""
@@ -60,6 +61,8 @@ class WasmSession(Session):
     def __init__(self, opening: _Opening) -> None:
         self._opening = opening
         super().__init__(opening.spec, opening.begin)
+        if opening.on_open is not None:
+            opening.on_open(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
@@ -76,7 +79,8 @@ class WasmSession(Session):
             path = file.name
         try:
             self.save(path)
-            return load_wasm_session(self._opening.backend, path, name=name, like=self._opening.spec)
+            opening = self._opening
+            return load_wasm_session(opening.backend, path, name=name, like=opening.spec, on_open=opening.on_open)
         finally:
             os.unlink(path)
 
@@ -84,8 +88,15 @@ class WasmSession(Session):
 class _Opening:
     """Everything by which a session begins, the first time and after a crash."""
 
-    def __init__(self, backend: WasmBackend, guest: Guest, spec: SessionSpec, saved: SavedSession | None) -> None:
-        self.backend, self.guest, self.spec = backend, guest, spec
+    def __init__(
+        self,
+        backend: WasmBackend,
+        guest: Guest,
+        spec: SessionSpec,
+        saved: SavedSession | None,
+        on_open: OnOpen | None,
+    ) -> None:
+        self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._saved = saved
         self._switches = switches_of(guest, fuel=False)
         self._entry = backend.ready(guest, self._switches)
@@ -167,14 +178,18 @@ def open_wasm_session(
     memory_mb: int = 512,
     checkpoints: int = 5,
     limits: Limits | None = None,
+    on_open: OnOpen | None = None,
 ) -> WasmSession:
-    """Open a session inside WebAssembly; bad input is a typed error before anything starts."""
+    """Open a session inside WebAssembly; bad input is a typed error before anything starts.
+
+    ``on_open`` is told of it and of all that are forked from it, for whoever must close them.
+    """
     spoken = Language.parse(language)
-    if spoken not in LANGUAGES:
-        known = ", ".join(LANGUAGES)
+    if spoken not in WASM_LANGUAGES:
+        known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     spec = _spec(spoken, name, memory_mb, checkpoints, limits or Limits())
-    return WasmSession(_Opening(backend, catalogue()[spoken], spec, None))
+    return WasmSession(_Opening(backend, catalogue()[spoken], spec, None, on_open))
 
 
 def load_wasm_session(
@@ -185,6 +200,7 @@ def load_wasm_session(
     checkpoints: int = 5,
     limits: Limits | None = None,
     like: SessionSpec | None = None,
+    on_open: OnOpen | None = None,
 ) -> WasmSession:
     """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
     saved = read_image(os.fspath(path))
@@ -193,7 +209,7 @@ def load_wasm_session(
         language = Language(header.language)
     except ValueError:
         language = Language.WASM
-    if language not in LANGUAGES:
+    if language not in WASM_LANGUAGES:
         raise InvalidRequest(f"{saved.path!r} is a session of {header.language!r}, which cannot be loaded here")
     guest = catalogue()[language]
     if header.guest != guest_digest(guest):
@@ -205,7 +221,7 @@ def load_wasm_session(
         spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
     else:
         spec = _spec(language, name, header.memory_mb, checkpoints, limits or Limits())
-    return WasmSession(_Opening(backend, guest, spec, saved))
+    return WasmSession(_Opening(backend, guest, spec, saved, on_open))
 
 
 def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from sandbox_kernel import Sandbox
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.options import parse_cell
 from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.session.wasm_opening import WasmSession
 
 
 def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean() -> None:
@@ -17,3 +22,22 @@ def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean(
         assert python is not None and shell is not None
         assert (str(python.language), str(shell.language)) == ("python", "command")
         assert shell.run("for n in a b; do echo $n; done").stdout == "a\nb\n"
+
+
+@pytest.mark.timeout(600)
+def test_a_notebook_on_wasm_keeps_javascript_and_runs_the_others_fresh(tmp_path: Path) -> None:
+    with Sandbox(backend="wasm") as box:
+        sessions = NotebookSessions(lambda _: box)
+        defaults = CellOptions(backend="wasm")
+        kept = sessions.choose(parse_cell("%%sandbox js\nlet x = 1", defaults)).session
+        assert isinstance(kept, WasmSession)
+        assert sessions.choose(parse_cell("%%sandbox js\nx", defaults)).session is kept
+        fresh = sessions.choose(parse_cell("%%sandbox python\nprint(1)", defaults))
+        assert (fresh.session, fresh.must_open) == (None, False)
+        kept.run("let y = 5")
+        kept.save(tmp_path / "s")
+        sessions.adopt(CellOptions(language=kept.language, backend="wasm"), box.load_session(tmp_path / "s"))
+        again = sessions.choose(parse_cell("%%sandbox js\ny", defaults)).session
+        assert again is not None and again is not kept
+        assert again.run("y").displays[-1].data["text/plain"] == "5"
+        sessions.close()

@@ -249,4 +249,5 @@ def test_the_facade_opens_and_loads_them(tmp_path: Path) -> None:
         session.save(tmp_path / "s")
         other = box.load_session(tmp_path / "s")
         assert other.run("x").displays[-1].data["text/plain"] == "5"
-    assert not session.alive and not other.alive
+        forked = session.fork()
+    assert not session.alive and not other.alive and not forked.alive
