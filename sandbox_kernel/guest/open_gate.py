@@ -28,7 +28,7 @@ else:
 
 #: Sent by the kernel when the host is gone; the gate ignores those that people send.
 HOST_GONE = signal.SIGRTMIN + 7
-#: How long killed processes may take to be gone.
+#: After this, what does not die is asked less often.
 _DEATH_S = 10.0
 
 
@@ -61,21 +61,37 @@ def living_descendants() -> List[int]:
     return found
 
 
+def children() -> List[int]:
+    """Our own children, orphans that came to us among them, in one quick read; the whole tree where that is not listed."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return living_descendants()
+
+
 def end_everything() -> None:
-    """Kill the tree until nothing of it is left; orphans come to us, so none is missed but by forking faster."""
+    """Kill the tree until nothing of it is left, then end.
+
+    Whoever is left has us as an ancestor, and orphans become our children: no child at all means that nothing is left.
+    Looking at children alone is quick enough to meet processes that do nothing but fork and exit.
+    """
     deadline = time.monotonic() + _DEATH_S
-    while time.monotonic() < deadline:
-        alive = living_descendants()
-        if not alive:
-            break
+    while True:
         # Stopped first: who is stopped does not fork while the others are being killed.
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in alive:
+            for pid in children():
                 try:
                     os.kill(pid, number)
                 except OSError:
                     pass
-    os._exit(0)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            os._exit(0)
+        if time.monotonic() > deadline:
+            time.sleep(0.05)
 
 
 def tasks_of_user() -> int:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sandbox_kernel import (
@@ -289,12 +293,50 @@ def test_a_daemon_that_called_setsid_is_gone_with_the_run(
     assert _gone(int(result.stdout))
 
 
+#: Eight processes that fork and exit for ten seconds; their name goes from one to the next.
+HOPPERS = """
+import ctypes, os, time
+ctypes.CDLL(None).prctl(15, b"%s", 0, 0, 0)
+until = time.monotonic() + 10
+for _ in range(8):
+    if os.fork() == 0:
+        while time.monotonic() < until:
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+        os._exit(0)
+print(open("/proc/self/comm").read(), end="", flush=True)
+time.sleep(60)
+"""
+
+
 def test_processes_that_hop_from_pid_to_pid_are_gone_with_the_run(either: ProcessBackend, grouped: bool) -> None:
-    code = (
-        "import os, time\nfor _ in range(8):\n  if os.fork() == 0:\n"
-        "    while True:\n      if os.fork(): os._exit(0)\n      os.setsid()\ntime.sleep(60)"
-    )
-    assert either.run(python(code, timeout=0.5, limits=Limits(processes=200))).status is Status.TIMEOUT
+    name = f"hop-{os.getpid()}"
+    result = either.run(python(HOPPERS % name, timeout=1, limits=Limits(processes=200)))
+    assert (result.status, result.stdout) == (Status.TIMEOUT, name + "\n")
+    # One look can miss them; a hundred cannot. The dead, whom the system's init has yet to collect, hop no more.
+    looks = (p.info for _ in range(100) for p in psutil.process_iter(["name", "status"]))
+    assert not [info for info in looks if info["name"] == name and info["status"] != psutil.STATUS_ZOMBIE]
+
+
+def test_processes_that_hop_are_ended_by_the_gate_when_the_host_is_killed() -> None:
+    name = f"hop-{os.getpid()}"
+    code = f"""
+import sys
+from sandbox_kernel import *
+backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer=None, policy=SandboxPolicy.preset("standard"))
+request = ExecRequest(language=Language.PYTHON, code={HOPPERS % name!r}, timeout=60, limits=Limits(processes=200))
+backend.run(request, on_output=lambda _, text: print(text, flush=True))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == name + "\n"
+        host.kill()
+    deadline, quiet = time.monotonic() + 8, 0
+    while quiet < 100 and time.monotonic() < deadline:
+        states = [p.info["status"] for p in psutil.process_iter(["name", "status"]) if p.info["name"] == name]
+        quiet = 0 if set(states) - {psutil.STATUS_ZOMBIE} else quiet + 1
+    assert quiet == 100
 
 
 def test_stopped_processes_are_gone_with_the_run(either: ProcessBackend, grouped: bool) -> None:
