@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 #: Temporary files of this run alone, so that what others on the machine do is not taken for a leak.
-#: Workers of a parallel run make theirs beside that of the process which started them, not below it.
+#: Its name is short, because the path of a unix socket must be. Workers of a parallel run make theirs beside that of the process which started them, not below it.
 _BASE = os.environ.setdefault("SANDBOX_KERNEL_TEST_BASE", tempfile.gettempdir())
-TEMPORARY = tempfile.mkdtemp(prefix="sandbox-kernel-tests-", dir=_BASE)
+TEMPORARY = tempfile.mkdtemp(prefix="sk-", dir=_BASE)
 os.chmod(TEMPORARY, 0o755)
 os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)

@@ -62,7 +62,7 @@ def living_descendants() -> List[int]:
 
 
 def children() -> List[int]:
-    """Our own children, orphans that came to us among them, in one quick read; the whole tree where that is not listed."""
+    """Our own children, orphans that came to us among them, in one quick read; where none are listed, the whole tree."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -156,7 +156,6 @@ def main() -> None:
     """Become who we are to be, then do what every gate does."""
     with open(int(sys.argv.pop(1)), "rb") as file:
         spec = marshal.load(file)  # noqa: S302 - the host wrote it
-    os.setsid()
     # Sessions keep copies of the folder where their gate stands.
     os.chdir(spec["work"])
     # What is imported ahead must not leave its files with the host's.

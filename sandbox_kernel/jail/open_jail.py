@@ -122,8 +122,8 @@ class OpenJail(Jail):
                 for pid, started in alive.items():
                     signal_same(pid, started, number)
             return False
-        # One look can miss processes that do nothing but fork and exit. To the gate they come as orphans, so it is asked
-        # to end whatever it still has, and itself; a program without walls may have stopped it.
+        # One look can miss processes that do nothing but fork and exit. To the gate they come as orphans, so it is
+        # asked to end whatever it still has, and itself; a program without walls may have stopped it.
         if self.child.poll() is None:
             self.child.send_signal(END_EVERYTHING)
             self.child.send_signal(signal.SIGCONT)

@@ -67,9 +67,10 @@ def _serve(thread: _Thread) -> None:
             who: dict[str, object] = {}
             if start.uid is not None:
                 who = {"user": start.uid, "group": start.uid, "extra_groups": []}
+            # In a session of its own: Ctrl+C in a terminal and the interrupt of ipykernel go to the host's whole group.
             child = subprocess.Popen(
                 list(start.argv), env={}, cwd="/", stdin=start.stdin, stdout=start.stdout, stderr=start.stderr,
-                pass_fds=tuple(start.pass_fds), **who,
+                pass_fds=tuple(start.pass_fds), start_new_session=True, **who,
             )  # type: ignore[call-overload]  # fmt: skip
             answer.set_result(child)
         except BaseException as error:

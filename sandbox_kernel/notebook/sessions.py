@@ -104,6 +104,8 @@ class NotebookSessions:
             return Choice()
         if options.env or options.args:
             return Choice(why_fresh="--env and --arg are for a new process")
+        if options.check:
+            return Choice(why_fresh="--check takes the cell as a whole program")
         base = plan.defaults if options.session is None else options
         held = self._held.get(key)
         if held is not None and (not held.session.alive or not (held.used or held.begun_with == begun_with(base))):

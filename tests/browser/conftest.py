@@ -1,4 +1,8 @@
-"""Fixtures of the browser tests: one server and one Chromium for all of them, one fresh tab for each."""
+"""Fixtures of the browser tests: one server and one Chromium for all of them, one fresh tab for each.
+
+They end with the package, not with the session: while Playwright runs, its thread has a running event loop, and no other
+test of that process could start one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ _FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     need(importlib.util.find_spec("playwright"), "playwright is not installed: pip install playwright")
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -40,7 +44,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab_server(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
     from tests.browser.lab_server import running_lab
 
@@ -48,7 +52,7 @@ def lab_server(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser_profile(chromium: Browser) -> Iterator[BrowserContext]:
     """One profile for all tests: JupyterLab's scripts are fetched once."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
@@ -57,7 +61,7 @@ def browser_profile(chromium: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_page(browser_profile: BrowserContext, lab_server: LabServer) -> LabPage:
     from tests.browser.lab_page import LabPage
 

@@ -74,10 +74,9 @@ def test_a_failure_is_a_real_error_message_with_its_name(python, code, ename, ev
 def test_output_streams_and_an_interrupt_stops_the_sandbox_and_nothing_else(python):
     request = python.kc.execute("kept = 'kept'", allow_stdin=False)
     python.outputs(request)
+    python.run("%%sandbox bash --quiet\nkept=inside")
     seconds = "66.666"
-    request = python.kc.execute(
-        f"%%sandbox bash --quiet\nsleep {seconds} &\necho running\nsleep {seconds}", allow_stdin=False
-    )
+    request = python.kc.execute(f"%%sandbox bash --quiet\necho running\nsleep {seconds}", allow_stdin=False)
     python.wait_for_output(request, "running")
     sleepers = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", seconds]]
     assert sleepers
@@ -85,11 +84,13 @@ def test_output_streams_and_an_interrupt_stops_the_sandbox_and_nothing_else(pyth
     assert [content["ename"] for kind, content in python.outputs(request) if kind == "error"] == ["KeyboardInterrupt"]
     assert not psutil.wait_procs(sleepers, timeout=10)[1]
     assert python.text("print(kept)") == "kept\n"
+    # The interrupt goes to the kernel's whole group of processes; the session is not one of them.
+    assert python.text("%%sandbox bash --quiet\necho $kept") == "inside\n"
 
 
 def test_defaults_and_line_commands(python):
     python.run("%sandbox bash --timeout 7s")
-    assert python.text("%%sandbox --quiet\necho $0") == "/cell/cell.sh\n"
+    assert python.text("%%sandbox --quiet\necho $0") == "bash\n"
     _, outputs = python.run("%sandbox")
     assert outputs[0][1]["data"]["text/plain"] == "%sandbox command --timeout 7s"
     python.run("%sandbox reset")

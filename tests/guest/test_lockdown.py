@@ -326,7 +326,8 @@ def test_the_command_gets_the_environment_of_the_spec_and_nothing_of_the_launche
 
 def test_no_signal_stays_ignored_as_python_had_it() -> None:
     done, _ = _locked({}, "/bin/grep", "^SigIgn", "/proc/self/status")
-    assert int(done.stdout.split()[1], 16) == 0
+    # 32 and 33 are the C library's own: whoever started us may have left them ignored, and nothing can ask for them.
+    assert int(done.stdout.split()[1], 16) & ~(3 << 31) == 0
 
 
 def test_a_missing_command_is_told_apart_from_a_command_that_fails() -> None:

@@ -184,7 +184,7 @@ def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
 
 
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
-    monkeypatch.setattr(sessions, "has_sessions", lambda language: language is Language.PYTHON)
+    monkeypatch.setattr(sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
     outcome, _ = run(CellRunner(FakeBox), "%%sandbox bash\necho")
     assert outcome.result.notes == ()
     with pytest.raises(InvalidRequest, match="no sessions for command"):
