@@ -62,7 +62,7 @@ def living_descendants() -> List[int]:
 
 
 def children() -> List[int]:
-    """Our own children, orphans that came to us among them, in one quick read; where none are listed, the whole tree."""
+    """Our own children, orphans that came to us among them, in one quick read; else the whole tree."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
