@@ -23,6 +23,7 @@ from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
@@ -47,7 +48,7 @@ os.register_at_fork(after_in_child=_threads.cache_clear)
 @functools.lru_cache(maxsize=8)
 def shared_pool(size: int) -> Pool:
     """One pool of a size for all backends of this process: a spare serves whoever asks for its walls."""
-    return Pool(size)
+    return Pool(size, templates=Templates())
 
 
 class ProcessBackend(SandboxBackend):
@@ -169,7 +170,8 @@ class ProcessBackend(SandboxBackend):
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self._no_spawn()) if command else None
         grants = resolve_grants(self.policy)
-        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, self._enforcer_name)
+        name, templates = self._enforcer_name, self.config.templates
+        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:

@@ -360,20 +360,29 @@ def run_session(argv: List[str], channel: int) -> None:
 
 
 def main() -> None:
-    """Wait for the order, carry it out, and end: the kernel then ends everything else in the jail."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    channel = int(sys.argv[2])
+    """Settle in, then serve: the kernel ends everything else in the jail when we end."""
+    control, channel = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    settle_in(sys.argv[3:])
+    serve(control, channel)
+
+
+def settle_in(preload: List[str]) -> None:
+    """Make this process a gate, and its interpreter what programs expect. A template does it once for all its forks."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Our own folder was only for us: programs must not find our modules by their names.
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     lockdown.set_dumpable(False)
-    lockdown.set_subreaper()
-    if len(sys.argv) > 3:
-        warm(sys.argv[3:])
-    flags = mmap.mmap(-1, mmap.PAGESIZE)
+    if preload:
+        warm(preload)
     gc.collect()
     gc.freeze()
+
+
+def serve(control: socket.socket, channel: int) -> None:
+    """Wait for the order and carry it out."""
+    lockdown.set_subreaper()
+    flags = mmap.mmap(-1, mmap.PAGESIZE)
     send(control, {"op": "ready"})
     waiting = None
     try:

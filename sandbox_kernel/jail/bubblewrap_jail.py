@@ -15,10 +15,25 @@ from sandbox_kernel.jail.root_plan import plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
-class BubblewrapJail(Jail):
-    """Walls, then an interpreter inside them."""
+class NamespaceJail(Jail):
+    """A jail with a root of its own: its work folder is a file system, and the end of its init is the end of all."""
 
     places = Places()
+
+    def _open_box(self) -> int:
+        """See ``Jail``; the descriptor outlives the namespace."""
+        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def disk(self, *, last: bool = False) -> Disk:
+        """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
+        return of_file_system(self.box_fd)
+
+
+class BubblewrapJail(NamespaceJail):
+    """Walls, then an interpreter inside them."""
+
+    #: Our program that is the init.
+    program = "gate"
 
     def __init__(self, walls: Walls) -> None:
         super().__init__(walls)
@@ -30,15 +45,20 @@ class BubblewrapJail(Jail):
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
         self._theirs.append(info_fd)
-        filter_fd = memory_file("filter", seccomp.build_filter(seccomp.host_arch()))
-        self._theirs.append(filter_fd)
+        filter_fd, told = self._filter()
+        own = [fd for fd in (filter_fd, *told) if fd is not None]
+        self._theirs.extend(own)
         inner = [
-            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate"), GUEST,
-            str(control), str(channel), *walls.preload,
+            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
+            str(control), str(channel), *map(str, told), *walls.preload,
         ]  # fmt: skip
         argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
         self._theirs.extend(passed)
-        return argv, uid, (filter_fd, info_fd, *passed)
+        return argv, uid, (info_fd, *own, *passed)
+
+    def _filter(self) -> tuple[int | None, tuple[int, ...]]:
+        """The filter for bubblewrap to load, and descriptors that the init is told of."""
+        return memory_file("filter", seccomp.build_filter(seccomp.host_arch())), ()
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""
@@ -53,14 +73,6 @@ class BubblewrapJail(Jail):
         self._info_fd = -1
         return int(json.loads(text)["child-pid"])
 
-    def _open_box(self) -> int:
-        """See ``Jail``; the descriptor outlives the namespace."""
-        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def disk(self, *, last: bool = False) -> Disk:
-        """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
-        return of_file_system(self.box_fd)
-
     def forget(self) -> None:
         """See ``Jail``."""
         super().forget()
@@ -70,7 +82,7 @@ class BubblewrapJail(Jail):
 
 
 def _bubblewrap_command(
-    walls: Walls, uid: int | None, filter_fd: int, info_fd: int, inner: list[str]
+    walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str]
 ) -> tuple[list[str], int | None, tuple[int, ...]]:
     """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments."""
     guest, bwrap = guest_folder(), find_bwrap()

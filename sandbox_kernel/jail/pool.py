@@ -2,7 +2,8 @@
 
 Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
 while the last one is in use. A kind (``Walls``) is learnt when it is first asked for, and forgotten when it has not
-been asked for in a while. Spares hold little memory and no secret; one that died is noticed before it is handed out.
+been asked for in a while. Where it can be done, all jails of a kind are forked from one template (``templates.py``), so
+that a spare costs little time and memory. Spares hold no secret; one that died is noticed before it is handed out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Walls
 
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
@@ -40,9 +42,16 @@ class _Shelf:
 class Pool:
     """Spares for one process; thread-safe. ``size`` spares of each kind are kept, 0 keeps none."""
 
-    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = start_jail) -> None:
+    def __init__(
+        self,
+        size: int = 2,
+        start: Callable[[Walls], Jail] = start_jail,
+        templates: Templates | None = None,
+    ) -> None:
         self.size = size
         self._start = start
+        #: Where jails are forked from, when size is not 0; None starts each by itself.
+        self._templates = templates if size > 0 else None
         self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
@@ -90,10 +99,15 @@ class Pool:
         self._work.put(None)
         for jail in jails:
             jail.destroy()
+        if self._templates is not None:
+            self._templates.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join(10.0)
 
     def _make(self, walls: Walls) -> Jail:
+        forked = self._templates.fork(walls) if self._templates is not None else None
+        if forked is not None:
+            return forked
         jail = self._start(walls)
         jail.wait_ready()
         return jail
@@ -123,6 +137,8 @@ class Pool:
             jail: Jail | None = None
             # A failed spare is no error: whoever needs a jail makes one and meets the reason there.
             with contextlib.suppress(SandboxError, OSError):
+                if self._templates is not None:
+                    self._templates.prepare(walls)
                 jail = self._make(walls)
             self._shelve(walls, jail)
 
@@ -150,8 +166,11 @@ class Pool:
         with self._lock:
             idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > IDLE_S]
             jails = [jail for kind in idle for jail in self._shelves.pop(kind).spares]
+            wanted = set(self._shelves)
         for jail in jails:
             jail.destroy()
+        if self._templates is not None:
+            self._templates.keep_only(wanted)
 
     def _forget(self) -> None:
         """In a forked child the spares are the parent's: let go of their descriptors, and of the lock."""
@@ -162,6 +181,8 @@ class Pool:
             for jail in shelf.spares:
                 jail.forget()
         self._shelves = OrderedDict()
+        if self._templates is not None:
+            self._templates.forget()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -41,6 +41,9 @@ class ProcessConfig:
     check_types: bool = False
     #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.
     pool_size: int = 2
+    #: Whether ready-made sandboxes are forked from a template: cheap, but those of one kind share its address layout
+    #: and its hash seed. Without, each is started by itself.
+    templates: bool = True
     #: Modules that waiting Python interpreters have imported already.
     preload: tuple[str, ...] = ()
     #: Where compiled programs are remembered; None is a private folder below the user's cache, "" is nowhere.

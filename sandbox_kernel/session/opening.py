@@ -110,6 +110,7 @@ def session_walls(
         *sizes(limits, memory_mb),
         engine.preload(backend.config),
         enforcer=enforcer,
+        templates=backend.config.templates,
     )
 
 
