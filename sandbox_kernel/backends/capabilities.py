@@ -12,6 +12,7 @@ from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.sandbox_user import has_own_user
 from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.templates import unavailable
 from sandbox_kernel.languages.registry import RECIPES, availability
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
     where = find_hierarchies()
     name = backend.enforcer.name if backend.enforcer is not None else None
     walls = f"{name} ({backend.enforcer.version})" if backend.enforcer is not None else "none"
+    alone = unavailable() if name == bubblewrap.NAME else None
+    if alone is not None:
+        # The same walls, at the price of a whole start for each.
+        walls += f"; ready-made sandboxes are started one by one: {alone}"
     by_group = where is not None and where.unified is not None
     killed = "the control group" if by_group else "all that is found below the gate, until nothing is (best effort)"
     if where is not None and where.pids is not None:

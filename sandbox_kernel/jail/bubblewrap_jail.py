@@ -24,6 +24,11 @@ class NamespaceJail(Jail):
         """See ``Jail``; the descriptor outlives the namespace."""
         return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
+    def _kill_rest(self) -> None:
+        """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""
+        if self.init_fd < 0:
+            super()._kill_rest()
+
     def disk(self, *, last: bool = False) -> Disk:
         """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
         return of_file_system(self.box_fd)

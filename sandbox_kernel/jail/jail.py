@@ -21,6 +21,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.control import Inbox, encode_warm
@@ -98,6 +99,8 @@ class Jail(ABC):
         self.channel, self._channel_in = socket.socketpair()
         self._theirs: list[int] = []
         self.stdin_fd = self.stdout_fd = self.stderr_fd = -1
+        #: Called once, when the jail is gone; whoever handed it out may wait for that.
+        self.on_end: Callable[[], None] | None = None
         #: The process that we started; None where somebody else did.
         self.starter: subprocess.Popen[bytes] | None = None
         self.meter: Meter
@@ -192,6 +195,10 @@ class Jail(ABC):
                 signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
         if self.starter is not None and self.starter.poll() is None:
             self.starter.kill()
+        self._kill_rest()
+
+    def _kill_rest(self) -> None:
+        """Kill what may outlive the init."""
         self.meter.kill()
 
     def wait_dead(self) -> None:
@@ -213,6 +220,8 @@ class Jail(ABC):
         deadline = time.monotonic() + 1.0
         while not self.meter.close() and time.monotonic() < deadline:
             time.sleep(0.001)
+        if self.on_end is not None:
+            self.on_end()
 
     def forget(self) -> None:
         """Let go of the descriptors and of nothing else: in a forked child the jail is the parent's."""

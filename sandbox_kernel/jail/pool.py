@@ -28,6 +28,8 @@ from sandbox_kernel.jail.walls import Walls
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
 MAX_SPARES = 8
 IDLE_S = 300.0
+#: How long the making of spares waits for the end of a run that was just handed one.
+CALM_S = 0.03
 
 
 @dataclass
@@ -57,6 +59,9 @@ class Pool:
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        #: Set while no jail of ours that was handed out just now is still at work.
+        self._calm = threading.Event()
+        self._calm.set()
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
@@ -73,6 +78,8 @@ class Pool:
             with self._lock:
                 spare = shelf.spares.pop(0) if shelf.spares else None
         jail = spare if spare is not None else self._make(walls)
+        self._calm.clear()
+        jail.on_end = self._calm.set
         self._order(walls, shelf)
         return jail
 
@@ -96,6 +103,7 @@ class Pool:
             jails = [jail for shelf in self._shelves.values() for jail in shelf.spares]
             self._shelves.clear()
             thread = self._thread
+        self._calm.set()
         self._work.put(None)
         for jail in jails:
             jail.destroy()
@@ -134,6 +142,9 @@ class Pool:
                 continue
             if walls is None:
                 return
+            # Most runs are over soon. To make the next jail beside one would take its processor and the locks of the
+            # kernel's control groups.
+            self._calm.wait(CALM_S)
             jail: Jail | None = None
             # A failed spare is no error: whoever needs a jail makes one and meets the reason there.
             with contextlib.suppress(SandboxError, OSError):
@@ -177,6 +188,8 @@ class Pool:
         self._lock = threading.Lock()
         self._work = queue.SimpleQueue()
         self._thread = None
+        self._calm = threading.Event()
+        self._calm.set()
         for shelf in self._shelves.values():
             for jail in shelf.spares:
                 jail.forget()
