@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail import root_view, seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.disk import Disk, of_file_system
-from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file, start_of
-from sandbox_kernel.jail.root_plan import plan_stage, reachable_by_all
+from sandbox_kernel.jail.jail import Command, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
@@ -45,7 +46,7 @@ class BubblewrapJail(NamespaceJail):
         self._info_fd = -1
         self._launch()
 
-    def _command(self, control: int, channel: int) -> tuple[list[str], int | None, tuple[int, ...]]:
+    def _command(self, control: int, channel: int) -> Command:
         """See ``Jail``."""
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
@@ -57,9 +58,9 @@ class BubblewrapJail(NamespaceJail):
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
             str(control), str(channel), *map(str, told), *walls.preload,
         ]  # fmt: skip
-        argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
-        self._theirs.extend(passed)
-        return argv, uid, (info_fd, *own, *passed)
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
+        self._theirs.extend(command.passed)
+        return replace(command, passed=(info_fd, *own, *command.passed))
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """The filter for bubblewrap to load, and descriptors that the init is told of."""
@@ -88,8 +89,12 @@ class BubblewrapJail(NamespaceJail):
 
 def _bubblewrap_command(
     walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str]
-) -> tuple[list[str], int | None, tuple[int, ...]]:
-    """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments."""
+) -> Command:
+    """The command that builds the walls, and the descriptors that carry its arguments.
+
+    Root needs more where an unprivileged user cannot reach what is to be shown: a view of it from elsewhere, and where
+    the policy allows root's own files, a stage that maps their owner.
+    """
     guest, bwrap = guest_folder(), find_bwrap()
     if uid is None and os.geteuid() == 0:
         raise EnforcerUnavailable(
@@ -102,7 +107,14 @@ def _bubblewrap_command(
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
         args_fd = memory_file("arguments", _joined(args))
-        return [bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,)
+        return Command([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+    view = root_view.places([*shared, package_of(bwrap) or bwrap]) if not granted else None
+    if view is not None:
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
+        args_fd = memory_file("arguments", _joined(args))
+        package = package_of(bwrap)
+        program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
+        return Command([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     stage = plan_stage(uid, shared, granted, bwrap, args_fd)
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
@@ -111,7 +123,7 @@ def _bubblewrap_command(
     plan_fd = memory_file("plan", stage.plan)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
     here = os.path.dirname(os.path.abspath(__file__))
-    return [*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)
+    return Command([*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
 
 
 def _joined(args: list[str]) -> bytes:

@@ -21,9 +21,11 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail import root_view
 from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.meter import Meter, make_meter
@@ -79,6 +81,16 @@ def _large_pipe() -> tuple[int, int]:
     return read, write
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command line, the uid to start it as (None: ours), descriptors that it needs, and sources shown elsewhere."""
+
+    argv: list[str]
+    uid: int | None
+    passed: tuple[int, ...]
+    view: Mapping[str, str] = field(default_factory=dict)
+
+
 class Jail(ABC):
     """A started sandbox. Not thread-safe: it belongs to one run or one session."""
 
@@ -132,8 +144,11 @@ class Jail(ABC):
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
         """Start the process that becomes the gate, or the enforcer that starts it."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
-        argv, uid, passed = self._command(*ends)
-        self.starter = spawn(Start(argv, (*ends, *passed), stdin, stdout, stderr, uid))
+        command = self._command(*ends)
+        start = Start(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
+        if command.view:
+            start = replace(start, thread=root_view.THREAD, prepare=functools.partial(root_view.show, command.view))
+        self.starter = spawn(start)
 
     def _make_meter(self) -> Meter:
         """What measures and limits this jail."""
@@ -145,8 +160,8 @@ class Jail(ABC):
         assert self.starter is not None
         return self.starter
 
-    def _command(self, control: int, channel: int) -> tuple[list[str], int | None, tuple[int, ...]]:
-        """The command line, the uid to start it as (None: ours), and descriptors that it needs (in ``_theirs``)."""
+    def _command(self, control: int, channel: int) -> Command:
+        """How it is started; the descriptors that it is passed are in ``_theirs``."""
         raise NotImplementedError
 
     @abstractmethod

