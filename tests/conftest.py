@@ -81,12 +81,13 @@ def end_spares() -> None:
 def nothing_left() -> Iterator[None]:
     """After the test: no process, control group, descriptor, mount or temporary folder more than before.
 
-    For tests that use no pool of their own: spares are processes, and they are meant to stay. Those of earlier tests
-    are ended first.
+    Spares and templates are processes, and they are meant to stay. Those of earlier tests are ended first, and those
+    of this one at its end.
     """
     end_spares()
     before = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
     yield
+    end_spares()
     after = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
     names = ("processes", "control groups", "descriptors", "mounts", "temporary folders")
     for what, old, new in zip(names, before, after, strict=True):

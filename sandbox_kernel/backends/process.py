@@ -121,6 +121,7 @@ class ProcessBackend(SandboxBackend):
             finally:
                 jail.destroy()
                 jail.forget()
+                self._pool.done()
 
     async def execute(
         self,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail import root_view, seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
+from sandbox_kernel.jail.control import encode_ahead
 from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Command, Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
@@ -24,6 +25,10 @@ class NamespaceJail(Jail):
     def _open_box(self) -> int:
         """See ``Jail``; the descriptor outlives the namespace."""
         return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _ahead(self) -> list[bytes]:
+        """See ``Jail``; no wall is left to be put up around the first step."""
+        return encode_ahead()
 
     def _kill_rest(self) -> None:
         """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""

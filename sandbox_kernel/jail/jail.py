@@ -21,7 +21,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
@@ -111,8 +111,6 @@ class Jail(ABC):
         self.channel, self._channel_in = socket.socketpair()
         self._theirs: list[int] = []
         self.stdin_fd = self.stdout_fd = self.stderr_fd = -1
-        #: Called once, when the jail is gone; whoever handed it out may wait for that.
-        self.on_end: Callable[[], None] | None = None
         #: The process that we started; None where somebody else did.
         self.starter: subprocess.Popen[bytes] | None = None
         self.meter: Meter
@@ -150,6 +148,10 @@ class Jail(ABC):
             start = replace(start, thread=root_view.THREAD, prepare=functools.partial(root_view.show, command.view))
         self.starter = spawn(start)
 
+    def _ahead(self) -> list[bytes]:
+        """What the gate is told to do before its order comes."""
+        return []
+
     def _make_meter(self) -> Meter:
         """What measures and limits this jail."""
         return make_meter()
@@ -185,10 +187,9 @@ class Jail(ABC):
             # The init becomes the gate; it is moved while it starts, which hides what moving costs.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
-            if self.walls.warm is not None:
-                # Not before: what the gate starts earlier would not be in its group.
-                for part in encode_warm(self.walls.warm):
-                    self.control.sendall(part)
+            # Not before: what the gate starts earlier would not be in its group.
+            for part in encode_warm(self.walls.warm) if self.walls.warm is not None else self._ahead():
+                self.control.sendall(part)
             self.box_fd = self._open_box()
         except (OSError, ValueError, EOFError) as error:
             said = self._last_words()
@@ -235,8 +236,6 @@ class Jail(ABC):
         deadline = time.monotonic() + 1.0
         while not self.meter.close() and time.monotonic() < deadline:
             time.sleep(0.001)
-        if self.on_end is not None:
-            self.on_end()
 
     def forget(self) -> None:
         """Let go of the descriptors and of nothing else: in a forked child the jail is the parent's."""

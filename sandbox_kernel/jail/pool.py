@@ -39,10 +39,14 @@ class _Shelf:
     spares: list[Jail] = field(default_factory=list)
     coming: int = 0
     asked_at: float = 0.0
+    asked: int = 0
 
 
 class Pool:
-    """Spares for one process; thread-safe. ``size`` spares of each kind are kept, 0 keeps none."""
+    """Spares for one process; thread-safe. ``size`` spares of each kind are kept.
+
+    0 keeps none: each jail is made when it is asked for. Who asked twice will ask again, so from then on it is forked.
+    """
 
     def __init__(
         self,
@@ -52,26 +56,25 @@ class Pool:
     ) -> None:
         self.size = size
         self._start = start
-        #: Where jails are forked from, when size is not 0; None starts each by itself.
-        self._templates = templates if size > 0 else None
+        #: Where jails are forked from; None starts each by itself.
+        self._templates = templates
         self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
-        #: Set while no jail of ours that was handed out just now is still at work.
+        #: Set unless a jail of ours was handed out just now and is still at work.
         self._calm = threading.Event()
         self._calm.set()
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
         """A ready jail of this kind: a spare if one lives, else a new one, made now."""
-        if self.size <= 0:
-            return self._make(walls)
         with self._lock:
             shelf = self._shelves.setdefault(walls, _Shelf())
             self._shelves.move_to_end(walls)
             shelf.asked_at = time.monotonic()
+            shelf.asked += 1
             spare = shelf.spares.pop(0) if shelf.spares else None
         while spare is not None and not spare.alive:
             spare.destroy()
@@ -79,9 +82,12 @@ class Pool:
                 spare = shelf.spares.pop(0) if shelf.spares else None
         jail = spare if spare is not None else self._make(walls)
         self._calm.clear()
-        jail.on_end = self._calm.set
         self._order(walls, shelf)
         return jail
+
+    def done(self) -> None:
+        """A run with a jail of ours is over: a good moment to make the next spare. Nobody has to call it."""
+        self._calm.set()
 
     def warm(self, walls: Walls) -> None:
         """Begin to make spares of a kind that will be asked for."""
@@ -126,7 +132,12 @@ class Pool:
             if self._closed:
                 return
             lacking = self.size - len(shelf.spares) - shelf.coming
+            if self.size <= 0 and self._templates is not None and shelf.asked > 1:
+                # Nobody waits ready-made, but a template may.
+                lacking = 1 - shelf.coming
             shelf.coming += max(0, lacking)
+            if lacking <= 0:
+                return
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._serve, name="sandbox-pool", daemon=True)
                 self._thread.start()
@@ -150,7 +161,8 @@ class Pool:
             with contextlib.suppress(SandboxError, OSError):
                 if self._templates is not None:
                     self._templates.prepare(walls)
-                jail = self._make(walls)
+                if self.size > 0:
+                    jail = self._make(walls)
             self._shelve(walls, jail)
 
     def _shelve(self, walls: Walls, jail: Jail | None) -> None:

@@ -105,6 +105,10 @@ class Template(BubblewrapJail):
         spec = {"filter": program, "shown": shown_beneath(self.walls)}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
+    def _ahead(self) -> list[bytes]:
+        """It has no step."""
+        return []
+
     def _make_meter(self) -> Meter:
         """Its memory is no run's: nobody limits it."""
         return WatchdogMeter()

@@ -20,7 +20,7 @@ from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job, Outcome, run_job
-from sandbox_kernel.jail.process_tree import proportional_bytes
+from sandbox_kernel.jail.process_tree import proportional_bytes, tree
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.template import Template, shown_beneath
 from sandbox_kernel.jail.template_jail import TemplateJail
@@ -391,3 +391,26 @@ def test_the_root_of_a_template_is_that_of_a_jail_but_for_what_its_forks_do_them
     jail = bubblewrap_args(walls, guest_dir="/opt/guest", seccomp_fd=7, info_fd=8)
     template = bubblewrap_args(walls, guest_dir="/opt/guest", seccomp_fd=None, info_fd=8)
     assert [word for word in jail if word not in ("--disable-userns", "--seccomp", "7")] == template
+
+
+def _waiting(jail: Jail) -> int:
+    """The process of the first step, which the gate forks when it is told to; the test's own time limit ends the wait."""
+    while len(tree(jail.init_pid)) < 2:
+        os.sched_yield()
+    return tree(jail.init_pid)[1]
+
+
+def test_the_first_step_waits_ahead_and_is_counted_from_its_start(forked: Callable[..., Jail]) -> None:
+    jail = forked()
+    ahead = _waiting(jail)
+    members = jail.meter.members()
+    assert members is None or sorted(members) == sorted([jail.init_pid, ahead])
+    assert said(jail, "import os; print(os.getpid(), os.getppid())") == "2 1"
+
+
+def test_a_first_step_that_was_killed_while_it_waited_is_told(forked: Callable[..., Jail]) -> None:
+    jail = forked()
+    os.kill(_waiting(jail), signal.SIGKILL)
+    outcome = run(jail, "print(1)")
+    assert [end.code for end in outcome.exits] == [-signal.SIGKILL]
+    assert outcome.stdout.text == ""
