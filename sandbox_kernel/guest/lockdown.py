@@ -132,7 +132,11 @@ def drop_capabilities(keep: Sequence[int] = ()) -> None:
 
 
 def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
-    capability = 0
+    capability, zeros = 0, tuple(_zeros(3))
+    if not keep:
+        # One call each, until the kernel knows no more of them or we may not.
+        while _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *zeros) >= 0:
+            capability += 1
     while (held := _libc.prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), *_zeros(3))) >= 0:
         dropped = capability in keep or not held
         if not dropped and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:

@@ -28,6 +28,8 @@ from sandbox_kernel.jail.walls import Walls
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
 MAX_SPARES = 8
 IDLE_S = 300.0
+#: How long a template is kept where no spares are wanted.
+IDLE_WITHOUT_SPARES_S = 10.0
 #: How long the making of spares waits for the end of a run that was just handed one.
 CALM_S = 0.03
 
@@ -147,7 +149,7 @@ class Pool:
     def _serve(self) -> None:
         while True:
             try:
-                walls = self._work.get(timeout=IDLE_S / 2)
+                walls = self._work.get(timeout=self._idle_s() / 2)
             except queue.Empty:
                 self._drop_idle()
                 continue
@@ -184,10 +186,13 @@ class Pool:
         for old in surplus:
             old.destroy()
 
+    def _idle_s(self) -> float:
+        return IDLE_S if self.size > 0 else min(IDLE_S, IDLE_WITHOUT_SPARES_S)
+
     def _drop_idle(self) -> None:
         now = time.monotonic()
         with self._lock:
-            idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > IDLE_S]
+            idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > self._idle_s()]
             jails = [jail for kind in idle for jail in self._shelves.pop(kind).spares]
             wanted = set(self._shelves)
         for jail in jails:

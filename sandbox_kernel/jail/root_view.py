@@ -16,6 +16,8 @@ import stat
 import threading
 from collections.abc import Mapping
 
+from sandbox_kernel.errors import EnforcerFailed
+
 #: Where sources are shown; a memory file system in the thread's own namespace.
 PLACE = "/run"
 #: The name of the thread, for ``spawner.Start``.
@@ -44,7 +46,7 @@ def places(sources: list[str]) -> dict[str, str] | None:
 
 
 def show(sources: Mapping[str, str]) -> None:
-    """Bind each source to its place in the calling thread's own namespace; OSError names the step that failed."""
+    """Bind each source to its place in the calling thread's own namespace; ``EnforcerFailed`` names what failed."""
     libc = ctypes.CDLL(None, use_errno=True)
     done: set[str] | None = getattr(_shown, "places", None)
     if done is None:
@@ -68,4 +70,4 @@ def show(sources: Mapping[str, str]) -> None:
 def _call(step: str, answer: int) -> None:
     if answer < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{step}: {os.strerror(code)}")
+        raise EnforcerFailed("bubblewrap", f"the walls did not come up: {step}: {os.strerror(code)}")

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
+from sandbox_kernel.backends.process import shared_pool
+from sandbox_kernel.jail.template_jail import TemplateJail
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
 
@@ -125,8 +127,12 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
-    """Run it cold (no spare is left behind), with the secret in the host's own environment."""
+def run_attack(
+    attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto", *, forked: bool = False
+) -> ExecResult:
+    """Run it, with the secret in the host's own environment: in a jail that is started for it, or in a spare that a
+    template forked, as is the next one.
+    """
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
     for name, value in {
@@ -139,7 +145,8 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str 
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
-    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
+    config = ProcessConfig(pool_size=1) if forked else ProcessConfig(pool_size=0, templates=False)
+    backend = ProcessBackend(config, enforcer, SandboxPolicy.preset(attack.policy))
     request = ExecRequest(
         language=Language.parse(attack.language),
         code=code,
@@ -147,6 +154,8 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str 
         memory_limit_mb=attack.memory_mb,
         limits=attack.limits,
     )
+    if forked:
+        wait_for_fork(backend, request)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = backend.run(request)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -154,6 +163,16 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str 
     again = backend.run(ExecRequest(language=Language.PYTHON, code=RESIDUE, timeout=20))
     assert again.stdout == "clean\n", f"the next run is not clean: {again.stdout} {again.stderr}"
     return result
+
+
+def wait_for_fork(backend: ProcessBackend, request: ExecRequest) -> None:
+    """A spare of the right kind waits, and a template forked it; the test's own time limit ends the wait."""
+    pool = shared_pool(backend.config.pool_size)
+    walls = backend.walls(request, backend._recipe(request))
+    pool.warm(walls)
+    while not pool._shelves[walls].spares:
+        os.sched_yield()
+    assert isinstance(pool._shelves[walls].spares[0], TemplateJail)
 
 
 def complaints(attack: Attack, result: ExecResult) -> list[str]:
@@ -171,12 +190,12 @@ def complaints(attack: Attack, result: ExecResult) -> list[str]:
     return found
 
 
-def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
+def survive(attack: Attack, folder: Path, enforcer: str = "auto", *, forked: bool = False) -> None:
     """Run an attack and hold it against what must come of it, and against the invariants."""
     sentinels = make_sentinels(folder)
     before = sentinel_state(sentinels)
     with listeners() as doors:
-        result = run_attack(attack, sentinels, doors, enforcer)
+        result = run_attack(attack, sentinels, doors, enforcer, forked=forked)
         assert doors.seen == [], "a listener of the host was reached"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
     assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])
