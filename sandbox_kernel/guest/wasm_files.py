@@ -13,7 +13,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator, Sequence
-from typing import IO
+from typing import Protocol
 
 from .wasm_plan import Preopen
 
@@ -25,7 +25,15 @@ MOST_BYTES = 1 << 30
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def read_at_most(file: IO[bytes], limit: int) -> bytes:
+class Readable(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many, none at the end."""
+        ...
+
+
+def read_at_most(file: Readable, limit: int) -> bytes:
     """Read to the end or to the limit. Asked for a number of bytes, Python takes memory for all of them first."""
     parts = []
     left = limit
