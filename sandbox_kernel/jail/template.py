@@ -32,6 +32,8 @@ _ORDER = struct.Struct(">QQQ")
 _OWN_BYTES = 16 << 20
 #: What changes unseen (a package that was imported ahead is replaced) is noticed after this long.
 MAX_AGE_S = 600.0
+#: How often the system, which changes seldom, is looked at; what the policy shows is looked at for each jail.
+LOOK_S = 1.0
 #: A child's own file systems lie over these.
 _PRIVATE = (WORK, TMP, CELL, "/dev/shm")
 
@@ -58,8 +60,9 @@ class Template(BubblewrapJail):
     program = "template"
 
     def __init__(self, walls: Walls) -> None:
-        self._sources = sources(walls)
-        self._made_at = time.monotonic()
+        self._granted, self._system = granted(walls), system(walls)
+        self._made_at = self._looked_at = time.monotonic()
+        self._same = True
         self._lock = threading.Lock()
         self._held = 0
         self._retired = False
@@ -69,7 +72,13 @@ class Template(BubblewrapJail):
     @property
     def current(self) -> bool:
         """Whether it lives and what it shows of the host is still what is there."""
-        return self.alive and time.monotonic() - self._made_at < MAX_AGE_S and self._sources == sources(self.walls)
+        now = time.monotonic()
+        if not self.alive or now - self._made_at >= MAX_AGE_S or self._granted != granted(self.walls):
+            return False
+        if now - self._looked_at > LOOK_S:
+            self._looked_at = now
+            self._same = self._same and self._system == system(self.walls)
+        return self._same
 
     def make(self, walls: Walls, descriptors: Sequence[int]) -> None:
         """Let it fork a jail of these sizes, for control, channel, stdin, stdout and stderr; OSError if it is gone."""
@@ -122,12 +131,17 @@ class Template(BubblewrapJail):
         return Disk(full=False, over=False)
 
 
-def sources(walls: Walls) -> tuple[tuple[int, ...], ...]:
-    """What a template shows of the host, as numbers that change when it is replaced, or a package is installed."""
-    folders = [guest_folder(), walls.interpreter, *(grant.source for grant in (*walls.runtime, *walls.grants))]
+def granted(walls: Walls) -> tuple[tuple[int, ...], ...]:
+    """What the policy shows of the host, as numbers that change when it is replaced."""
+    return tuple(_identity(grant.source) for grant in walls.grants)
+
+
+def system(walls: Walls) -> tuple[tuple[int, ...], ...]:
+    """The rest of what a template shows, as numbers that change when it is replaced, or a package is installed."""
+    folders = [guest_folder(), walls.interpreter, *(grant.source for grant in walls.runtime)]
     same = [_identity(path) for path in (*folders, *(f"/etc/{name}" for name in HOST_ETC))]
     prefix = os.path.dirname(os.path.dirname(walls.interpreter))
-    packages = glob.glob(f"{prefix}/lib/python3*/site-packages")
+    packages = glob.glob(f"{prefix}/lib/python3*/*-packages")
     return (*same, *((*_identity(path), _changed_at(path)) for path in sorted(packages)))
 
 

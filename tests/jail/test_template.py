@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail import template as room
 from sandbox_kernel.jail.bubblewrap import bubblewrap_args
 from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.interpreter import find_python
@@ -267,13 +268,17 @@ def test_a_template_that_is_killed_takes_its_spares_with_it(forked: Callable[...
         TemplateJail(jail.walls, jail._template).wait_ready()  # type: ignore[attr-defined]
 
 
+#: In one write: a stream may be read in between two.
+LOOP = b"print('go\\n', end='')\nwhile True: pass"
+
+
 def test_a_template_that_is_killed_ends_the_runs_of_its_jails(forked: Callable[..., Jail]) -> None:
     jail = forked()
 
     def on_output(stream: str, text: str) -> None:
         os.kill(jail._template.init_pid, signal.SIGKILL)  # type: ignore[attr-defined]
 
-    step = Step(kind="python", argv=["/a"], env={}, rlimits={}, cwd="/box", source=b"print('go')\nwhile True: pass")
+    step = Step(kind="python", argv=["/a"], env={}, rlimits={}, cwd="/box", source=LOOP)
     job = Job(steps=[step], timeout_s=30, memory_bytes=256 * MIB, processes=9, output_bytes=999)
     outcome = run_job(jail, job, on_output=on_output)
     assert (outcome.exits, outcome.stopped_by, outcome.stdout.text) == ((), None, "go\n")
@@ -371,6 +376,20 @@ def test_a_folder_that_was_replaced_makes_a_template_old(tmp_path: Path) -> None
         assert template.current
         shown.rename(tmp_path / "away")
         shown.mkdir()
+        assert not template.current
+    finally:
+        template.destroy()
+
+
+def test_a_package_that_is_installed_makes_a_template_old_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = Template(real_walls())
+    try:
+        template.wait_ready()
+        monkeypatch.setattr(room, "LOOK_S", -1.0)
+        assert template.current
+        monkeypatch.setattr(room, "_changed_at", lambda path: 1)
+        assert not template.current
+        monkeypatch.undo()
         assert not template.current
     finally:
         template.destroy()

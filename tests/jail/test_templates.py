@@ -89,7 +89,7 @@ def test_a_template_that_was_killed_is_replaced_and_so_are_its_spares(pool: Pool
 def test_a_template_that_is_killed_in_the_middle_of_a_run_ends_that_run_alone() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=1), enforcer="bubblewrap")
     pool = shared_pool(1)
-    request = ExecRequest(language=Language.PYTHON, code="print('go')\nwhile True: pass", timeout=30)
+    request = ExecRequest(language=Language.PYTHON, code="print('go\\n', end='')\nwhile True: pass", timeout=30)
 
     def kill(stream: str, text: str) -> None:
         assert pool._templates is not None
