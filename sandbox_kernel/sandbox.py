@@ -34,7 +34,8 @@ BACKENDS = ("auto", "process", "wasm")
 class Sandbox:
     """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
-    Each run is a sandbox of its own; what they share is the folder /box, whose files live as long as this object.
+    Each run is a sandbox of its own; what runs and sessions share is the folder /box, whose files live as long as this
+    object.
     """
 
     def __init__(
@@ -138,12 +139,16 @@ class Sandbox:
         python: str | None = None,
         limits: Limits | None = None,
         backend: str | None = None,
+        files: Mapping[str, bytes | str] | None = None,
     ) -> Session:
         """Open a session: state lives on from run to run, and a run that is stopped is taken back.
 
+        Its work folder is shared, between cells, with the sandbox's runs and other sessions; ``files`` are put there.
         With ``backend="wasm"`` it can also be forked (``s.fork()``) and saved (``s.save(path)``).
         """
         self._check_alive()
+        for path, data in (files or {}).items():
+            self.write_file(path, data)
         if (_known_backend(backend) if backend is not None else self._default) == "wasm":
             if python is not None:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
@@ -157,6 +162,7 @@ class Sandbox:
                 checkpoints=checkpoints,
                 limits=limits,
                 on_open=self._sessions.add,
+                share=self._folder.link(),
             )
         opened = open_session(
             self.backend,
@@ -166,6 +172,7 @@ class Sandbox:
             checkpoints=checkpoints,
             python=python,
             limits=limits,
+            share=self._folder.link(),
         )
         self._sessions.add(opened)
         return opened
@@ -175,7 +182,9 @@ class Sandbox:
         self._check_alive()
         from sandbox_kernel.session.wasm_opening import load_wasm_session
 
-        return load_wasm_session(self._wasm_backend(), path, name=name, on_open=self._sessions.add)
+        return load_wasm_session(
+            self._wasm_backend(), path, name=name, on_open=self._sessions.add, share=self._folder.link()
+        )
 
     def report(self, *, again: bool = False) -> CapabilityReport:
         """What is enforced here, measured in the jail that is really used; cached, ``again`` measures anew."""

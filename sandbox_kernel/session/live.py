@@ -89,6 +89,12 @@ class Live:
             self._freeze()
             self.keeper.snapshot(self.cell)
 
+    def keep_files(self) -> None:
+        """The host has changed the work folder between cells: that belongs to the present state."""
+        if self.shelf.keep > 0:
+            self.keeper.snapshot(self.cell)
+            self.keeper.settle()
+
     def prepare(self) -> None:
         """Wait until what ``commit`` began is there; called before anything else is asked of the worker."""
         if self._freezing:
