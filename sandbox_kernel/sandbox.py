@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.backends.canaries import OnProgress
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled, SandboxDestroyed
 from sandbox_kernel.languages.recipe import ProcessConfig
@@ -39,8 +40,14 @@ class Sandbox:
     """
 
     def __init__(
-        self, policy: SandboxPolicy | None = None, backend: str = "auto", *, config: ProcessConfig | None = None
+        self,
+        policy: SandboxPolicy | None = None,
+        backend: str = "auto",
+        *,
+        config: ProcessConfig | None = None,
+        require: Iterable[str] = (),
     ) -> None:
+        """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here."""
         self._default = _known_backend(backend)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.backend = ProcessBackend(config, policy=self.policy)
@@ -48,6 +55,8 @@ class Sandbox:
         self._folder = BoxFolder()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._destroyed = False
+        if require:
+            self.report(require=require)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -186,10 +195,23 @@ class Sandbox:
             self._wasm_backend(), path, name=name, on_open=self._sessions.add, share=self._folder.link()
         )
 
-    def report(self, *, again: bool = False) -> CapabilityReport:
-        """What is enforced here, measured in the jail that is really used; cached, ``again`` measures anew."""
+    def report(
+        self,
+        *,
+        again: bool = False,
+        fresh: bool = False,
+        require: Iterable[str] = (),
+        on_progress: OnProgress | None = None,
+    ) -> CapabilityReport:
+        """What is enforced here, measured in the jail that is really used; kept until the next boot.
+
+        ``again`` (or ``fresh``) measures anew. ``require`` names areas or lines that must be enforced, else
+        ``PolicyViolation`` quotes the one that is not. ``on_progress`` hears how many canaries of how many are back.
+        """
         self._check_alive()
-        return make_report(self.backend, again=again)
+        if isinstance(require, str):
+            raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
+        return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def read_file(self, path: str) -> bytes:
         """The content of a file of this sandbox's folder."""

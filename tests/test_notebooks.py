@@ -35,7 +35,14 @@ def run(command, environment, cwd=ROOT):
 
 
 def test_there_are_notebooks():
-    assert {path.stem for path in NOTEBOOKS} >= {"tour", "limits", "policies", "python-kernel-magics", "sessions", "rollback"}
+    assert {path.stem for path in NOTEBOOKS} >= {
+        "tour",
+        "limits",
+        "policies",
+        "python-kernel-magics",
+        "sessions",
+        "rollback",
+    }
 
 
 @pytest.mark.timeout(320)

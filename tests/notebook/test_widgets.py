@@ -5,7 +5,7 @@ import threading
 import ipywidgets
 import pytest
 
-from sandbox_kernel.notebook.widgets import RunPanel, report_rows, report_widget, view
+from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
 
 DOCUMENT = {
     "lines": [
@@ -24,44 +24,49 @@ def find(widget, kind):
     return found
 
 
-def test_the_rows_are_escaped_and_marked():
-    html = report_rows(DOCUMENT, open_only=False)
-    assert "read &lt;b&gt;" in html
-    assert html.count("✓") == 1
-    assert html.count("✗") == 1
-    assert "\\href" not in html
-    assert "3 ms" in html
-
-
-def test_only_what_is_not_enforced_can_be_shown():
-    assert "ENOENT" not in report_rows(DOCUMENT, open_only=True)
-    assert "Everything that was tried was stopped" in report_rows({"lines": DOCUMENT["lines"][:1]}, open_only=True)
-
-
 @pytest.mark.parametrize("document", [{}, {"lines": None}, {"lines": "x"}, {"lines": [3, {}]}])
 def test_a_strange_document_is_drawn_or_said_to_be_empty(document):
-    assert report_rows(document, open_only=False)
+    assert find(report_widget(document), ipywidgets.HTML)[0].value
 
 
 def test_the_filter_and_the_button_change_the_table():
     measured = []
 
-    def measure():
-        measured.append(1)
-        return {"lines": []}
+    def measure(on_progress):
+        measured.append(bar.layout.visibility)
+        on_progress(3, 9)
+        measured.append((bar.value, bar.max))
+        return {"lines": [], "measured_at": 1e9}
 
     widget = report_widget(DOCUMENT, measure)
-    (choice,), (table,), (button,) = (
-        find(widget, kind) for kind in (ipywidgets.ToggleButtons, ipywidgets.HTML, ipywidgets.Button)
-    )
+    kinds = (ipywidgets.ToggleButtons, ipywidgets.HTML, ipywidgets.Button, ipywidgets.IntProgress, ipywidgets.Label)
+    (choice,), (table,), (button,), (bar,), (when,) = (find(widget, kind) for kind in kinds)
+    assert "ENOENT" in table.value
+    assert "\\href" not in table.value
+    assert choice.style.button_width == "auto"
     choice.value = choice.options[1]
     assert "ENOENT" not in table.value
     button.click()
     for thread in threading.enumerate():
         if thread.name == "sandbox-report":
             thread.join(30)
-    assert measured == [1]
+    assert measured == ["visible", (3, 9)]
     assert "Nothing was measured" in table.value
+    assert when.value.startswith("Measured on 2001-09-")
+    assert (button.disabled, bar.layout.visibility) == (False, "hidden")
+
+
+def test_a_measurement_that_fails_is_said_on_the_page():
+    def measure(on_progress):
+        raise OSError("no room")
+
+    widget = report_widget(DOCUMENT, measure)
+    (button,), (when,) = (find(widget, kind) for kind in (ipywidgets.Button, ipywidgets.Label))
+    button.click()
+    for thread in threading.enumerate():
+        if thread.name == "sandbox-report":
+            thread.join(30)
+    assert "no room" in when.value
     assert not button.disabled
 
 
