@@ -237,10 +237,10 @@ def test_prepare_tells_what_it_does_and_is_quick_the_second_time() -> None:
 
 def test_a_run_that_requires_what_is_not_there_does_not_run() -> None:
     done = cli("run", "-c", "print('ran')", "--require", "teleportation")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "teleportation" in done.stderr
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"teleportation" in done.stderr
     done = cli("run", "-c", "print('ran')", "--require", "files,memory", "-q")
-    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert (done.returncode, done.stdout) == (0, b"ran\n")
 
 
 @pytest.mark.parametrize("words", [("--json", "--html"), ("--require", "files,,")])
@@ -255,6 +255,6 @@ def test_a_fresh_report_is_measured_again_and_a_second_one_is_not() -> None:
 
 
 def test_the_page_of_the_report_holds_what_the_terminal_shows() -> None:
-    page, text = cli("report", "--html").stdout, cli("report").stdout
+    page, text = cli("report", "--html").stdout.decode(), cli("report").stdout.decode()
     assert page.count("✓") == text.count("✓")
     assert "<details" in page
