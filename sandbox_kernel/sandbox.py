@@ -15,6 +15,7 @@ from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.canaries import OnProgress
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled, SandboxDestroyed
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language
@@ -108,11 +109,18 @@ class Sandbox:
         python: str | None = None,
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """The same, asynchronously; many at once are fine, and each one's clock starts when it does."""
+        """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
+
+        ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a process run uses and may.
+        """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=self._folder.keep)
+        keep = self._folder.keep
+        if isinstance(chosen, ProcessBackend):
+            return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep)
 
     def map(
         self,

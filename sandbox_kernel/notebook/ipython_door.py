@@ -80,8 +80,8 @@ class _Panel:
         self._panel = RunPanel(timeout_s, stop, blocking_kernel=True)
         self._handle = display(view(self._panel.widget, "running"), raw=True, display_id=True)
 
-    def update(self, elapsed_s: float) -> None:
-        self._work.put(lambda: self._panel.update(elapsed_s) if self._panel else None)
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
+        self._work.put(lambda: self._panel.update(elapsed_s, memory) if self._panel else None)
 
     def close(self) -> None:
         self._work.put(self._close)

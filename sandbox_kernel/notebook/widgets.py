@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.notebook.untrusted.tex import defused
 from sandbox_kernel.report_page import report_page
 
@@ -23,6 +24,9 @@ _SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
 
 #: Measures anew; is told whom to tell how far it is.
 Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
+
+#: From this share of the limit on the bar warns.
+_NEARLY_FULL = 0.85
 
 _shown: dict[str, Any] = {}
 
@@ -92,7 +96,7 @@ def _when(document: Mapping[str, object]) -> str:
 
 
 class RunPanel:
-    """Elapsed time against the limit and a Stop button, for a cell that runs for long.
+    """Elapsed time and memory against their limits and a Stop button, for a cell that runs for long.
 
     ``stop`` may be called on another thread than the one that made the panel (JupyterLab sends clicks to a subshell):
     it must only set a flag.
@@ -102,30 +106,39 @@ class RunPanel:
         import ipywidgets
 
         self._timeout_s = timeout_s
-        self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "260px"})
+        self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "160px"})
         self._text = ipywidgets.Label()
+        self._memory = ipywidgets.FloatProgress(
+            value=0.0, min=0.0, max=1.0, layout={"width": "160px", "visibility": "hidden"}
+        )
+        self._memory_text = ipywidgets.Label()
         self._button = ipywidgets.Button(description="Stop", button_style="danger", layout={"width": "80px"})
         self._button.on_click(lambda _: self._stopped(stop))
         if blocking_kernel:
             # ipykernel 7.4 sends the click to the shell that made the button, which a blocking cell keeps busy until
             # its end; the subshell that the page chose is free.
             self._button.comm._reply_subshell_for = lambda data, default: default
-        self.widget = ipywidgets.HBox([self._button, self._bar, self._text])
+        self.widget = ipywidgets.HBox([self._button, self._bar, self._text, self._memory, self._memory_text])
         self.update(0.0)
 
     def _stopped(self, stop: Callable[[], None]) -> None:
         self._button.disabled = True
         stop()
 
-    def update(self, elapsed_s: float) -> None:
-        """Draw the time; called a few times a second while the cell runs."""
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None = None) -> None:
+        """Draw the time, and the memory once it is known; called a few times a second while the cell runs."""
         self._bar.value = min(elapsed_s, self._timeout_s)
         self._text.value = f"{elapsed_s:.0f} s of {self._timeout_s:g} s"
+        if memory is not None:
+            used, limit = memory
+            share = min(1.0, used / limit) if limit else 0.0
+            self._memory.value, self._memory.layout.visibility = share, "visible"
+            self._memory.bar_style = "" if share < _NEARLY_FULL else "warning"
+            self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
 
     def close(self) -> None:
         """The cell has ended; the panel goes."""
-        for widget in (self._button, self._bar, self._text, self.widget):
-            widget.close()
+        close_tree(self.widget)
 
 
 def view(widget: Any, text: str) -> dict[str, object]:

@@ -190,6 +190,17 @@ class Live:
             return False
         return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
 
+    def used_bytes(self) -> int:
+        """Memory that the session uses now, for whoever looks on."""
+        if self.jail.meter.exact:
+            return max(0, self.jail.meter.usage_bytes() - self._budget.copies_bytes)
+        return anonymous_bytes(self.channel.speaker)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The session's own memory limit."""
+        return self._budget.limit_bytes
+
     def destroy(self) -> None:
         """End everything."""
         self.shelf.clear()

@@ -20,6 +20,7 @@ from types import TracebackType
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.async_run import AnyOnInput, run_in_thread
@@ -93,9 +94,12 @@ class Session:
         on_input: OnInput | None = None,
         *,
         on_display: OnDisplay | None = None,
+        on_usage: OnUsage | None = None,
         number: int | None = None,
     ) -> ExecResult:
         """Run one cell. Callbacks are called on this thread, ``on_input`` on one of its own.
+
+        ``on_usage`` hears a few times a second how much memory is in use, and the limit.
 
         ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
         """
@@ -111,6 +115,7 @@ class Session:
             on_output=on_output,
             on_display=on_display,
             on_input=on_input,
+            on_usage=on_usage,
         )
         with self._lives.turn() as live, self._stoppable() as stop:
             return self._lives.run(live, order, stop)
@@ -123,18 +128,20 @@ class Session:
         on_input: AnyOnInput | None = None,
         *,
         on_display: OnDisplay | None = None,
+        on_usage: OnUsage | None = None,
         number: int | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
         """The same, asynchronously: callbacks are called on this loop, and ``on_input`` may be a coroutine function.
 
+        Only ``on_usage`` is called on the thread that runs the cell.
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
         return await run_in_thread(
             self._threads,
-            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, number=number),
+            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, on_usage=on_usage, number=number),
             self.interrupt,
             on_output=on_output,
             on_display=on_display,

@@ -76,21 +76,25 @@ def test_a_new_report_closes_the_old_one():
     assert first.comm is None
 
 
-def test_the_panel_draws_time_stops_once_and_goes():
+def test_the_panel_draws_time_and_memory_stops_once_and_goes():
     stopped = []
     panel = RunPanel(5.0, lambda: stopped.append(1))
     panel.update(2.4)
-    (bar,), (label,), (button,) = (
-        find(panel.widget, kind) for kind in (ipywidgets.FloatProgress, ipywidgets.Label, ipywidgets.Button)
-    )
-    assert (bar.value, bar.max, label.value) == (2.4, 5.0, "2 s of 5 s")
-    panel.update(99)
-    assert bar.value == 5.0
+    kinds = (ipywidgets.FloatProgress, ipywidgets.Label, ipywidgets.Button)
+    (time, memory), (label, memory_label), (button,) = (find(panel.widget, kind) for kind in kinds)
+    assert (time.value, time.max, label.value) == (2.4, 5.0, "2 s of 5 s")
+    assert (memory.layout.visibility, memory_label.value) == ("hidden", "")
+    panel.update(99, (100 << 20, 512 << 20))
+    assert time.value == 5.0
+    assert (memory.value, memory.layout.visibility, memory_label.value) == (100 / 512, "visible", "100 MB of 512 MB")
+    assert memory.bar_style == ""
+    panel.update(99, (600 << 20, 512 << 20))
+    assert (memory.value, memory.bar_style, memory_label.value) == (1.0, "warning", "512 MB of 512 MB")
     button.click()
     assert stopped == [1]
     assert button.disabled
     panel.close()
-    assert panel.widget.comm is None
+    assert {widget.comm for widget in (panel.widget, time, memory, label, memory_label, button)} == {None}
 
 
 def test_in_a_blocking_kernel_a_click_stays_on_the_subshell_it_came_on():
