@@ -14,6 +14,7 @@ MARK = {True: "✓", False: "✗", None: "?"}
 WORD = {True: "enforced", False: "not enforced", None: "not testable here"}
 _COLOUR = {True: "#2e7d32", False: "#c62828", None: "#9e6c00"}
 _CELL = 'style="text-align:left;vertical-align:top"'
+_EVIDENCE = 'style="padding-left:1em;opacity:.8"'
 
 Row = Mapping[object, object]
 
@@ -66,7 +67,7 @@ def _lines(rows: Iterable[Row]) -> Iterable[str]:
         name, evidence = escape(str(row.get("name", ""))), escape(str(row.get("evidence", "")))
         yield (
             f"<tr><td {_CELL}>{escape(shown)}</td>"
-            f"<td {_CELL}><details{opened}><summary>{name}</summary><div>{evidence}</div></details></td>"
+            f"<td {_CELL}><details{opened}><summary>{name}</summary><div {_EVIDENCE}>{evidence}</div></details></td>"
             f"{_mark(state, WORD[state])}<td {_CELL}>{escape(str(row.get('mechanism', '')))}</td></tr>"
         )
 
@@ -85,7 +86,7 @@ def _language(name: str, row: Row) -> str:
 
 
 def _mark(state: bool | None, word: str) -> str:
-    return f'<td style="text-align:center;color:{_COLOUR[state]};font-weight:700" title="{word}">{MARK[state]}</td>'
+    return f'<td style="text-align:center;vertical-align:top;color:{_COLOUR[state]};font-weight:700" title="{word}">{MARK[state]}</td>'
 
 
 def _enforced(row: Row) -> bool | None:

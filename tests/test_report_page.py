@@ -37,8 +37,8 @@ def test_it_sums_up_and_names_each_area_once() -> None:
 
 def test_a_row_opens_to_its_evidence_and_what_is_not_enforced_is_open() -> None:
     page = report_page(DOCUMENT)
-    assert "<details><summary>write</summary><div>EROFS</div></details>" in page
-    assert "<details open><summary>connect</summary><div>connected</div></details>" in page
+    assert re.search(r"<details><summary>write</summary><div [^>]*>EROFS</div></details>", page)
+    assert re.search(r"<details open><summary>connect</summary><div [^>]*>connected</div></details>", page)
     assert re.findall(r">([✓✗?])<", page) == ["✓", "✓", "✗", "?", "✓", "✗"]
 
 
