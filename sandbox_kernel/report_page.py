@@ -86,7 +86,8 @@ def _language(name: str, row: Row) -> str:
 
 
 def _mark(state: bool | None, word: str) -> str:
-    return f'<td style="text-align:center;vertical-align:top;color:{_COLOUR[state]};font-weight:700" title="{word}">{MARK[state]}</td>'
+    style = f"text-align:center;vertical-align:top;color:{_COLOUR[state]};font-weight:700"
+    return f'<td style="{style}" title="{word}">{MARK[state]}</td>'
 
 
 def _enforced(row: Row) -> bool | None:

@@ -53,7 +53,7 @@ def report_widget(document: Mapping[str, object], measure: Measure | None = None
     current = dict(document)
     choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], style={"button_width": "auto"})
     again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
-    bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "visibility": "hidden"})
+    bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
     when = ipywidgets.Label(_when(current))
     page = ipywidgets.HTML(_page(current, _SHOW_ALL))
 
@@ -71,11 +71,11 @@ def report_widget(document: Mapping[str, object], measure: Measure | None = None
         except Exception as error:  # nobody waits for this thread: what went wrong must be seen on the page
             when.value = f"It could not be measured: {error}"
         finally:
-            again.disabled, bar.layout.visibility = False, "hidden"
+            again.disabled, bar.layout.display = False, "none"
 
     def clicked(_: object) -> None:
         # Measuring takes seconds: not on the thread that serves the page.
-        again.disabled, bar.value, bar.layout.visibility = True, 0, "visible"
+        again.disabled, bar.value, bar.layout.display = True, 0, ""
         threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
 
     choice.observe(draw, "value")
@@ -109,7 +109,7 @@ class RunPanel:
         self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "160px"})
         self._text = ipywidgets.Label()
         self._memory = ipywidgets.FloatProgress(
-            value=0.0, min=0.0, max=1.0, layout={"width": "160px", "visibility": "hidden"}
+            value=0.0, min=0.0, max=1.0, layout={"width": "160px", "display": "none"}
         )
         self._memory_text = ipywidgets.Label()
         self._button = ipywidgets.Button(description="Stop", button_style="danger", layout={"width": "80px"})
@@ -132,7 +132,7 @@ class RunPanel:
         if memory is not None:
             used, limit = memory
             share = min(1.0, used / limit) if limit else 0.0
-            self._memory.value, self._memory.layout.visibility = share, "visible"
+            self._memory.value, self._memory.layout.display = share, ""
             self._memory.bar_style = "" if share < _NEARLY_FULL else "warning"
             self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
 

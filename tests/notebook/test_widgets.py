@@ -33,7 +33,7 @@ def test_the_filter_and_the_button_change_the_table():
     measured = []
 
     def measure(on_progress):
-        measured.append(bar.layout.visibility)
+        measured.append(bar.layout.display)
         on_progress(3, 9)
         measured.append((bar.value, bar.max))
         return {"lines": [], "measured_at": 1e9}
@@ -50,10 +50,10 @@ def test_the_filter_and_the_button_change_the_table():
     for thread in threading.enumerate():
         if thread.name == "sandbox-report":
             thread.join(30)
-    assert measured == ["visible", (3, 9)]
+    assert measured == ["", (3, 9)]
     assert "Nothing was measured" in table.value
     assert when.value.startswith("Measured on 2001-09-")
-    assert (button.disabled, bar.layout.visibility) == (False, "hidden")
+    assert (button.disabled, bar.layout.display) == (False, "none")
 
 
 def test_a_measurement_that_fails_is_said_on_the_page():
@@ -83,10 +83,10 @@ def test_the_panel_draws_time_and_memory_stops_once_and_goes():
     kinds = (ipywidgets.FloatProgress, ipywidgets.Label, ipywidgets.Button)
     (time, memory), (label, memory_label), (button,) = (find(panel.widget, kind) for kind in kinds)
     assert (time.value, time.max, label.value) == (2.4, 5.0, "2 s of 5 s")
-    assert (memory.layout.visibility, memory_label.value) == ("hidden", "")
+    assert (memory.layout.display, memory_label.value) == ("none", "")
     panel.update(99, (100 << 20, 512 << 20))
     assert time.value == 5.0
-    assert (memory.value, memory.layout.visibility, memory_label.value) == (100 / 512, "visible", "100 MB of 512 MB")
+    assert (memory.value, memory.layout.display, memory_label.value) == (100 / 512, "", "100 MB of 512 MB")
     assert memory.bar_style == ""
     panel.update(99, (600 << 20, 512 << 20))
     assert (memory.value, memory.bar_style, memory_label.value) == (1.0, "warning", "512 MB of 512 MB")
