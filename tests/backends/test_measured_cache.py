@@ -13,6 +13,7 @@ from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends import measured_cache
 from sandbox_kernel.backends.canaries import Measurement
 from sandbox_kernel.backends.measured_cache import Measured, cache_folder, fingerprint, recall, remember
+from sandbox_kernel.jail.cgroup import Hierarchies
 
 LINE = Measurement(area="files", name="read", enforced=None, mechanism="walls", evidence="✓ ENOENT", absent=True)
 MEASURED = Measured((LINE, replace(LINE, name="write", enforced=False)), 12.5)
@@ -89,7 +90,7 @@ def test_the_fingerprint_changes_with_all_that_the_answers_depend_on(monkeypatch
     for target, value in [
         ("os.geteuid", lambda: 4711),
         ("platform.uname", lambda: ("Linux", "other")),
-        ("sandbox_kernel.backends.measured_cache.find_hierarchies", lambda: None),
+        ("sandbox_kernel.backends.measured_cache.find_hierarchies", lambda: Hierarchies(9, "/a", None, None)),
         ("sandbox_kernel.backends.measured_cache._bubblewrap", lambda: ["/other/bwrap", 1]),
         ("sandbox_kernel.backends.measured_cache._version", lambda: "99"),
         ("sandbox_kernel.backends.measured_cache._own_code", lambda: "changed"),
