@@ -130,14 +130,17 @@ class Cell:
         )
 
     def settle(self) -> None:
-        """Take what is in the pipes now, and no more: others may go on writing."""
+        """Take what is in the pipes now, and no more: others may go on writing. A listener that fails is remembered."""
         for fd, capture in self.captures.items():
             left = _waiting_bytes(fd)
-            with contextlib.suppress(OSError):
-                while left > 0 and (data := os.read(fd, min(left, CHUNK))):
-                    capture.feed(data)
-                    left -= len(data)
-            capture.finish()
+            try:
+                with contextlib.suppress(OSError):
+                    while left > 0 and (data := os.read(fd, min(left, CHUNK))):
+                        left -= len(data)
+                        capture.feed(data)
+                capture.finish()
+            except _ListenerFailed as error:
+                self.failure = self.failure or error.reason
 
     def _register(self) -> None:
         watch, live = self._selector, self.live

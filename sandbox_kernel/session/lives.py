@@ -158,8 +158,8 @@ class Lives:
         )
         if back is None and end.how != "done":
             self.again()
-        if end.failure is not None:
-            raise end.failure
+        if cell.failure is not None:
+            raise cell.failure
         result = make_result(
             end, facts, self.spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
         )
