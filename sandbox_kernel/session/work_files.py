@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
@@ -40,7 +41,10 @@ class WorkFiles:
             notes += self.after(live)[1]
         if self._share is not None:
             with Rooted(live.jail.box_fd) as box:
-                changed, more = self._share.push(box)
+                try:
+                    changed, more = self._share.push(box)
+                except (OSError, SandboxError) as error:
+                    return [*notes, f"files of other runs could not be brought in: {error}"]
                 notes += more
                 if changed:
                     self._settle(live, box)
@@ -50,7 +54,11 @@ class WorkFiles:
         """What has changed since the last look, and notes on it; the shared folder follows."""
         with Rooted(live.jail.box_fd) as box:
             changes = self._compare(box)
-            notes = self._share.pull(box, changes) if self._share is not None else []
+            try:
+                notes = self._share.pull(box, changes) if self._share is not None else []
+            except (OSError, SandboxError) as error:
+                # The cell has run: whatever is wrong with the host's folder, its result is not lost.
+                notes = [f"files could not be shared with other runs: {error}"]
         if self._look.truncated:
             notes.append("the work folder was too large to be looked at in full")
         if len(changes) > MAX_CHANGES:

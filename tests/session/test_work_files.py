@@ -164,3 +164,16 @@ def test_completing_code_leaves_nothing_in_the_folder(session: Session) -> None:
     session.complete("json.lo", 7)
     session.inspect("json.loads", 10)
     assert session.run("1").changes == ()
+
+
+def test_a_host_without_room_for_shared_files_loses_no_result(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    session = box.session("python")
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkdtemp", refuse)
+        result = session.run("open('f','w').write('x'); 42")
+    assert (result.ok, result.displays[-1].data["text/plain"], kinds(result)) == (True, "42", {"f": "created"})
+    assert any("could not be shared" in note and "No space left" in note for note in result.notes)
+    assert session.read_file("f") == b"x"
