@@ -77,6 +77,14 @@ def end_spares() -> None:
     shared_pool.cache_clear()
 
 
+@pytest.fixture(autouse=True)
+def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a test pretends to have measured must not be kept for anybody else."""
+    from sandbox_kernel.backends import measured_cache
+
+    monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
+
+
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """After the test: no process, control group, descriptor, mount or temporary folder more than before.

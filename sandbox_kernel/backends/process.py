@@ -21,6 +21,7 @@ from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
 from sandbox_kernel.jail.templates import Templates
@@ -98,8 +99,9 @@ class ProcessBackend(SandboxBackend):
         on_output: OnOutput | None = None,
         stop: Stop | None = None,
         keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too.
+        """Run a request on the calling thread; ``on_output`` is called on it too, and ``on_usage`` with its memory.
 
         ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
         """
@@ -111,7 +113,7 @@ class ProcessBackend(SandboxBackend):
                 plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
                 job = self._job(request, plan, jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
+                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop, on_usage=on_usage)
                 result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                 if self._cache is not None and plan.cache_key is not None and outcome.kept:
                     self._cache.put(plan.cache_key, Compiled(*outcome.kept))
@@ -130,11 +132,12 @@ class ProcessBackend(SandboxBackend):
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
         keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``; ``keep`` as in ``run``."""
+        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs."""
 
         def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep)
+            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage)
 
         return await in_thread(work, on_output, cancel)
 
