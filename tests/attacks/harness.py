@@ -1,12 +1,14 @@
 """Runs hostile programs, each bounded by itself, and checks after each that nothing outside was touched.
 
-The invariants: the host answers; no process survives; a tree of sentinels outside is unchanged; the host's memory does
-not grow; the next run works and sees no residue; secrets never appear; listeners on loopback saw nobody; descriptors,
-temporary folders, mounts and control groups are back to what they were (the ``nothing_left`` fixture).
+The invariants: the host answers; no process survives, wherever it went (each carries a mark in its environment); a tree
+of sentinels outside is unchanged; the host's memory does not grow; the next run works and sees no residue; secrets are
+nowhere in the result; listeners on loopback saw nobody; what ended a run has a name; threads, descriptors, temporary
+folders, mounts and control groups are back to what they were (the last four by the ``nothing_left`` fixture).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import secrets
@@ -20,8 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
+from sandbox_kernel.model import describe_end
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
+#: Every process of an attack has this name in its environment, with a value of its own.
+MARK = "SBX_ATTACK"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,7 @@ class Attack:
     limit: str | None = None
     says: tuple[str, ...] = ()
     never_says: tuple[str, ...] = ()
+    stdin_mb: int = 0
     timeout: float = 10.0
     memory_mb: int = 256
     limits: Limits = field(default_factory=Limits)
@@ -104,12 +110,14 @@ def listeners() -> Iterator[Listeners]:
 
 
 def sentinel_state(folder: Path) -> list[tuple[object, ...]]:
-    """Content, mode, times, inode and links of every sentinel."""
+    """Content, mode, times, inode, links and extended attributes of every sentinel."""
     rows: list[tuple[object, ...]] = []
     for path in sorted(folder.rglob("*")):
         info = path.lstat()
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        rows.append((str(path), info.st_mode, info.st_ino, info.st_nlink, info.st_mtime_ns, content))
+        rows.append(
+            (str(path), info.st_mode, info.st_ino, info.st_nlink, info.st_mtime_ns, content, *os.listxattr(path))
+        )
     return rows
 
 
@@ -125,8 +133,8 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
-    """Run it cold (no spare is left behind), with the secret in the host's own environment."""
+def prepared(attack: Attack, sentinels: Path, doors: Listeners) -> str:
+    """The code of an attack with the places of this machine in it; the host's own environment holds the secret."""
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
     for name, value in {
@@ -139,18 +147,48 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str 
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
+    return code
+
+
+def marked(mark: str) -> list[int]:
+    """Processes of this machine with a mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark.encode() in environment:
+                found.append(int(entry.name))
+    return found
+
+
+def threads() -> list[str]:
+    """Threads of this process, but for the one that starts all its sandboxes and lives as long as it does."""
+    return [thread.name for thread in threading.enumerate() if thread.name != "sandbox-spawner"]
+
+
+def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
+    """Run it cold (no spare is left behind), and then something harmless."""
     backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
+    mark = f"{attack.id}-{secrets.token_hex(8)}"
     request = ExecRequest(
         language=Language.parse(attack.language),
-        code=code,
+        code=prepared(attack, sentinels, doors),
         timeout=attack.timeout,
         memory_limit_mb=attack.memory_mb,
         limits=attack.limits,
+        stdin=bytes(attack.stdin_mb << 20) or None,
+        env={MARK: mark},
     )
+    threads_before = threads()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = backend.run(request)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown_mb < 32 + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
+    assert marked(mark) == [], "a process survived its run"
+    assert len(threads()) <= len(threads_before), f"threads left: {threads()}"
     again = backend.run(ExecRequest(language=Language.PYTHON, code=RESIDUE, timeout=20))
     assert again.stdout == "clean\n", f"the next run is not clean: {again.stdout} {again.stderr}"
     return result
@@ -165,14 +203,23 @@ def complaints(attack: Attack, result: ExecResult) -> list[str]:
     if attack.limit is not None and result.limit != attack.limit:
         found.append(f"limit {result.limit}, expected {attack.limit}")
     found += [f"does not say {text!r}" for text in attack.says if text not in told]
-    found += [f"says {text!r}" for text in (*attack.never_says, SECRET) if text in told]
+    found += [f"says {text!r}" for text in attack.never_says if text in told]
+    if SECRET in json.dumps(result.to_dict()):
+        found.append("the secret is in the result")
+    if str(result.status) in ("timeout", "cpu_limit", "memory_exceeded", "killed") and not has_a_name(result):
+        found.append(f"status {result.status}, but nothing says which limit or signal")
     if result.duration > attack.timeout + 1.0:
         found.append("ran longer than its time limit and a second")
     return found
 
 
-def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
-    """Run an attack and hold it against what must come of it, and against the invariants."""
+def has_a_name(result: ExecResult) -> bool:
+    """Whether a result says, for programs, what ended it."""
+    return result.limit is not None or result.signal is not None or result.exit_code is not None
+
+
+def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> str:
+    """Run an attack and hold it against what must come of it and against the invariants; says how it ended."""
     sentinels = make_sentinels(folder)
     before = sentinel_state(sentinels)
     with listeners() as doors:
@@ -180,6 +227,7 @@ def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> None:
         assert doors.seen == [], "a listener of the host was reached"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
     assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])
+    return describe_end(result)
 
 
 #: Lists whatever a former run could have left for the next one.
