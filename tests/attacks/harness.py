@@ -150,18 +150,25 @@ def prepared(attack: Attack, sentinels: Path, doors: Listeners) -> str:
     return code
 
 
-def marked(mark: str) -> list[int]:
-    """Processes of this machine with a mark in their environment."""
+def running(mark: str, host: int) -> list[int]:
+    """Processes of this machine with a mark in their environment, or in a control group that a host made."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
-                environment = (entry / "environ").read_bytes()
-            except OSError:
+            if _content(entry / "stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"]):
                 continue
-            if mark.encode() in environment:
+            groups = _content(entry / "cgroup")
+            if mark.encode() in _content(entry / "environ") or f"/sandbox-kernel-{host}-".encode() in groups:
                 found.append(int(entry.name))
     return found
+
+
+def _content(path: Path) -> bytes:
+    """A file of /proc; empty when the process is gone or is somebody else's."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def threads() -> list[str]:
@@ -187,7 +194,7 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str 
     result = backend.run(request)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown_mb < 32 + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
-    assert marked(mark) == [], "a process survived its run"
+    assert running(mark, os.getpid()) == [], "a process survived its run"
     assert len(threads()) <= len(threads_before), f"threads left: {threads()}"
     again = backend.run(ExecRequest(language=Language.PYTHON, code=RESIDUE, timeout=20))
     assert again.stdout == "clean\n", f"the next run is not clean: {again.stdout} {again.stderr}"

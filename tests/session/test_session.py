@@ -135,6 +135,7 @@ def test_a_listener_that_raises_on_the_loop_interrupts_the_cell(session: Session
     assert session.run("1").ok
 
 
+@pytest.mark.attack("O16", "session")
 def test_many_callers_at_once_each_get_their_own_output(session: Session) -> None:
     async def main() -> list[ExecResult | BaseException]:
         tasks = [asyncio.ensure_future(session.arun(f"print('token {n}')")) for n in range(60)]
@@ -151,6 +152,7 @@ def test_many_callers_at_once_each_get_their_own_output(session: Session) -> Non
             assert number % 2
 
 
+@pytest.mark.attack("O16", "session")
 def test_threads_wait_for_their_turn(session: Session) -> None:
     session.run("n = 0")
     results: list[str] = []
