@@ -57,6 +57,7 @@ class Listeners:
     udp_port: int
     abstract: str
     pathname: str
+    datagram: str
     seen: list[str] = field(default_factory=list)
 
 
@@ -65,26 +66,30 @@ def listeners() -> Iterator[Listeners]:
     """Open all four and note whoever comes."""
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    unix_datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     # A socket's path may have 107 bytes, and the folders of tests are long.
     short = tempfile.mkdtemp(prefix="l")
     os.chmod(short, 0o755)
-    abstract, pathname = f"sbx-{secrets.token_hex(6)}", f"{short}/s"
+    abstract, pathname, datagram = f"sbx-{secrets.token_hex(6)}", f"{short}/s", f"{short}/d"
     address = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
     tcp.bind((address, 0))
     udp.bind((address, 0))
     unix_abstract.bind(f"\0{abstract}")
     unix_path.bind(pathname)
-    os.chmod(pathname, 0o777)
+    unix_datagram.bind(datagram)
+    for path in (pathname, datagram):
+        os.chmod(path, 0o777)
     for sock in (tcp, unix_abstract, unix_path):
         sock.listen()
-    found = Listeners(address, tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
+    found = Listeners(address, tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname, datagram)
     end_read, end_write = os.pipe()
 
     def serve() -> None:
         import selectors
 
         selector = selectors.DefaultSelector()
-        for sock, name in ((tcp, "tcp"), (udp, "udp"), (unix_abstract, "abstract"), (unix_path, "pathname")):
+        names = {tcp: "tcp", udp: "udp", unix_abstract: "abstract", unix_path: "pathname", unix_datagram: "datagram"}
+        for sock, name in names.items():
             selector.register(sock, selectors.EVENT_READ, name)
         selector.register(end_read, selectors.EVENT_READ, None)
         while True:
@@ -102,7 +107,7 @@ def listeners() -> Iterator[Listeners]:
     finally:
         os.write(end_write, b"x")
         thread.join()
-        for closed in (tcp, udp, unix_abstract, unix_path):
+        for closed in (tcp, udp, unix_abstract, unix_path, unix_datagram):
             closed.close()
         os.close(end_read)
         os.close(end_write)
@@ -144,6 +149,7 @@ def prepared(attack: Attack, sentinels: Path, doors: Listeners) -> str:
         "@UDP@": str(doors.udp_port),
         "@ABSTRACT@": doors.abstract,
         "@PATHNAME@": doors.pathname,
+        "@DATAGRAM@": doors.datagram,
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)

@@ -225,7 +225,9 @@ ATTACKS = (
     ),
     Attack(
         id="N03", language="python", status=("ok",), never_says=("CONNECTED",),
-        code="import socket\nfor a in ('\\0@ABSTRACT@','@PATHNAME@'):\n  s=socket.socket(socket.AF_UNIX)\n"
+        code="import socket\ntry:\n  a,b=socket.socketpair(socket.AF_UNIX,socket.SOCK_DGRAM)\n"
+             "  a.sendto(b'x','@DATAGRAM@'); print('CONNECTED')\nexcept OSError as e: print(e)\n"
+             "for a in ('\\0@ABSTRACT@','@PATHNAME@'):\n  s=socket.socket(socket.AF_UNIX)\n"
              "  try: s.connect(a); print('CONNECTED')\n  except OSError as e: print(e)\n"
              "for k,p in ((socket.SOCK_STREAM,@TCP@),(socket.SOCK_DGRAM,@UDP@)):\n  s=socket.socket(type=k)\n"
              "  try: s.connect(('@ADDRESS@',p)); s.send(b'x'); print('CONNECTED' if k==1 else 'sent')\n"
