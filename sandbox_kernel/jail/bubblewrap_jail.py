@@ -38,8 +38,7 @@ class BubblewrapJail(Jail):
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate"), GUEST,
             str(control), str(channel), *walls.preload,
         ]  # fmt: skip
-        argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
-        self._theirs.extend(passed)
+        argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
         return argv, uid, (filter_fd, info_fd, *passed)
 
     def _find_init(self, deadline: float) -> int:
@@ -72,9 +71,12 @@ class BubblewrapJail(Jail):
 
 
 def _bubblewrap_command(
-    walls: Walls, uid: int | None, filter_fd: int, info_fd: int, inner: list[str]
+    walls: Walls, uid: int | None, filter_fd: int, info_fd: int, inner: list[str], opened: list[int]
 ) -> tuple[list[str], int | None, tuple[int, ...]]:
-    """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments."""
+    """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments.
+
+    Each descriptor is in ``opened`` from the moment it is open: the next step may fail.
+    """
     guest, bwrap = guest_folder(), find_bwrap()
     if uid is None and os.geteuid() == 0:
         raise EnforcerUnavailable(
@@ -87,13 +89,16 @@ def _bubblewrap_command(
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
         args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
         return [bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,)
     args_fd = os.memfd_create("arguments", 0)
+    opened.append(args_fd)
     stage = plan_stage(uid, shared, granted, bwrap, args_fd)
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)
     plan_fd = memory_file("plan", stage.plan)
+    opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
     here = os.path.dirname(os.path.abspath(__file__))
     return [*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)

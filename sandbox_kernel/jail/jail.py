@@ -116,7 +116,12 @@ class Jail(ABC):
             ends = (self._control_in.fileno(), self._channel_in.fileno())
             argv, uid, passed = self._command(*ends)
             self.child = spawn(Start(argv, (*ends, *passed), stdin, stdout, stderr, uid))
-            self.meter = make_meter()
+            try:
+                self.meter = make_meter()
+            except BaseException:
+                self.child.kill()
+                self.child.wait(DEATH_TIMEOUT_S)
+                raise
         except BaseException:
             self.forget()
             raise
