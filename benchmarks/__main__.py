@@ -1,21 +1,72 @@
-"""Every benchmark, one after the other: ``make bench``. Each answers one question and can be run alone."""
+"""Every benchmark of docs/benchmarks.md, one after the other: ``make bench``.
+
+The page is the list: each of its sections names a command and has a place for what that prints, so a number in it can
+always be had again by the command beside it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import re
+import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.markdown_section import replace_section
+from benchmarks.measure import machine
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+_SECTION = re.compile(r"```\n(python [^\n]+)\n```\n\n<!-- bench:(\w+) -->")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A benchmark of the page."""
+
+    name: str
+    command: str
+
+
+def sections(page: str) -> list[Section]:
+    """What the page asks to be run, in its order."""
+    return [Section(name, command) for command, name in _SECTION.findall(page)]
+
+
+def run(section: Section) -> str | None:
+    """What the benchmark printed; None when it failed, which it has told itself."""
+    print(f"\n## {section.name}: {section.command}\n", flush=True)
+    lines = []
+    argv = [sys.executable, *shlex.split(section.command)[1:]]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=PAGE.parents[1]) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    return "".join(lines) if process.returncode == 0 else None
 
 
 def main() -> int:
-    """Run each ``bench_*.py`` that is a program; what one prints is Markdown for docs/benchmarks.md."""
+    """Run what was asked for, and say which failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    known = {section.name: section for section in sections(PAGE.read_text())}
+    parser.add_argument("names", nargs="*", metavar="SECTION", help=f"one of: {', '.join(known)} (default: all)")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="put what is printed between the markers of this page"
+    )
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"no section {unknown[0]!r}; there are: {', '.join(known)}")
     failed = []
-    for path in sorted(Path(__file__).parent.glob("bench_*.py")):
-        if '__name__ == "__main__"' not in path.read_text():
-            continue
-        print(f"\n## python -m benchmarks.{path.stem}\n", flush=True)
-        if subprocess.run([sys.executable, "-m", f"benchmarks.{path.stem}"], check=False).returncode:
-            failed.append(path.stem)
+    for name in options.names or known:
+        printed = run(known[name])
+        if printed is None:
+            failed.append(name)
+        elif options.write:
+            told = f"{datetime.date.today().isoformat()} · {machine()}\n\n{printed}"
+            replace_section(options.write, f"<!-- bench:{name} -->", "<!-- /bench -->", told)
     if failed:
         print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.bench_cases import Contestant, contestants, run_cells, run_interrupts, run_output, run_starts
 from benchmarks.bench_samples import Samples
 from benchmarks.kernel_peers import DEFAULT_SCRATCH, Field, find_kernels
-from benchmarks.markdown_section import replace_section, table
+from benchmarks.markdown_section import table
 from benchmarks.measure import machine
 
 CASES = {
@@ -28,7 +28,6 @@ CASES = {
     "interrupt": "interrupt",
     "output": "10 MB of output",
 }
-MARKERS = ("<!-- bench:kernel -->", "<!-- /bench -->")
 NOT_COMPARABLE = (
     "deno runs TypeScript and bash_kernel runs Bash: the programs do the same, the languages do not.",
     "sandbox runs cells behind walls, the others in their own process; `--fresh` takes new walls for each cell.",
@@ -55,7 +54,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="how often each small cell runs")
     parser.add_argument("--scratch", type=Path, default=DEFAULT_SCRATCH, help="where other kernels are installed")
     parser.add_argument("--no-install", action="store_true", help="use only what is installed already")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the markers of this document")
     options = parser.parse_args()
     where = machine()
     field = find_kernels(options.scratch, install=not options.no_install)
@@ -70,10 +68,7 @@ def main() -> None:
         print(f"{group.__name__}: {rounds} rounds", file=sys.stderr)
         group(everyone, samples, rounds=rounds)
     text = markdown(field, everyone, samples, where)
-    if options.write:
-        replace_section(options.write, *MARKERS, text)
-    else:
-        print(text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
 """How long does a fresh sandboxed program take, against the same program without a sandbox and in other sandboxes?
 
-    python -m benchmarks.bench_start [--rounds 40] [--peers]
+    python -m benchmarks.bench_start [--rounds 40] [--no-install]
 
-All rows of a table come from one run, interleaved. Peers are used when they are found: bwrap and firejail on PATH,
-sandlock and nono-py in this environment.
+All rows of a table come from one run, interleaved. Peers are found and installed by ``start_peers.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,9 +17,15 @@ import time
 from collections.abc import Callable
 
 from benchmarks.measure import interleaved, machine, table
+from benchmarks.start_peers import find_peers
 from sandbox_kernel import ExecRequest, Language, Limits, ProcessBackend, ProcessConfig, Sandbox
 
 CODE = "print(1)"
+NOT_COMPARABLE = (
+    "Not the same walls: plain bwrap, firejail and sandbox-runtime show the whole file system and limit nothing; "
+    "sandlock and nono-py share the host's processes. The warm row leaves out the making of the next sandbox, which "
+    "happens while the user reads; throughput, below, has it in."
+)
 WORK = {
     "fib(24)": "def f(n): return n if n < 2 else f(n-1) + f(n-2)\nf(24)",
     "loop 2e6": "x = 0\nfor i in range(2_000_000): x += i",
@@ -32,34 +35,6 @@ WORK = {
 
 def plain(code: str) -> Callable[[], object]:
     return lambda: subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={})
-
-
-def peers() -> dict[str, Callable[[], object]]:
-    found: dict[str, Callable[[], object]] = {}
-    binds = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent"]
-    if shutil.which("bwrap"):
-        found["plain bwrap --unshare-all"] = lambda: subprocess.run(
-            ["bwrap", *binds, "--", sys.executable, "-c", CODE], check=True, capture_output=True
-        )
-    if shutil.which("firejail"):
-        found["firejail"] = lambda: subprocess.run(
-            ["firejail", "--quiet", "--net=none", "--noprofile", "--", sys.executable, "-c", CODE], check=True,
-            capture_output=True,
-        )  # fmt: skip
-    if importlib.util.find_spec("sandlock"):
-        from sandlock import Policy
-        from sandlock import Sandbox as Sandlock
-
-        policy = Policy(fs_readable=["/usr", "/lib", "/lib64", "/bin", "/etc", sys.prefix, sys.base_prefix])
-        found["sandlock"] = lambda: Sandlock(policy).run([sys.executable, "-c", CODE])
-    if importlib.util.find_spec("nono_py"):
-        import nono_py
-
-        caps = nono_py.CapabilitySet()
-        for path in {"/usr", "/lib", "/bin", "/etc", sys.prefix, sys.base_prefix}:
-            caps.allow_path(path, nono_py.AccessMode.READ)
-        found["nono-py"] = lambda: nono_py.sandboxed_exec(caps, [sys.executable, "-c", CODE])
-    return found
 
 
 def cpu_work() -> str:
@@ -131,8 +106,10 @@ def streaming(megabytes: int = 2048) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--no-install", action="store_true", help="use only those peers that are installed already")
     options = parser.parse_args()
     print(f"{machine()}\n")
+    peers = find_peers(CODE, install=not options.no_install)
     with Sandbox() as box:
         cold = ProcessBackend(ProcessConfig(pool_size=0))
         request = ExecRequest(language=Language.PYTHON, code=CODE, timeout=60)
@@ -146,7 +123,7 @@ def main() -> None:
                 time.sleep(0.001)
 
         cases: dict[str, Callable[[], object]] = {
-            "plain python3 -c": plain(CODE), "sandbox, cold": lambda: cold.run(request), **peers(),
+            "plain python3 -c": plain(CODE), "sandbox, cold": lambda: cold.run(request), **peers.cases,
         }  # fmt: skip
         times = interleaved(cases, options.rounds)
         times["sandbox, warm pool"] = []
@@ -157,7 +134,9 @@ def main() -> None:
             began = time.perf_counter()
             warm()
             times["sandbox, warm pool"].append((time.perf_counter() - began) * 1e3)
-        print(table(f"A fresh Python program: {CODE}", times))
+        print(table(f"A fresh Python program: {CODE}", times, note=NOT_COMPARABLE))
+        if peers.absent:
+            print("Did not take part: " + "; ".join(peers.absent) + ".\n")
     print(throughput())
     print(cpu_work())
     print(streaming())

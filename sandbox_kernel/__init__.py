@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SandboxBackend,
         validate_policy,
     )
+    from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.errors import (
@@ -66,6 +67,7 @@ __all__ = [
     "CapabilityReport",
     "CellError",
     "CommandNotFound",
+    "DaskBackend",
     "Display",
     "EnforcedLimits",
     "Enforcement",
@@ -108,6 +110,7 @@ __all__ = [
 _HOMES = {
     "agent.tool": "SandboxTool",
     "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
+    "backends.dask": "DaskBackend",
     "backends.process": "ProcessBackend",
     "backends.wasm": "WasmBackend",
     "errors": "BackendUnavailable CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed FetchError "

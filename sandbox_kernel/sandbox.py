@@ -25,10 +25,11 @@ from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.walk import DirEntry
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.net.messages import FetchResponse
 
-BACKENDS = ("auto", "process", "wasm")
+BACKENDS = ("auto", "process", "wasm", "dask")
 
 
 class Sandbox:
@@ -144,7 +145,10 @@ class Sandbox:
         With ``backend="wasm"`` it can also be forked (``s.fork()``) and saved (``s.save(path)``).
         """
         self._check_alive()
-        if (_known_backend(backend) if backend is not None else self._default) == "wasm":
+        chosen = _known_backend(backend) if backend is not None else self._default
+        if chosen == "dask":
+            raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
+        if chosen == "wasm":
             if python is not None:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
             from sandbox_kernel.session.wasm_opening import open_wasm_session
@@ -223,7 +227,7 @@ class Sandbox:
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None
-    ) -> ProcessBackend | WasmBackend:
+    ) -> ProcessBackend | WasmBackend | DaskBackend:
         """The backend of a run: the one asked for, else wasm for wasm and processes for everything else."""
         name = _known_backend(backend) if backend is not None else self._default
         if check and request.language is not Language.TYPESCRIPT:
@@ -236,10 +240,17 @@ class Sandbox:
             # Backends are cheap: spares and capabilities are shared by all of a process.
             config = replace(self.backend.config, check_types=check)
             config = config if python is None else replace(config, python_path=python)
-            return ProcessBackend(config, policy=self.policy)
+            return self._dask_backend(config) if name == "dask" else ProcessBackend(config, policy=self.policy)
+        if name == "dask":
+            return self._dask_backend(self.backend.config)
         if name == "wasm" or (name == "auto" and request.language is Language.WASM):
             return self._wasm_backend()
         return self.backend
+
+    def _dask_backend(self, config: ProcessConfig) -> DaskBackend:
+        from sandbox_kernel.backends.dask import DaskBackend
+
+        return DaskBackend(config=config, policy=self.policy)
 
     def _wasm_backend(self) -> WasmBackend:
         if self._wasm is None:

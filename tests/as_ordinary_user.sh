@@ -3,14 +3,31 @@
 # with a virtual environment of the system's own python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-place=$(mktemp -d /var/tmp/sandbox-kernel-ordinary.XXXXXX)
+place=$(mktemp -d /opt/sandbox-kernel-ordinary.XXXXXX)
 trap 'rm -rf "$place"' EXIT
 chmod 755 "$place"
 mkdir "$place/home" "$place/source"
 git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$place/source"
 /usr/bin/python3 -m venv "$place/venv"
-"$place/venv/bin/pip" install --quiet -c constraints.txt "$place/source[test]"
-chmod -R a+rX "$place"
+version='import sys; print("python%d.%d" % sys.version_info[:2])'
+ours=".venv/lib/$(.venv/bin/python -c "$version" 2>/dev/null)/site-packages"
+theirs="$place/venv/lib/$(/usr/bin/python3 -c "$version")/site-packages"
+if [ -d "$ours" ] && [ "$(basename "$(dirname "$ours")")" = "$(basename "$(dirname "$theirs")")" ]; then
+  # The same packages for the same Python: linked, not fetched again. Only our own come from the copy of the source.
+  rm -rf "$theirs"
+  cp -al "$ours" "$theirs" 2>/dev/null || cp -a "$ours" "$theirs"
+  rm -f "$theirs"/*sandbox_kernel*.pth
+  echo "$place/source" > "$theirs/source.pth"
+else
+  "$place/venv/bin/pip" install --quiet -c constraints.txt "$place/source[test]"
+fi
+# What was compiled for root is compiled for this user too; the store checks it before it is used.
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/sandbox-kernel"
+if [ -d "$cache" ]; then
+  mkdir "$place/home/.cache"
+  cp -a "$cache" "$place/home/.cache/"
+fi
+chmod -R a+rX "$place/source" "$place/venv"
 chown -R 65534:65534 "$place/home"
 cd "$place/source"
 setpriv --reuid 65534 --regid 65534 --clear-groups \

@@ -251,7 +251,12 @@ async def in_thread(
     def emit(stream: str, text: str) -> None:
         loop.call_soon_threadsafe(call, stream, text)
 
-    done = loop.run_in_executor(_threads(), work, emit if on_output is not None else None, stop)
+    def whole() -> ExecResult:
+        # The thread closes it: a caller that is cancelled twice leaves while the thread still looks at it.
+        with contextlib.closing(stop):
+            return work(emit if on_output is not None else None, stop)
+
+    done = loop.run_in_executor(_threads(), whole)
     watcher = asyncio.ensure_future(_stop_when(cancel, stop)) if cancel is not None else None
     try:
         result = await asyncio.shield(done)
@@ -263,8 +268,6 @@ async def in_thread(
     finally:
         if watcher is not None:
             watcher.cancel()
-        if done.done():
-            stop.close()
     if failure:
         raise failure[0]
     return result

@@ -14,6 +14,7 @@ const util = require('node:util');
 const inspector = require('node:inspector');
 const Module = require('node:module');
 const { createHook } = require('node:async_hooks');
+const { setImmediate: afterTicks } = require('node:timers');
 const { pathToFileURL } = require('node:url');
 
 const [, , kind, addon, ...told] = process.argv;
@@ -469,6 +470,8 @@ async function cellDone(message) {
   } catch (error) {
     end = { status: 'error', exit_code: 1, error: { ename: 'Error', evalue: String(error), traceback: [String(error)] } };
   }
+  // Rejections that nobody caught are told after the promises of this turn, and belong to this cell.
+  await new Promise((told) => afterTicks(told));
   running = false;
   send({ op: 'done', id: message.id, names: (await names()).size, ...end });
 }

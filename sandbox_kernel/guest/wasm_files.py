@@ -13,6 +13,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from .wasm_plan import Preopen
 
@@ -22,6 +23,24 @@ _BENEATH, _NO_MAGIC_LINKS = 0x08, 0x02
 MOST_BYTES = 1 << 30
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Readable(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many, none at the end."""
+        ...
+
+
+def read_at_most(file: Readable, limit: int) -> bytes:
+    """Read to the end or to the limit. Asked for a number of bytes, Python takes memory for all of them first."""
+    parts = []
+    left = limit
+    while left and (part := file.read(min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 class FileError(OSError):
@@ -46,7 +65,7 @@ class Folders:
             if status.st_size > MOST_BYTES:
                 raise FileError(errno.EFBIG, os.strerror(errno.EFBIG), path)
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(MOST_BYTES)
+                return read_at_most(file, MOST_BYTES)
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """Make or replace a file, or add to it."""

@@ -19,7 +19,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 
-from .wasm_files import Folders
+from .wasm_files import Folders, read_at_most
 
 #: The most that one archive is unpacked to.
 _MOST_UNPACKED = 512 << 20
@@ -56,6 +56,8 @@ class JavaScriptHost:
             fields = {"code": errno.errorcode.get(number, "EIO"), "message": os.strerror(number).lower()}
             if error.filename is not None:
                 fields["path"] = str(error.filename)
+        except MemoryError:
+            fields = {"code": "ENOMEM", "message": os.strerror(errno.ENOMEM).lower()}
         except (UnicodeError, binascii.Error, ValueError) as error:
             fields = {"code": "ERR_INVALID_ARG_VALUE", "message": str(error)}
         except (KeyError, TypeError):
@@ -148,7 +150,7 @@ class JavaScriptHost:
     def _gunzip(self, data: str, _level: str) -> str:
         # A bounded reader: a small archive may hold any amount.
         with gzip.GzipFile(fileobj=io.BytesIO(data.encode("latin-1"))) as file:
-            content = file.read(_MOST_UNPACKED + 1)
+            content = read_at_most(file, _MOST_UNPACKED + 1)
         if len(content) > _MOST_UNPACKED:
             raise ValueError(f"the archive holds more than {_MOST_UNPACKED} bytes")
         return content.decode("latin-1")

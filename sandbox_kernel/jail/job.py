@@ -10,6 +10,7 @@ import contextlib
 import os
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
         self.raised = False
 
     def fileno(self) -> int:
@@ -51,13 +53,18 @@ class Stop:
         return self._fd
 
     def set(self) -> None:
-        """Raise it; may be called twice, from any thread."""
-        self.raised = True
-        os.eventfd_write(self._fd, 1)
+        """Raise it; may be called twice, from any thread, and after the run is over."""
+        with self._lock:
+            self.raised = True
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
 
     def close(self) -> None:
-        """Give back the descriptor."""
-        os.close(self._fd)
+        """Give back the descriptor; may be called twice."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
 
 
 @dataclass(frozen=True, kw_only=True)

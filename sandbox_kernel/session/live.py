@@ -200,8 +200,9 @@ class Live:
             except SessionError:
                 self._freezing = False
 
-    def _await(self, kind: type[Kind], timeout_s: float = PATIENCE_S) -> Kind:
+    def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
         """The next message of a kind; ``SessionError`` when the worker dies, is silent or speaks out of turn."""
+        timeout_s = PATIENCE_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             for message in self.channel.read():

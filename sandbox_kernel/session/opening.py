@@ -37,6 +37,8 @@ _numbers = itertools.count(1)
 
 def has_sessions(language: Language, backend: str | None = None) -> bool:
     """Whether a language can keep its state from run to run on a backend; the others are always fresh."""
+    if backend == "dask":
+        return False
     return language in (WASM_LANGUAGES if backend == "wasm" else ENGINES)
 
 

@@ -333,7 +333,7 @@ def test_output_is_handed_on_as_it_comes_and_cancel_ends_the_run(process_tool: S
             heard.append((stream, text))
             cancel.set()
 
-        code = "print('ready', flush=True)\nwhile True: pass"
+        code = "import os; os.write(1, b'ready\\n')\nwhile True: pass"
         return await process_tool.execute({"language": "python", "code": code}, on_output=hear, cancel=cancel), heard
 
     answer, heard = asyncio.run(play())

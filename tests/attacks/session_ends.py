@@ -14,6 +14,8 @@ DIFFERENCES: dict[str, Difference] = {
     "S11": Difference(_ITS_OWN, {"status": ("killed",)}),
     "S14": Difference(_ITS_OWN, {"status": ("killed",)}),
 }
+#: What a row of the table must say besides, where the program is not quite the one of its title.
+REMARKS = {"R14": " (with 20 000 levels)"}
 
 
 def in_a_session(attack: Attack) -> Attack:

@@ -52,7 +52,7 @@ def told(rows: list[Row]) -> str:
     if not passed:
         return "not tried here"
     ended = next((row["ended"] for row in passed if row["ended"]), "")
-    return ended or f"held ({len(passed)} test{'' if len(passed) == 1 else 's'})"
+    return f"held: {ended}" if ended else f"held ({len(passed)} test{'' if len(passed) == 1 else 's'})"
 
 
 def cells(attack: str, rows: list[Row]) -> list[str]:

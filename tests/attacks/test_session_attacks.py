@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from harness import Attack, complaints, listeners, make_sentinels, prepared, sentinel_state, threads
 from programs import ATTACKS
-from session_ends import DIFFERENCES, in_a_session
+from session_ends import DIFFERENCES, REMARKS, in_a_session
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
@@ -86,7 +86,8 @@ def test_a_hostile_cell_ends_as_it_must_and_the_session_goes_on(
         assert doors.seen == [], "a listener of the host was reached"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
     told = (result.status, result.limit, result.notes, (result.stdout + result.stderr)[-1000:])
-    record_property("ended", describe_end(result) + (", rolled back" if result.rolled_back else ""))
+    remark = (", rolled back" if result.rolled_back else "") + REMARKS.get(attack.id, "")
+    record_property("ended", describe_end(result) + remark)
     assert complaints(attack, result) == [], told
     tell = STATE[attack.language][1]
     assert session.run(tell, timeout=20).stdout == "kept 41\n", told

@@ -26,7 +26,7 @@ def test_one_failure_outweighs_every_success() -> None:
 
 def test_what_was_skipped_is_not_claimed() -> None:
     assert told([row("skipped")]) == "not tried here"
-    assert told([row("skipped"), row("passed", "exit code 1")]) == "exit code 1"
+    assert told([row("skipped"), row("passed", "exit code 1")]) == "held: exit code 1"
     assert told([row("passed"), row("passed")]) == "held (2 tests)"
 
 

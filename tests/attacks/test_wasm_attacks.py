@@ -237,7 +237,7 @@ def guest_backend_here() -> WasmBackend:
         ),
         pytest.param(
             "R10",
-            "for i in range(200000): open('f%d' % i, 'wb').write(b'x' * 8192)",
+            "for i in range(8000): open('f%d' % i, 'wb').write(b'x' * 8192)",
             id="R10",
             marks=pytest.mark.attack("R10", "wasm"),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import time
@@ -416,6 +417,34 @@ def test_cancelling_the_task_kills_the_program(backend: ProcessBackend) -> None:
             await task
 
     asyncio.run(abandon())
+
+
+def test_a_task_that_is_cancelled_twice_leaves_no_descriptor_behind(backend: ProcessBackend) -> None:
+    async def cancelled() -> None:
+        started = asyncio.Event()
+        request = command("echo started; sleep 60", timeout=50)
+        task = asyncio.ensure_future(backend.execute(request, on_output=lambda *_: started.set()))
+        await started.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    for _ in range(5):
+        asyncio.run(cancelled())
+    # The threads of those runs go on for a moment after their callers left.
+    deadline = time.monotonic() + 20
+    while _eventfds():
+        assert time.monotonic() < deadline, "descriptors of cancelled runs are left"
+
+
+def _eventfds() -> int:
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed while we look
+            found += os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"
+    return found
 
 
 def test_a_failing_callback_ends_the_run_and_is_raised(backend: ProcessBackend) -> None:

@@ -1,7 +1,7 @@
 """Fixtures of the browser tests: one server and one Chromium for all of them, one fresh tab for each.
 
-They end with the package, not with the session: while Playwright runs, its thread has a running event loop, and no other
-test of that process could start one.
+They end with the package (it is one for their sake), not with the session: while Playwright runs, its thread has a
+running event loop, and no other test of that process could start one.
 """
 
 from __future__ import annotations

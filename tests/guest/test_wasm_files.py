@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,14 @@ def test_errors_name_the_guests_path_and_not_the_hosts(folders: Folders, tmp_pat
 
 def test_a_folder_is_not_read_as_a_file(folders: Folders) -> None:
     assert code_of(folders.read, "/box") == "EISDIR"
+
+
+def test_a_small_file_is_read_without_memory_for_the_largest(folders: Folders) -> None:
+    """Where memory is limited by address space, that ended the cell with no error to show."""
+    folders.write("a.txt", b"one")
+    tracemalloc.start()
+    try:
+        assert folders.read("a.txt") == b"one"
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -14,7 +14,7 @@ from sandbox_kernel.notebook.runner import CellRunner
 
 @pytest.fixture(autouse=True)
 def no_sessions(monkeypatch):
-    monkeypatch.setattr(sessions, "has_sessions", lambda language: False)
+    monkeypatch.setattr(sessions, "has_sessions", lambda language, backend: False)
 
 
 class Box:

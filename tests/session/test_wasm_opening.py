@@ -200,7 +200,9 @@ def test_a_damaged_session_is_refused(session: WasmSession, backend: WasmBackend
         load_wasm_session(backend, tmp_path / "s")
 
 
-def test_memory_of_a_hostile_file_stays_inside(session: WasmSession, backend: WasmBackend, tmp_path: Path) -> None:
+def test_memory_of_a_hostile_file_stays_inside(
+    session: WasmSession, backend: WasmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody writes garbage with right checksums: the guest breaks, and nothing else does."""
     import hashlib
 
@@ -208,6 +210,7 @@ def test_memory_of_a_hostile_file_stays_inside(session: WasmSession, backend: Wa
 
     session.save(tmp_path / "s")
     saved = read_image(str(tmp_path / "s"))
+    monkeypatch.setattr("sandbox_kernel.session.live.PATIENCE_S", 3.0)
     garbage = b"\xa5" * saved.header.memory_bytes
     (tmp_path / "memory").write_bytes(garbage)
     with open(tmp_path / "memory", "rb") as file:

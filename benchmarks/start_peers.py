@@ -1,0 +1,136 @@
+"""Other sandboxes that run one program: found on PATH, or installed from the registries into a folder of their own.
+
+Each is tried once before it takes part; one that does not work here is named with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRATCH = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sandbox-kernel" / "peer-sandboxes"
+_READABLE = ("/usr", "/lib", "/lib64", "/bin", "/etc", sys.prefix, sys.base_prefix)
+_INSTALL_SECONDS = 600
+
+Case = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Who takes part, by a name with its version, and who does not and why."""
+
+    cases: dict[str, Case]
+    absent: tuple[str, ...]
+
+
+def find_peers(code: str, *, install: bool = True) -> Peers:
+    """Every peer that runs ``python -c code`` here."""
+    cases: dict[str, Case] = {}
+    absent: list[str] = []
+    for make in (_bwrap, _firejail, _sandlock, _nono, _srt):
+        name = make.__name__.lstrip("_")
+        try:
+            label, case = make([sys.executable, "-c", code], install)
+            case()
+        except Exception as error:  # whatever a peer fails with is the reason that is printed
+            absent.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+        else:
+            cases[label] = case
+    return Peers(cases, tuple(absent))
+
+
+def _program(name: str, remedy: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise LookupError(f"not on PATH; {remedy}")
+    return found
+
+
+def _runs(argv: list[str], **options: object) -> Case:
+    return lambda: subprocess.run(argv, check=True, capture_output=True, **options)  # type: ignore[call-overload]
+
+
+def _bwrap(program: list[str], install: bool) -> tuple[str, Case]:
+    bwrap = _program("bwrap", "apt-get install bubblewrap")
+    walls = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent"]
+    version = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    return f"plain bwrap --unshare-all {version}", _runs([bwrap, *walls, "--", *program])
+
+
+def _firejail(program: list[str], install: bool) -> tuple[str, Case]:
+    firejail = _program("firejail", "apt-get install firejail")
+    told = subprocess.run([firejail, "--version"], capture_output=True, text=True, check=True).stdout.split()
+    return f"firejail {told[2]}", _runs([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
+
+
+def _fetched(package: str, install: bool) -> None:
+    """Install a package beside everything else; what it needs is found here first."""
+    folder = SCRATCH / package
+    if not folder.is_dir():
+        if not install:
+            raise LookupError("it is not installed; run without --no-install")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), package]
+        subprocess.run(command, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
+    sys.path.append(str(folder))
+
+
+def _version(package: str) -> str:
+    from importlib.metadata import version
+
+    return version(package)
+
+
+def _sandlock(program: list[str], install: bool) -> tuple[str, Case]:
+    _fetched("sandlock", install)
+    import sandlock
+
+    walls = sandlock.Sandbox(fs_readable=[path for path in _READABLE if os.path.exists(path)], clean_env=True)
+
+    def case() -> None:
+        result = walls.run(program)
+        if not result.success:
+            raise RuntimeError(f"it failed: {result.stderr!r}")
+
+    return f"sandlock {_version('sandlock')}", case
+
+
+def _nono(program: list[str], install: bool) -> tuple[str, Case]:
+    _fetched("nono-py", install)
+    import nono_py
+
+    walls = nono_py.CapabilitySet()
+    for path in _READABLE:
+        if os.path.exists(path):
+            walls.allow_path(path, nono_py.AccessMode.READ)
+    walls.block_network()
+
+    def case() -> None:
+        result = nono_py.sandboxed_exec(walls, program)
+        if result.exit_code:
+            raise RuntimeError(f"it failed: {result.stderr!r}")
+
+    return f"nono-py {_version('nono-py')}", case
+
+
+def _srt(program: list[str], install: bool) -> tuple[str, Case]:
+    folder = SCRATCH / "srt"
+    start = folder / "node_modules" / ".bin" / "srt"
+    if not start.exists():
+        if not install:
+            raise LookupError("it is not installed; run without --no-install")
+        npm = _program("npm", "apt-get install npm")
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [npm, "install", "--silent", "--prefix", str(folder), "@anthropic-ai/sandbox-runtime"]
+        subprocess.run(command, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
+    for needed in ("socat", "rg"):
+        _program(needed, f"{needed} is needed by it: apt-get install socat ripgrep")
+    place = tempfile.mkdtemp(prefix="srt-")  # it leaves files where it runs
+    version = subprocess.run([start, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return f"@anthropic-ai/sandbox-runtime {version}", _runs([str(start), "-c", shlex.join(program)], cwd=place)
