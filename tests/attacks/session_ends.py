@@ -23,5 +23,8 @@ def in_a_session(attack: Attack) -> Attack:
     if attack.id == "R14":
         # Each attack is taken back afterwards, and a tree of 100 000 levels takes seconds to remove.
         return replace(attack, code=attack.code.replace("100000", "20000"))
+    if attack.id == "R01":
+        # Where no control group counts, checkpoints and their worker share the number with the cell's own processes.
+        return replace(attack, code=attack.code.replace("n <= 64", "n <= 70"))
     difference = DIFFERENCES.get(attack.id)
     return replace(attack, **difference.instead) if difference is not None else attack

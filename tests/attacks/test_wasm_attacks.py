@@ -12,11 +12,12 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status, describe_end
 from sandbox_kernel.policy import SandboxPolicy
 
 pytestmark = pytest.mark.timeout(600)
 Run = Callable[..., ExecResult]
+Told = Callable[[str, object], None]
 WASI = '(import "wasi_snapshot_preview1" "{name}" (func ${name} {signature}))'
 SIGNATURES = {
     "fd_write": "(param i32 i32 i32 i32) (result i32)",
@@ -249,24 +250,28 @@ def guest_backend_here() -> WasmBackend:
         ),
     ],
 )
-def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str) -> None:
+def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str, record_property: Told) -> None:
     # Files that are not closed by the program fail in silence, so that one may go on until its time is over.
     result = python(code, limits=Limits(disk_mb=32), timeout=8 if number == "R10" else 90)
+    record_property("ended", describe_end(result) + (" (with 8 000 files)" if number == "R10" else ""))
     assert result.limit == "disk" or (number == "R10" and result.limit == "timeout")
 
 
 @pytest.mark.attack("R12", "wasm")
 @pytest.mark.slow
-def test_r12_a_terabyte_of_holes(python: Run) -> None:
+def test_r12_a_terabyte_of_holes(python: Run, record_property: Told) -> None:
     result = python("open('s', 'wb').truncate(1 << 40)")
+    record_property("ended", describe_end(result))
     assert result.status in (Status.OK, Status.FAILED)
 
 
 @pytest.mark.attack("R14", "wasm")
 @pytest.mark.slow
-def test_r14_a_deep_tree_is_cleaned_up(python: Run) -> None:
+def test_r14_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
     code = "import os\np = '/box'\nfor i in range(1000):\n    p += '/a'\n    os.mkdir(p)\nprint('made')"
-    assert python(code).stdout == "made\n"
+    result = python(code)
+    record_property("ended", f"{describe_end(result)} (with 1 000 levels)")
+    assert result.stdout == "made\n"
 
 
 @pytest.mark.attack("F02", "wasm")
