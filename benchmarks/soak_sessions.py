@@ -1,6 +1,6 @@
 """Thousands of mixed cells with random deaths: is every value as expected, and is nothing left behind?
 
-    python -m benchmarks.soak_sessions [--cells 10000] [--seed 1] [--language python] [--minutes 60]
+    python -m benchmarks.soak_sessions [--cells 10000] [--seed 1] [--language python] [--minutes 60] [--short]
 
 A model in this process knows what the session must hold. Cells change it, fail, die in every way that is known, are
 interrupted or taken back; after each, the session is asked. Ends with the first difference, or with a line of counts.
@@ -207,7 +207,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--language", choices=sorted(LANGUAGES), default="python")
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--short", action="store_true", help="25 cells")
     options = parser.parse_args()
+    options.cells = 25 if options.short else options.cells
     backend = ProcessBackend()
     began = time.monotonic()
     descriptors = 0

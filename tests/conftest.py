@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -19,6 +20,10 @@ os.chmod(TEMPORARY, 0o755)
 os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
+#: Where to write what came of the attacks; ``tests/attacks/table.py`` asks for it and makes the table of it.
+ATTACK_RECORD = os.environ.get("SANDBOX_KERNEL_ATTACK_RECORD")
+_attacks: list[dict[str, str]] = []
+
 REQUIRE_ALL = os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1"
 
 
@@ -28,6 +33,28 @@ def need(found: object, reason: str) -> None:
         if REQUIRE_ALL:
             pytest.fail(f"required here and missing: {reason}")
         pytest.skip(reason)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked ``attack(id, where)`` says so in its report, which also crosses the processes of a parallel run."""
+    item.user_properties += [("attack", mark.args) for mark in item.iter_markers("attack")]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how each test of an attack ended, and what it saw (its property ``ended``)."""
+    if ATTACK_RECORD is None or (report.when != "call" and report.passed):
+        return
+    ended = next((str(value) for name, value in report.user_properties if name == "ended"), "")
+    for name, value in report.user_properties:
+        if name == "attack" and isinstance(value, (list, tuple)):
+            row = {"id": value[0], "where": value[1], "test": report.nodeid, "outcome": report.outcome, "ended": ended}
+            _attacks.append(row)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the record, once, by the process that all reports come to."""
+    if ATTACK_RECORD is not None and not hasattr(session.config, "workerinput"):
+        Path(ATTACK_RECORD).write_text(json.dumps(_attacks, indent=1))
 
 
 def descendants(pid: int) -> set[int]:

@@ -16,7 +16,6 @@ from sandbox_kernel.notebook.option_table import BY_NAME, COMMAND_NAMES
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-sys.path.insert(0, str(ROOT / "tests" / "attacks"))
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
@@ -113,17 +112,6 @@ def test_the_examples_of_the_readme_run_and_print_what_they_say(number: int, tmp
     assert done.returncode == 0, done.stderr
     said = [line.split("  # ", 1)[1] for line in source.splitlines() if "print(" in line and "  # " in line]
     assert [line for line in done.stdout.splitlines() if line] == said
-
-
-def test_every_attack_has_a_row_in_the_table_and_the_table_has_no_other() -> None:
-    from programs import ATTACKS
-    from titles import TITLES
-
-    text = (ROOT / "docs" / "security.md").read_text()
-    table = text.split("<!-- attacks: begin -->")[1].split("<!-- attacks: end -->")[0]
-    again = "python tests/attacks/table.py makes it again"
-    assert re.findall(r"^\| ([A-Z]\d\d) \|", table, re.MULTILINE) == [attack.id for attack in ATTACKS], again
-    assert set(TITLES) == {attack.id for attack in ATTACKS}
 
 
 def test_every_benchmark_has_a_section() -> None:

@@ -58,6 +58,7 @@ def test_the_aliases_of_the_contract_are_known(alias: str, language: Language) -
     assert Language.parse(alias) is language
 
 
+@pytest.mark.attack("O08", "host")
 @pytest.mark.parametrize("name", ["cobol", "", "--help", "python; rm", "python\0", "🐍"])
 def test_an_unknown_language_is_quoted_with_the_list_of_the_known_ones(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -98,17 +99,20 @@ def test_code_that_is_no_text_is_refused(code: object) -> None:
         request(code=code)
 
 
+@pytest.mark.attack("R27", "host")
 def test_a_nul_in_code_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidRequest, match="code holds a NUL character at position 5"):
         request(code="x = '\0'")
 
 
+@pytest.mark.attack("R27", "host")
 @pytest.mark.parametrize("surrogate", ["\ud800", "\udfff", "\udcff"])
 def test_a_lone_surrogate_in_code_is_refused_with_its_place(surrogate: str) -> None:
     with pytest.raises(InvalidRequest, match="code holds a lone surrogate at position 2"):
         request(code=f"# {surrogate}")
 
 
+@pytest.mark.attack("R27", "host")
 def test_two_hundred_megabytes_of_code_are_refused_in_text_bytes_and_spaces() -> None:
     for language, code in (("python", "x" * (200 << 20)), ("wasm", b"x" * (200 << 20)), ("python", " " * (200 << 20))):
         with pytest.raises(InvalidRequest, match=str(200 << 20)):
@@ -126,6 +130,7 @@ def test_code_is_measured_in_bytes_and_not_in_characters() -> None:
         request(code="é" * (MAX_CODE_BYTES // 2 + 1))
 
 
+@pytest.mark.attack("R27", "host")
 @pytest.mark.parametrize("bomb", ["(" * 100_000, "[" * 100_000, "{" * 100_000, "([{" * 40_000, "f(" + "(" * 100_000])
 def test_a_bracket_bomb_is_refused_before_any_parser_sees_it(bomb: str) -> None:
     with pytest.raises(InvalidRequest, match="brackets in a row"):
@@ -172,6 +177,7 @@ def test_limits_must_be_limits(limits: object) -> None:
 # Environment, arguments, files, standard input
 
 
+@pytest.mark.attack("O08", "host")
 @pytest.mark.parametrize("name", ["", "A=B", "A\0", "1A", "a b", "A-B", "é", "A\n", 1])
 def test_an_environment_name_that_no_program_can_receive_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match="environment name"):
@@ -184,6 +190,7 @@ def test_an_environment_value_that_no_program_can_receive_is_refused(value: str)
         request(env={"NAME": value})
 
 
+@pytest.mark.attack("O08", "host")
 @pytest.mark.parametrize(
     "name", ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "GCONV_PATH", "GLIBC_TUNABLES"]
 )
@@ -209,10 +216,12 @@ def test_wrong_arguments_are_refused(args: object) -> None:
         request(args=args)
 
 
+@pytest.mark.attack("O08", "host")
 def test_arguments_that_look_like_options_are_only_arguments() -> None:
     assert request(args=["--help", "-rf", "", "é"]).args == ("--help", "-rf", "", "é")
 
 
+@pytest.mark.attack("O08", "host")
 @pytest.mark.parametrize(
     "name",
     [
@@ -231,6 +240,7 @@ def test_odd_but_plain_file_names_are_taken(name: str) -> None:
     assert check_file_name(name) == name
 
 
+@pytest.mark.attack("O08", "host")
 @given(st.lists(st.sampled_from(["a", "b.txt", "..", ".", "", "c d"]), min_size=1, max_size=6))
 def test_no_file_name_that_is_taken_ever_leaves_its_folder(parts: list[str]) -> None:
     import posixpath

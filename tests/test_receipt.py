@@ -101,6 +101,7 @@ def tags(text: str) -> list[tuple[str, list[str]]]:
     return parser.found
 
 
+@pytest.mark.attack("F17", "host")
 @pytest.mark.parametrize("field", ["language", "isolation", "notes", "rule", "subject", "reason", "remedy", "ending"])
 def test_no_value_of_a_receipt_can_become_markup(field: str) -> None:
     ending = HOSTILE if field == "ending" else "exit code 3"
@@ -125,6 +126,7 @@ def test_the_page_has_no_script_link_or_handler_of_its_own() -> None:
         assert set(attributes) <= {"class", "style"}
 
 
+@pytest.mark.attack("F17", "host")
 def test_text_of_a_sandbox_is_never_read_as_a_formula() -> None:
     assert html(DONE, "$\\href{javascript:x}{y}$").startswith('<div class="mathjax_ignore tex2jax_ignore"')
 

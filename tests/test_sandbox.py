@@ -59,6 +59,7 @@ def test_a_run_that_is_stopped_leaves_no_file(box: Sandbox) -> None:
     assert box.list_dir() == ()
 
 
+@pytest.mark.attack("F04", "host")
 def test_a_link_planted_by_a_program_is_neither_followed_nor_kept(box: Sandbox) -> None:
     result = box.run("ln -s /etc/passwd result.csv; mkfifo pipe; echo ok > fine", "command")
     assert {change.path: change.type for change in result.changes}["result.csv"] == "symlink"
@@ -153,6 +154,7 @@ def test_limits_reach_the_jail(box: Sandbox) -> None:
     assert box.run("import os; print(os.sysconf('SC_OPEN_MAX'))", limits=Limits(open_files=99)).stdout == "99\n"
 
 
+@pytest.mark.attack("F16", "host")
 def test_the_work_folder_of_the_host_is_never_on_the_hosts_import_path(box: Sandbox) -> None:
     box.run("open('json.py', 'w').write('raise SystemExit(\"pwned\")')")
     import json

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
+from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViolation
 from sandbox_kernel.jail import seccomp
@@ -107,13 +108,14 @@ class ProcessBackend(SandboxBackend):
         """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        with self.egress() as proxy:
+        listener = Listener(on_output) if on_output is not None else None
+        with host_trouble(listener), self.egress() as proxy:
             jail = self._pool.take(walls)
             try:
                 plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
                 job = self._job(request, plan, jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop, on_usage=on_usage)
+                outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop, on_usage=on_usage)
                 result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                 if self._cache is not None and plan.cache_key is not None and outcome.kept:
                     self._cache.put(plan.cache_key, Compiled(*outcome.kept))

@@ -17,6 +17,13 @@ from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_a
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
+def filter_of(walls: Walls) -> bytes:
+    """The filter of every program behind these walls."""
+    # A unix socket of the host can be spoken to although its folder is shown read-only.
+    families = seccomp.INTERNET if walls.grants else seccomp.DEFAULT_FAMILIES
+    return seccomp.build_filter(seccomp.host_arch(), families=families)
+
+
 class NamespaceJail(Jail):
     """A jail with a root of its own: its work folder is a file system, and the end of its init is the end of all."""
 
@@ -63,13 +70,12 @@ class BubblewrapJail(NamespaceJail):
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
             str(control), str(channel), *map(str, told), *walls.preload,
         ]  # fmt: skip
-        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner)
-        self._theirs.extend(command.passed)
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
         return replace(command, passed=(info_fd, *own, *command.passed))
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """The filter for bubblewrap to load, and descriptors that the init is told of."""
-        return memory_file("filter", seccomp.build_filter(seccomp.host_arch())), ()
+        return memory_file("filter", filter_of(self.walls)), ()
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""
@@ -93,12 +99,13 @@ class BubblewrapJail(NamespaceJail):
 
 
 def _bubblewrap_command(
-    walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str]
+    walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
 ) -> Command:
     """The command that builds the walls, and the descriptors that carry its arguments.
 
     Root needs more where an unprivileged user cannot reach what is to be shown: a view of it from elsewhere, and where
-    the policy allows root's own files, a stage that maps their owner.
+    the policy allows root's own files, a stage that maps their owner. Each descriptor is in ``opened`` from the moment
+    it is open: the next step may fail.
     """
     guest, bwrap = guest_folder(), find_bwrap()
     if uid is None and os.geteuid() == 0:
@@ -112,20 +119,24 @@ def _bubblewrap_command(
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
         args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
         return Command([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
     view = root_view.places([*shared, package_of(bwrap) or bwrap]) if not granted else None
     if view is not None:
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
         args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
         package = package_of(bwrap)
         program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
         return Command([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
+    opened.append(args_fd)
     stage = plan_stage(uid, shared, granted, bwrap, args_fd)
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)
     plan_fd = memory_file("plan", stage.plan)
+    opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
     here = os.path.dirname(os.path.abspath(__file__))
     return Command([*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))

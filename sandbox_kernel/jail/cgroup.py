@@ -212,10 +212,14 @@ class Leaf:
         """A descriptor that becomes readable when version 1 has killed one task of the leaf for its memory."""
         if self._version == 2:
             return None
-        event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         control = os.open(f"{self._folders['memory']}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _write(f"{self._folders['memory']}/cgroup.event_control", f"{event} {control}")
+            event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            try:
+                _write(f"{self._folders['memory']}/cgroup.event_control", f"{event} {control}")
+            except OSError:
+                os.close(event)
+                raise
         finally:
             os.close(control)
         return event

@@ -129,7 +129,13 @@ class Jail(ABC):
                 for fd in (stdin, stdout, stderr):
                     os.fchown(fd, self.uid, self.uid)
             self._begin(stdin, stdout, stderr)
-            self.meter = self._make_meter()
+            try:
+                self.meter = self._make_meter()
+            except BaseException:
+                if self.starter is not None:
+                    self.starter.kill()
+                    self.starter.wait(DEATH_TIMEOUT_S)
+                raise
         except BaseException:
             self.forget()
             raise

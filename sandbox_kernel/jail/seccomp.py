@@ -42,6 +42,8 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
 #: What ordinary programs open. Netlink is left out: in an empty network there are no interfaces worth listing.
 DEFAULT_FAMILIES: tuple[int, ...] = (AF_UNIX, AF_INET, AF_INET6)
+#: For programs that see files of the host, some of which may be sockets.
+INTERNET: tuple[int, ...] = (AF_INET, AF_INET6)
 
 _REFUSED = (
     *("mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick"),
@@ -73,7 +75,7 @@ _CLONE_THREAD = 0x10000
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423, 0x4B47)
 #: PER_LINUX, PER_LINUX32, both with UNAME26, and the question "which one is it".
 _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
-_SOCKET_TYPE_BITS, _SOCK_STREAM, _SOCK_DGRAM = 0xF, 1, 2
+_SOCKET_TYPE_BITS, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 0xF, 1, 2, 5
 _INTERNET_PROTOCOLS = (0, 6, 17)
 _NETLINK_ROUTE = 0
 _FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
@@ -114,8 +116,9 @@ def build_filter(
 ) -> bytes:
     """The base filter that every sandboxed process runs under.
 
-    ``families`` are the address families that ``socket`` may open; with ``()`` only connected pairs of unix sockets
-    remain. ``deny_sysv_ipc`` is for jails without an IPC namespace, ``shared_pids`` for those without a PID namespace:
+    ``families`` are the address families that ``socket`` may open; without unix sockets only connected pairs of them
+    remain. Leave them out where files of the host can be seen, or are not judged: a read-only socket can be spoken to.
+    ``deny_sysv_ipc`` is for jails without an IPC namespace, ``shared_pids`` for those without a PID namespace:
     it refuses to change limits, priority or scheduling of any process by its id, as the id may be a host process.
     ``shared_files`` is for those without a mount namespace: it refuses to change mode, owner, times or attributes of a
     file by its path, or to watch it, as Landlock does not judge that. GNU ld needs ``chmod``: leave it off to compile.
@@ -125,8 +128,7 @@ def build_filter(
     verdicts |= {
         "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
         "socket": _socket_rule(families),
-        # Only unix sockets make useful pairs, but the kernel creates (and loads) any family before it finds out.
-        "socketpair": (*load_argument(0), *unless_equal(AF_UNIX, _EAFNOSUPPORT), *_YES),
+        "socketpair": _pair_rule(connected_only=AF_UNIX not in families),
         "ioctl": (*load_argument(1), *unless_one_of(_TERMINAL_TRICKS, _YES), *_EPERM),
         "personality": (*load_argument(0), *unless_one_of(_PERSONALITIES, _EPERM), *_YES),
         "mknod": _device_rule(1),
@@ -172,6 +174,18 @@ def _socket_rule(families: tuple[int, ...]) -> Code:
     for family in sorted(set(families)):
         rule += when_equal(family, special.get(family, _YES))
     return (*rule, *_EAFNOSUPPORT)
+
+
+def _pair_rule(*, connected_only: bool) -> Code:
+    """Only unix sockets make useful pairs, but the kernel creates (and loads) any family before it finds out.
+
+    One of a pair of datagram sockets can send to any path that it can name, also where Landlock shows none of them;
+    streams and sequences of packets speak to each other for ever.
+    """
+    rule = (*load_argument(0), *unless_equal(AF_UNIX, _EAFNOSUPPORT))
+    if connected_only:
+        rule += (*load_argument(1), *mask(_SOCKET_TYPE_BITS), *unless_one_of((_SOCK_STREAM, _SOCK_SEQPACKET), _EPERM))
+    return (*rule, *_YES)
 
 
 def _device_rule(mode_argument: int) -> Code:

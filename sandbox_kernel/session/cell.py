@@ -44,6 +44,7 @@ class CellOrder:
     timeout_s: float
     grace_s: float
     output_bytes: int
+    cpu_seconds: float | None = None
     on_output: OnOutput | None = None
     on_display: OnDisplay | None = None
     on_input: OnInput | None = None
@@ -52,10 +53,11 @@ class CellOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class CellEnd:
-    """How a cell ended. ``how`` is done, died, timeout, memory, interrupt, disk, protocol, failed or lost.
+    """How a cell ended. ``how`` is done, died, timeout, cpu, memory, interrupt, disk, protocol, failed or lost.
 
     ``protocol`` is a worker that spoke nonsense, ``failed`` a listener of the caller's that raised, ``lost`` the end of
-    the whole jail. Anything but ``done`` means that the worker is dead or must die.
+    the whole jail. Anything but ``done`` means that the worker is dead or must die. ``disk_full`` is true when the disk
+    filled up during the cell, not when it was full before.
     """
 
     how: str
@@ -90,12 +92,16 @@ class Cell:
         self._deadline = 0.0
         self._next_usage = 0.0
         self._started = 0.0
+        self._full_before = False
+        self._cpu_before = 0.0
         self._selector = selectors.DefaultSelector()
 
     def watch(self) -> CellEnd:
         """Run the cell until it ended or must be ended."""
         self._started = time.monotonic()
         self._deadline = self._started + self.order.timeout_s
+        self._full_before = self.live.jail.disk().full
+        self._cpu_before = self.live.jail.meter.cpu_seconds() if self.order.cpu_seconds is not None else 0.0
         try:
             self._register()
             self._send()
@@ -194,9 +200,12 @@ class Cell:
 
     def _tick(self) -> None:
         disk = self.live.jail.disk()
-        self.disk_full = self.disk_full or disk.full
+        self.disk_full = self.disk_full or (disk.full and not self._full_before)
+        cpu_s = self.order.cpu_seconds
         if self.live.memory_exceeded():
             self.how = "memory"
+        elif cpu_s is not None and self.live.jail.meter.cpu_seconds() - self._cpu_before > cpu_s:
+            self.how = "cpu"
         elif disk.over:
             self.how = "disk"
         if self.order.on_usage is not None and time.monotonic() >= self._next_usage:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import Step
@@ -73,6 +73,11 @@ def open_session(
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
+    if spoken is Language.COMMAND and not backend.policy.process_spawn:
+        raise PolicyViolation(
+            "a command session starts a shell for each cell, and the policy denies starting processes; "
+            "allow it with policy.allow_process_spawn(), or run single commands with box.run"
+        )
     engine.check(backend.config)
     interpreter = find_python(python if python is not None else backend.config.python_path)
     limit = limits or Limits()

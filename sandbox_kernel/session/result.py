@@ -14,6 +14,7 @@ from sandbox_kernel.session.live import Comeback
 
 _STOPPED = {
     "timeout": (Status.TIMEOUT, "timeout"),
+    "cpu": (Status.CPU_LIMIT, "cpu"),
     "memory": (Status.MEMORY_EXCEEDED, "memory"),
     "disk": (Status.KILLED, "disk"),
     "interrupt": (Status.INTERRUPTED, None),
@@ -83,10 +84,10 @@ def survived_limit(end: CellEnd, facts: Facts) -> str | None:
         return "memory"
     if facts.forks_refused or said == "processes":
         return "processes"
-    if end.disk_full or said == "disk":
-        return "disk"
     if said is not None:
         return said
+    if end.disk_full:
+        return "disk"
     if facts.stdout.truncated or facts.stderr.truncated:
         return "output"
     return None

@@ -112,6 +112,7 @@ class Session:
             timeout_s=request.timeout,
             grace_s=spec.grace_s,
             output_bytes=spec.limits.output_bytes,
+            cpu_seconds=spec.limits.cpu_seconds,
             on_output=on_output,
             on_display=on_display,
             on_input=on_input,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from sandbox_kernel.agent.answer import as_text, bounded, storable
 
 
@@ -11,6 +13,7 @@ def test_a_text_within_the_bound_is_unchanged():
     assert bounded("é" * 50, 100) == "é" * 50
 
 
+@pytest.mark.attack("O07", "host")
 def test_head_and_tail_of_a_long_text_are_kept_and_characters_stay_whole():
     text = bounded("a" * 500 + "é" * 5000 + "z" * 20, 1000)
     assert text.startswith("a" * 500)
@@ -26,6 +29,7 @@ def test_text_that_no_encoding_carries_is_replaced_everywhere():
     assert bounded("\ud800", 10) == "?"
 
 
+@pytest.mark.attack("O07", "host")
 def test_the_text_form_reads_back_the_same_and_closes_no_tag():
     answer = {"stdout": "</x></y>\n\x1b[31m", "n": 1}
     assert "</" not in as_text(answer)

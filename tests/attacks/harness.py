@@ -1,12 +1,14 @@
 """Runs hostile programs, each bounded by itself, and checks after each that nothing outside was touched.
 
-The invariants: the host answers; no process survives; a tree of sentinels outside is unchanged; the host's memory does
-not grow; the next run works and sees no residue; secrets never appear; listeners on loopback saw nobody; descriptors,
-temporary folders, mounts and control groups are back to what they were (the ``nothing_left`` fixture).
+The invariants: the host answers; no process survives, wherever it went (each carries a mark in its environment); a tree
+of sentinels outside is unchanged; the host's memory does not grow; the next run works and sees no residue; secrets are
+nowhere in the result; listeners on loopback saw nobody; what ended a run has a name; threads, descriptors, temporary
+folders, mounts and control groups are back to what they were (the last four by the ``nothing_left`` fixture).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import secrets
@@ -22,8 +24,11 @@ from pathlib import Path
 from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.jail.template_jail import TemplateJail
+from sandbox_kernel.model import describe_end
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
+#: Every process of an attack has this name in its environment, with a value of its own.
+MARK = "SBX_ATTACK"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,7 @@ class Attack:
     limit: str | None = None
     says: tuple[str, ...] = ()
     never_says: tuple[str, ...] = ()
+    stdin_mb: int = 0
     timeout: float = 10.0
     memory_mb: int = 256
     limits: Limits = field(default_factory=Limits)
@@ -53,6 +59,7 @@ class Listeners:
     udp_port: int
     abstract: str
     pathname: str
+    datagram: str
     seen: list[str] = field(default_factory=list)
 
 
@@ -61,26 +68,30 @@ def listeners() -> Iterator[Listeners]:
     """Open all four and note whoever comes."""
     tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
     unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    unix_datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     # A socket's path may have 107 bytes, and the folders of tests are long.
     short = tempfile.mkdtemp(prefix="l")
     os.chmod(short, 0o755)
-    abstract, pathname = f"sbx-{secrets.token_hex(6)}", f"{short}/s"
+    abstract, pathname, datagram = f"sbx-{secrets.token_hex(6)}", f"{short}/s", f"{short}/d"
     address = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
     tcp.bind((address, 0))
     udp.bind((address, 0))
     unix_abstract.bind(f"\0{abstract}")
     unix_path.bind(pathname)
-    os.chmod(pathname, 0o777)
+    unix_datagram.bind(datagram)
+    for path in (pathname, datagram):
+        os.chmod(path, 0o777)
     for sock in (tcp, unix_abstract, unix_path):
         sock.listen()
-    found = Listeners(address, tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname)
+    found = Listeners(address, tcp.getsockname()[1], udp.getsockname()[1], abstract, pathname, datagram)
     end_read, end_write = os.pipe()
 
     def serve() -> None:
         import selectors
 
         selector = selectors.DefaultSelector()
-        for sock, name in ((tcp, "tcp"), (udp, "udp"), (unix_abstract, "abstract"), (unix_path, "pathname")):
+        names = {tcp: "tcp", udp: "udp", unix_abstract: "abstract", unix_path: "pathname", unix_datagram: "datagram"}
+        for sock, name in names.items():
             selector.register(sock, selectors.EVENT_READ, name)
         selector.register(end_read, selectors.EVENT_READ, None)
         while True:
@@ -98,7 +109,7 @@ def listeners() -> Iterator[Listeners]:
     finally:
         os.write(end_write, b"x")
         thread.join()
-        for closed in (tcp, udp, unix_abstract, unix_path):
+        for closed in (tcp, udp, unix_abstract, unix_path, unix_datagram):
             closed.close()
         os.close(end_read)
         os.close(end_write)
@@ -106,12 +117,14 @@ def listeners() -> Iterator[Listeners]:
 
 
 def sentinel_state(folder: Path) -> list[tuple[object, ...]]:
-    """Content, mode, times, inode and links of every sentinel."""
+    """Content, mode, times, inode, links and extended attributes of every sentinel."""
     rows: list[tuple[object, ...]] = []
     for path in sorted(folder.rglob("*")):
         info = path.lstat()
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        rows.append((str(path), info.st_mode, info.st_ino, info.st_nlink, info.st_mtime_ns, content))
+        rows.append(
+            (str(path), info.st_mode, info.st_ino, info.st_nlink, info.st_mtime_ns, content, *os.listxattr(path))
+        )
     return rows
 
 
@@ -127,12 +140,8 @@ def make_sentinels(folder: Path) -> Path:
     return tree
 
 
-def run_attack(
-    attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto", *, forked: bool = False
-) -> ExecResult:
-    """Run it, with the secret in the host's own environment: in a jail that is started for it, or in a spare that a
-    template forked, as is the next one.
-    """
+def prepared(attack: Attack, sentinels: Path, doors: Listeners) -> str:
+    """The code of an attack with the places of this machine in it; the host's own environment holds the secret."""
     os.environ["SBX_SENTINEL"] = SECRET
     code = attack.code
     for name, value in {
@@ -142,24 +151,65 @@ def run_attack(
         "@UDP@": str(doors.udp_port),
         "@ABSTRACT@": doors.abstract,
         "@PATHNAME@": doors.pathname,
+        "@DATAGRAM@": doors.datagram,
         "@HOSTPID@": str(os.getpid()),
     }.items():
         code = code.replace(name, value)
+    return code
+
+
+def running(mark: str, host: int) -> list[int]:
+    """Processes of this machine with a mark in their environment, or in a control group that a host made."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            if _content(entry / "stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"]):
+                continue
+            groups = _content(entry / "cgroup")
+            if mark.encode() in _content(entry / "environ") or f"/sandbox-kernel-{host}-".encode() in groups:
+                found.append(int(entry.name))
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """A file of /proc; empty when the process is gone or is somebody else's."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def threads() -> list[str]:
+    """Threads of this process, but for the one that starts all its sandboxes and lives as long as it does."""
+    return [thread.name for thread in threading.enumerate() if thread.name != "sandbox-spawner"]
+
+
+def run_attack(
+    attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto", *, forked: bool = False
+) -> ExecResult:
+    """Run it in a jail that is started for it, or in a spare that a template forked, and then something harmless."""
     config = ProcessConfig(pool_size=1) if forked else ProcessConfig(pool_size=0, templates=False)
     backend = ProcessBackend(config, enforcer, SandboxPolicy.preset(attack.policy))
+    mark = f"{attack.id}-{secrets.token_hex(8)}"
     request = ExecRequest(
         language=Language.parse(attack.language),
-        code=code,
+        code=prepared(attack, sentinels, doors),
         timeout=attack.timeout,
         memory_limit_mb=attack.memory_mb,
         limits=attack.limits,
+        stdin=bytes(attack.stdin_mb << 20) or None,
+        env={MARK: mark},
     )
     if forked:
         wait_for_fork(backend, request)
+    threads_before = threads()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = backend.run(request)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown_mb < 32 + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
+    # Where spares wait they are in groups of ours too; what is left then is found by ``nothing_left``.
+    assert running(mark, 0 if forked else os.getpid()) == [], "a process survived its run"
+    assert len(threads()) <= len(threads_before), f"threads left: {threads()}"
     again = backend.run(ExecRequest(language=Language.PYTHON, code=RESIDUE, timeout=20))
     assert again.stdout == "clean\n", f"the next run is not clean: {again.stdout} {again.stderr}"
     return result
@@ -184,14 +234,23 @@ def complaints(attack: Attack, result: ExecResult) -> list[str]:
     if attack.limit is not None and result.limit != attack.limit:
         found.append(f"limit {result.limit}, expected {attack.limit}")
     found += [f"does not say {text!r}" for text in attack.says if text not in told]
-    found += [f"says {text!r}" for text in (*attack.never_says, SECRET) if text in told]
+    found += [f"says {text!r}" for text in attack.never_says if text in told]
+    if SECRET in json.dumps(result.to_dict()):
+        found.append("the secret is in the result")
+    if str(result.status) in ("timeout", "cpu_limit", "memory_exceeded", "killed") and not has_a_name(result):
+        found.append(f"status {result.status}, but nothing says which limit or signal")
     if result.duration > attack.timeout + 1.0:
         found.append("ran longer than its time limit and a second")
     return found
 
 
-def survive(attack: Attack, folder: Path, enforcer: str = "auto", *, forked: bool = False) -> None:
-    """Run an attack and hold it against what must come of it, and against the invariants."""
+def has_a_name(result: ExecResult) -> bool:
+    """Whether a result says, for programs, what ended it."""
+    return result.limit is not None or result.signal is not None or result.exit_code is not None
+
+
+def survive(attack: Attack, folder: Path, enforcer: str = "auto", *, forked: bool = False) -> str:
+    """Run an attack and hold it against what must come of it and against the invariants; says how it ended."""
     sentinels = make_sentinels(folder)
     before = sentinel_state(sentinels)
     with listeners() as doors:
@@ -199,6 +258,7 @@ def survive(attack: Attack, folder: Path, enforcer: str = "auto", *, forked: boo
         assert doors.seen == [], "a listener of the host was reached"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
     assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])
+    return describe_end(result)
 
 
 #: Lists whatever a former run could have left for the next one.

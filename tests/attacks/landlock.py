@@ -42,7 +42,7 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "R14": Difference(
         "Landlock asks every folder above at each step down, so that a deep tree takes longer with every level",
-        {"status": ("ok", "timeout"), "timeout": 5.0},
+        {"status": ("ok", "timeout"), "timeout": 2.0},
     ),
     "F09": Difference(
         "no user namespace: the program is who the host is, or a user of its own with a number that nobody has",

@@ -25,7 +25,7 @@ ATTACKS = (
              "    n+=1\nexcept OSError as e: print('EAGAIN',n)\nassert n <= 64",
     ),
     Attack(
-        id="R02", language="command", status=("ok", "failed", "timeout"), limit=None, timeout=5,
+        id="R02", language="command", status=("ok", "failed", "timeout"), limit=None, timeout=2,
         code="f(){ [ $1 -gt 11 ] && sleep 10 || { f $(($1+1)) & f $(($1+1)); }; }; f 0",
     ),
     Attack(
@@ -53,6 +53,7 @@ ATTACKS = (
     ),
     Attack(
         id="R11", language="python", status=("killed",), limit="disk", timeout=60, memory_mb=1024,
+        limits=Limits(disk_mb=64),
         code="import os\nfor i in range(300000): os.mkdir('d%d'%i)",
     ),
     Attack(
@@ -64,7 +65,7 @@ ATTACKS = (
         code="import os\nfor i in range(100000):\n  os.mkdir('a'); os.chdir('a')",
     ),
     Attack(
-        id="R15", language="python", status=("timeout",), limit="timeout", timeout=3,
+        id="R15", language="python", status=("timeout",), limit="timeout", timeout=1,
         code="import sys\nb='x'*65536+'\\n'\nwhile True: sys.stdout.write(b)",
     ),
     Attack(
@@ -87,6 +88,10 @@ ATTACKS = (
     Attack(
         id="R25", language="python", status=("failed",), limit="open_files", says=("Too many open files",),
         code="import os,socket\nk=[]\nwhile len(k)<200000: k.append(os.pipe()); k.append(socket.socketpair())",
+    ),
+    Attack(
+        id="R26", language="python", status=("ok",), stdin_mb=256, says=("unread",),
+        code="import time; time.sleep(.3); print('unread')",
     ),
     Attack(
         id="R30", language="python", status=("ok",), says=("sched PermissionError", "nice PermissionError"),
@@ -220,7 +225,9 @@ ATTACKS = (
     ),
     Attack(
         id="N03", language="python", status=("ok",), never_says=("CONNECTED",),
-        code="import socket\nfor a in ('\\0@ABSTRACT@','@PATHNAME@'):\n  s=socket.socket(socket.AF_UNIX)\n"
+        code="import socket\ntry:\n  a,b=socket.socketpair(socket.AF_UNIX,socket.SOCK_DGRAM)\n"
+             "  a.sendto(b'x','@DATAGRAM@'); print('CONNECTED')\nexcept OSError as e: print(e)\n"
+             "for a in ('\\0@ABSTRACT@','@PATHNAME@'):\n  s=socket.socket(socket.AF_UNIX)\n"
              "  try: s.connect(a); print('CONNECTED')\n  except OSError as e: print(e)\n"
              "for k,p in ((socket.SOCK_STREAM,@TCP@),(socket.SOCK_DGRAM,@UDP@)):\n  s=socket.socket(type=k)\n"
              "  try: s.connect(('@ADDRESS@',p)); s.send(b'x'); print('CONNECTED' if k==1 else 'sent')\n"
@@ -237,5 +244,15 @@ ATTACKS = (
     Attack(
         id="O03", language="python", status=("ok",), says=("\ufffd\ufffd\x00\U0001f600",),
         code="import os\nos.write(1,b'\\xff\\xfe\\x00\\xf0\\x9f'); os.write(1,b'\\x98\\x80')",
+    ),
+    Attack(
+        id="O11", language="c", status=("compile_failed",), timeout=30, never_says=("root:", "COMPILED"),
+        code='#include "/etc/shadow"\n#include "@SENTINELS@/secret.txt"\n#include "/proc/self/environ"\n'
+             '__asm__(".incbin \\"@SENTINELS@/secret.txt\\"");\nint main(){puts("COMP" "ILED");}',
+    ),
+    Attack(
+        id="O12", language="c", status=("timeout", "memory_exceeded"), timeout=2, never_says=("COMPILED",),
+        code="".join(f"#define M{i} M{i + 1} M{i + 1}\n" for i in range(40))
+             + '#define M40 1+\nint main(){puts("COMP" "ILED"); return M0 0;}',
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from sandbox_kernel.jail.landlock import landlock_abi
 pytestmark = pytest.mark.skipif(landlock_abi() < 6, reason="needs a kernel whose Landlock keeps signals in (6.12)")
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=[attack.id for attack in ATTACKS])
+@pytest.mark.parametrize(
+    "attack", [pytest.param(a, id=a.id, marks=pytest.mark.attack(a.id, "landlock")) for a in ATTACKS]
+)
 def test_a_hostile_program_ends_as_it_must_and_touches_nothing(
-    attack: Attack, tmp_path: Path, nothing_left: None
+    attack: Attack, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
 ) -> None:
-    survive(on_landlock(attack), tmp_path, "landlock")
+    record_property("ended", survive(on_landlock(attack), tmp_path, "landlock"))
 
 
 def test_every_difference_is_of_an_attack_that_exists() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from harness import Attack, survive
 from programs import ATTACKS
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=[attack.id for attack in ATTACKS])
+@pytest.mark.parametrize(
+    "attack", [pytest.param(a, id=a.id, marks=pytest.mark.attack(a.id, "bubblewrap")) for a in ATTACKS]
+)
 def test_a_hostile_program_ends_as_it_must_and_touches_nothing(
-    attack: Attack, tmp_path: Path, nothing_left: None
+    attack: Attack, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
 ) -> None:
-    survive(attack, tmp_path)
+    record_property("ended", survive(attack, tmp_path))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[attack.id for attack in ATTACKS])

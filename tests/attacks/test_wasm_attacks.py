@@ -12,11 +12,12 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status, describe_end
 from sandbox_kernel.policy import SandboxPolicy
 
 pytestmark = pytest.mark.timeout(600)
 Run = Callable[..., ExecResult]
+Told = Callable[[str, object], None]
 WASI = '(import "wasi_snapshot_preview1" "{name}" (func ${name} {signature}))'
 SIGNATURES = {
     "fd_write": "(param i32 i32 i32 i32) (result i32)",
@@ -49,6 +50,7 @@ def run(backend: WasmBackend) -> Run:
     return go
 
 
+@pytest.mark.attack("W01", "wasm")
 def test_w01_malformed_truncated_random_and_component(run: Run) -> None:
     rng = random.Random(1)
     header = b"\0asm\x01\0\0\0"
@@ -60,6 +62,7 @@ def test_w01_malformed_truncated_random_and_component(run: Run) -> None:
     assert run(wat("")).status is Status.OK
 
 
+@pytest.mark.attack("W03", "wasm")
 def test_w03_precompiled_code_from_outside_is_never_loaded(run: Run, backend: WasmBackend) -> None:
     run(wat("(drop (i32.const 3))"))
     entry = backend.store.find(backend.store.names()[0])
@@ -68,11 +71,13 @@ def test_w03_precompiled_code_from_outside_is_never_loaded(run: Run, backend: Wa
         run(entry.read("module.cwasm"))
 
 
+@pytest.mark.attack("W04", "wasm")
 def test_w04_growing_without_end(run: Run) -> None:
     result = run(wat("(loop $l (drop (memory.grow (i32.const 1024))) (br $l))"), memory_limit_mb=64)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
+@pytest.mark.attack("W07", "wasm")
 @pytest.mark.parametrize(
     "code",
     [
@@ -86,6 +91,7 @@ def test_w07_endless_loops(run: Run, code: str) -> None:
     assert run(code, timeout=1).status is Status.TIMEOUT
 
 
+@pytest.mark.attack("W08", "wasm")
 @pytest.mark.parametrize(
     "code",
     [
@@ -102,12 +108,14 @@ def test_w08_endless_recursion(run: Run, code: str) -> None:
     assert "call stack exhausted" in result.stderr
 
 
+@pytest.mark.attack("W09", "wasm")
 def test_w09_sleeping_for_ever(run: Run) -> None:
     body = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i64.const 0x7fffffffffffffff))
       (loop $l (drop (call $poll_oneoff (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200))) (br $l))"""
     assert run(wat(body, "poll_oneoff"), timeout=1).status is Status.TIMEOUT
 
 
+@pytest.mark.attack("W11", "wasm")
 @pytest.mark.parametrize(
     "call",
     [
@@ -123,6 +131,7 @@ def test_w11_absurd_sizes_in_host_calls(run: Run, call: str) -> None:
     assert result.signal is None
 
 
+@pytest.mark.attack("W14", "wasm")
 def test_w14_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
     opened = """(call $path_open (i32.const 3) (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 0) (i64.const 2)
       (i64.const 0) (i32.const 0) (i32.const 8))"""
@@ -132,6 +141,7 @@ def test_w14_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
     assert (result.status, result.exit_code in (29, 33)) == (Status.FAILED, True)
 
 
+@pytest.mark.attack("W15", "wasm")
 def test_w15_a_flood_of_output(run: Run) -> None:
     body = """(local $i i32) (i32.store (i32.const 0) (i32.const 65536)) (i32.store (i32.const 4) (i32.const 1048576))
       (loop $l (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
@@ -142,6 +152,7 @@ def test_w15_a_flood_of_output(run: Run) -> None:
     assert len(result.stdout) < 1_100_000
 
 
+@pytest.mark.attack("W16", "wasm")
 def test_w16_leaving_through_a_host_call(run: Run) -> None:
     body = "(call $proc_exit (i32.const 0)) unreachable"
     assert run(wat(body, "proc_exit")).exit_code == 0
@@ -149,6 +160,7 @@ def test_w16_leaving_through_a_host_call(run: Run) -> None:
         run('(module (import "env" "host_callback" (func $h)) (func (export "_start") (call $h)))')
 
 
+@pytest.mark.attack("W19", "wasm")
 def test_w19_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
     body = """(drop (call $clock_time_get (i32.const 1) (i64.const 1) (i32.const 64)))
       (drop (call $random_get (i32.const 72) (i32.const 4)))
@@ -158,6 +170,7 @@ def test_w19_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
     assert len({run(program, env=fixed).exit_code for _ in range(3)}) == 1
 
 
+@pytest.mark.attack("W20", "wasm")
 @pytest.mark.parametrize(
     "code",
     [
@@ -172,6 +185,7 @@ def test_w20_proposals_that_are_switched_off(run: Run, code: str) -> None:
         run(code)
 
 
+@pytest.mark.attack("F11", "wasm")
 def test_f11_links_and_renames_between_folders_of_different_rights(backend: WasmBackend, tmp_path: Path) -> None:
     for name in ("ro", "rw"):
         (tmp_path / name).mkdir()
@@ -201,7 +215,7 @@ def test_f11_links_and_renames_between_folders_of_different_rights(backend: Wasm
 @pytest.fixture(scope="module")
 def python(guest_backend_here: WasmBackend) -> Run:
     def go(code: str, **fields: object) -> ExecResult:
-        request = ExecRequest(language=Language.PYTHON, code=code, timeout=90, **fields)  # type: ignore[arg-type]
+        request = ExecRequest(language=Language.PYTHON, code=code, **{"timeout": 90.0, **fields})  # type: ignore[arg-type]
         return guest_backend_here.run(request)
 
     return go
@@ -216,29 +230,52 @@ def guest_backend_here() -> WasmBackend:
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        ("R09", "f = open('big', 'wb')\nfor i in range(4096): f.write(b'x' * (1 << 20))"),
-        ("R10", "for i in range(8000): open('f%d' % i, 'wb').write(b'x' * 8192)"),
-        ("R11", "import os\nfor i in range(300000): os.mkdir('d%d' % i)"),
+        pytest.param(
+            "R09",
+            "f = open('big', 'wb')\nfor i in range(4096): f.write(b'x' * (1 << 20))",
+            id="R09",
+            marks=pytest.mark.attack("R09", "wasm"),
+        ),
+        pytest.param(
+            "R10",
+            "for i in range(8000): open('f%d' % i, 'wb').write(b'x' * 8192)",
+            id="R10",
+            marks=pytest.mark.attack("R10", "wasm"),
+        ),
+        pytest.param(
+            "R11",
+            "import os\nfor i in range(300000): os.mkdir('d%d' % i)",
+            id="R11",
+            marks=pytest.mark.attack("R11", "wasm"),
+        ),
     ],
 )
-def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str) -> None:
-    result = python(code, limits=Limits(disk_mb=32))
+def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str, record_property: Told) -> None:
     # Files that are not closed by the program fail in silence, so that one may go on until its time is over.
+    result = python(code, limits=Limits(disk_mb=32), timeout=8 if number == "R10" else 90)
+    record_property("ended", describe_end(result) + (" (with 8 000 files)" if number == "R10" else ""))
     assert result.limit == "disk" or (number == "R10" and result.limit == "timeout")
 
 
+@pytest.mark.attack("R12", "wasm")
 @pytest.mark.slow
-def test_r12_a_terabyte_of_holes(python: Run) -> None:
+def test_r12_a_terabyte_of_holes(python: Run, record_property: Told) -> None:
     result = python("open('s', 'wb').truncate(1 << 40)")
+    record_property("ended", describe_end(result))
     assert result.status in (Status.OK, Status.FAILED)
 
 
+@pytest.mark.attack("R14", "wasm")
 @pytest.mark.slow
-def test_r14_a_deep_tree_is_cleaned_up(python: Run) -> None:
+def test_r14_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
     code = "import os\np = '/box'\nfor i in range(1000):\n    p += '/a'\n    os.mkdir(p)\nprint('made')"
-    assert python(code).stdout == "made\n"
+    result = python(code)
+    record_property("ended", f"{describe_end(result)} (with 1 000 levels)")
+    assert result.stdout == "made\n"
 
 
+@pytest.mark.attack("F02", "wasm")
+@pytest.mark.attack("F01", "wasm")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",

@@ -52,6 +52,7 @@ def fetch(port: int, host: str) -> ExecRequest:
     return ExecRequest(language=Language.PYTHON, code=code, timeout=30)
 
 
+@pytest.mark.attack("N09", "network")
 def test_an_allowed_domain_is_reached_and_another_is_refused_and_told(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     allowed = backend(port, policy).run(fetch(port, "allowed.test"))
@@ -65,12 +66,14 @@ def test_an_allowed_domain_is_reached_and_another_is_refused_and_told(port: int)
     assert refused.status is Status.OK
 
 
+@pytest.mark.attack("N06", "network")
 def test_a_private_address_is_refused_even_with_the_whole_network_allowed(port: int) -> None:
     result = backend(port, SandboxPolicy.preset("standard").allow_network()).run(fetch(port, "somewhere.test"))
     assert result.stdout.startswith("403 ")
     assert result.violations
 
 
+@pytest.mark.attack("N09", "network")
 def test_an_allowed_domain_opens_no_direct_way(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 3)"

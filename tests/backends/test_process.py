@@ -178,11 +178,13 @@ def test_there_is_no_default_timeout() -> None:
 # The seeds' defects (research/seeds.md E1), each as a test that would catch it.
 
 
+@pytest.mark.attack("O03", "host")
 def test_p12_an_invalid_byte_costs_one_character_and_no_time(backend: ProcessBackend) -> None:
     code = "import os\nos.write(1, b'\\xff' + b'a' * 1000 + b'\\xe2\\x82'); os.write(1, b'\\xac')"
     assert backend.run(python(code)).stdout == "\ufffd" + "a" * 1000 + "€"
 
 
+@pytest.mark.attack("O03", "host")
 def test_p13_a_character_at_the_cut_is_dropped_whole(backend: ProcessBackend) -> None:
     result = backend.run(python("print('é' * 10000, end='')", limits=Limits(output_bytes=1001)))
     assert "\ufffd" not in result.stdout

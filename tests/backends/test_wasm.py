@@ -364,6 +364,7 @@ def test_the_module_builder_of_these_tests_builds_modules(run_wasm) -> None:
     assert run_wasm(module_of(b"\0\x0b")).status is Status.OK
 
 
+@pytest.mark.attack("W02", "wasm")
 @pytest.mark.parametrize(
     ("bodies", "words"),
     [
@@ -379,12 +380,14 @@ def test_bombs_for_the_compiler_are_refused_before_it_starts(run_wasm, bodies: l
         run_wasm(module_of(*bodies))
 
 
+@pytest.mark.attack("W02", "wasm")
 def test_a_bomb_within_the_caps_is_stopped_by_the_clock_of_the_request(run_wasm) -> None:
     loops = b"\0" + b"\x03\x40\x0b" * 100_000 + b"\x0b"
     result = run_wasm(module_of(*[loops] * 20), timeout=1)
     assert (result.status, result.limit) == (Status.TIMEOUT, "timeout")
 
 
+@pytest.mark.attack("W02", "wasm")
 def test_a_compilation_can_be_interrupted(wasm_backend) -> None:
     loops = b"\0" + b"\x03\x40\x0b" * 100_001 + b"\x0b"
 

@@ -33,6 +33,7 @@ def test_base64_is_decoded_in_every_usual_form() -> None:
         assert read_source(form.encode()) == WasmSource(MODULE, text=False)
 
 
+@pytest.mark.attack("W01", "wasm")
 @given(st.binary(max_size=200))
 def test_base64_of_any_module_comes_back(rest: bytes) -> None:
     data = MAGIC + b"\x01\0\0\0" + rest
@@ -56,6 +57,7 @@ def test_what_is_no_module_is_refused_with_the_accepted_forms(code: str | bytes,
         read_source(code)
 
 
+@pytest.mark.attack("W01", "wasm")
 @given(st.one_of(st.binary(min_size=1, max_size=60), st.text(min_size=1, max_size=60)))
 def test_anything_is_a_source_or_an_invalid_request(code: str | bytes) -> None:
     try:

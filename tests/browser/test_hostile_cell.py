@@ -53,6 +53,7 @@ display(Image(base64.b64decode(png)))
 """
 
 
+@pytest.mark.attack("O01", "kernel")
 def test_a_hostile_cell_raises_no_alarm(own_lab: LabPage) -> None:
     requests: list[str] = []
     own_lab.page.on("request", lambda request: requests.append(request.url))

@@ -1,5 +1,7 @@
 """Floods and queues: nothing is lost, nothing is mixed up."""
 
+import pytest
+
 
 def test_a_hundred_thousand_lines_arrive_complete_and_in_few_messages(kernel):
     request = kernel.kc.execute("%%sandbox --output 4M --quiet\nfor i in range(100_000): print(i)", allow_stdin=False)
@@ -35,6 +37,7 @@ def test_the_output_limit_keeps_head_and_tail_and_says_so(kernel):
     assert "--output" in receipt
 
 
+@pytest.mark.attack("O16", "kernel")
 def test_fifty_cells_in_a_row_answer_each_with_its_own_output(kernel):
     requests = [kernel.kc.execute(f"%%sandbox --quiet\nprint({n} * {n})", allow_stdin=False) for n in range(50)]
     for number, request in enumerate(requests):
@@ -43,6 +46,7 @@ def test_fifty_cells_in_a_row_answer_each_with_its_own_output(kernel):
         assert kernel.reply(request)["status"] == "ok"
 
 
+@pytest.mark.attack("O16", "kernel")
 def test_a_subshell_runs_beside_a_busy_cell_and_each_sees_its_own_output(kernel):
     created = kernel.reply(kernel.send("create_subshell_request", {}, "control"), channel="control")
     assert created["status"] == "ok"

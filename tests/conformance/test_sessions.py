@@ -1,5 +1,7 @@
 """State between cells, seen through the kernel: values, rollback, undo, input, rich outputs."""
 
+import pytest
+
 from sandbox_kernel.receipt import MIME
 
 
@@ -49,6 +51,7 @@ def test_an_interrupt_keeps_what_was_done(kernel):
     assert value(kernel, "done") == "1"
 
 
+@pytest.mark.attack("O06", "kernel")
 def test_input_is_asked_over_the_stdin_channel_with_the_sandboxs_mark(kernel):
     request = kernel.kc.execute("name = input('Your name? ')\nprint('hello', name)", allow_stdin=True)
     question = kernel.kc.get_stdin_msg(timeout=30)
@@ -59,6 +62,7 @@ def test_input_is_asked_over_the_stdin_channel_with_the_sandboxs_mark(kernel):
     assert kernel.reply(request)["status"] == "ok"
 
 
+@pytest.mark.attack("O06", "kernel")
 def test_a_password_is_asked_for_as_one(kernel):
     request = kernel.kc.execute("import getpass\nlen(getpass.getpass('PIN: '))", allow_stdin=True)
     assert kernel.kc.get_stdin_msg(timeout=30)["content"]["password"] is True
@@ -88,6 +92,7 @@ def test_the_stdin_option_answers_line_by_line(kernel):
     assert value(kernel, "%%sandbox --stdin-var lines\ninput() + input()") == "'onetwo'"
 
 
+@pytest.mark.attack("O01", "kernel")
 def test_rich_outputs_arrive_in_order_and_harmless(kernel):
     code = (
         "from IPython.display import HTML, Javascript, display\n"

@@ -4,6 +4,7 @@ import os
 import signal
 
 import psutil
+import pytest
 
 SLEEP = "import time\nprint('running', flush=True)\ntime.sleep(60)"
 DAEMON = (
@@ -24,6 +25,7 @@ def start(kernel, code):
     return request
 
 
+@pytest.mark.attack("K09", "kernel")
 def test_an_interrupt_ends_the_cell_and_the_kernel_lives(kernel):
     for _ in range(3):
         request = start(kernel, SLEEP)
@@ -49,6 +51,7 @@ def test_an_interrupt_reaches_a_daemon_that_left_its_session(kernel):
     assert gone(daemons)
 
 
+@pytest.mark.attack("K09", "kernel")
 def test_an_interrupt_while_idle_is_nothing(kernel):
     kernel.km.interrupt_kernel()
     assert kernel.text("print('alive')") == "alive\n"
@@ -77,6 +80,7 @@ def test_shutdown_while_a_cell_runs_leaves_no_process(start_kernel):
     assert gone(processes)
 
 
+@pytest.mark.attack("K08", "kernel")
 def test_sigkill_of_the_kernel_leaves_no_process(start_kernel):
     kernel = start_kernel()
     start(kernel, DAEMON)
@@ -86,6 +90,7 @@ def test_sigkill_of_the_kernel_leaves_no_process(start_kernel):
     assert gone(processes)
 
 
+@pytest.mark.attack("K09", "kernel")
 def test_a_restart_begins_anew_and_leaves_nothing_of_the_old_kernel(start_kernel):
     kernel = start_kernel()
     kernel.run("%sandbox --timeout 9s")

@@ -133,6 +133,7 @@ def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.M
         get_enforcer("landlock")
 
 
+@pytest.mark.attack("O10", "host")
 @needs_landlock
 def test_o10_without_user_namespaces_the_landlock_tier_is_taken_and_holds() -> None:
     done = run_without(ASK, no_namespaces())
@@ -143,6 +144,7 @@ def test_o10_without_user_namespaces_the_landlock_tier_is_taken_and_holds() -> N
     assert ran == "process+sandbox 42 True"
 
 
+@pytest.mark.attack("O10", "host")
 @needs_landlock
 def test_o10_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_and_holds() -> None:
     done = run_without_free_namespaces(ASK)
@@ -166,6 +168,7 @@ print(backend.run(ExecRequest(language="python", code="import os; print(os.getui
 """
 
 
+@pytest.mark.attack("O10", "host")
 @needs_landlock
 @pytest.mark.skipif(os.geteuid() != 0, reason="root in a container")
 def test_o10_root_in_a_container_gets_everything_that_a_policy_can_ask_for() -> None:
@@ -173,6 +176,7 @@ def test_o10_root_in_a_container_gets_everything_that_a_policy_can_ask_for() -> 
     assert done.stdout.splitlines()[:3] == ["landlock", "", "True"], done
 
 
+@pytest.mark.attack("O10", "host")
 def test_o10_without_landlock_only_landlock_is_missing() -> None:
     done = run_without(ASK, no_landlock())
     bwrap, landlock, auto, ran = done.stdout.splitlines()
@@ -180,6 +184,7 @@ def test_o10_without_landlock_only_landlock_is_missing() -> None:
     assert landlock.startswith("no landlock: this kernel has no Landlock, or it was not switched on at boot; use ")
 
 
+@pytest.mark.attack("O10", "host")
 def test_o10_without_both_nothing_runs_and_every_rung_says_why() -> None:
     done = run_without(ASK, no_landlock(), no_namespaces())
     bwrap, landlock, auto, ran = done.stdout.splitlines()
@@ -192,6 +197,7 @@ def test_o10_without_both_nothing_runs_and_every_rung_says_why() -> None:
     assert ran == "refused to run"
 
 
+@pytest.mark.attack("O10", "host")
 def test_o10_without_a_syscall_filter_nothing_runs() -> None:
     done = run_without(ASK, no_seccomp())
     bwrap, landlock, _, ran = done.stdout.splitlines()

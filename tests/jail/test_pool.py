@@ -72,6 +72,7 @@ def test_a_jail_is_ready_and_handed_out_once(make: Callable[[int], Pool]) -> Non
     assert all(jail.ready for jail in taken)  # type: ignore[attr-defined]
 
 
+@pytest.mark.attack("O16", "pool")
 def test_many_threads_never_get_the_same_jail(make: Callable[[int], Pool]) -> None:
     pool = make(3)
     taken: list[Jail] = []
@@ -184,6 +185,7 @@ def real_walls(enforcer: str) -> Walls:
     return Walls(python.executable, python.runtime, (), *sizes(Limits(), 128), preload=(), enforcer=enforcer)
 
 
+@pytest.mark.attack("K07", "pool")
 @pytest.mark.parametrize("enforcer", ["bubblewrap", *(["landlock"] if landlock_abi() else [])])
 def test_a_real_spare_that_was_killed_from_outside_is_replaced(enforcer: str, nothing_left: None) -> None:
     pool = Pool(1, start_jail)

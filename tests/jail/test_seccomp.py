@@ -205,6 +205,15 @@ def test_without_families_no_socket_opens_but_unix_pairs_do(arch: str) -> None:
 
 
 @both
+def test_without_unix_sockets_a_pair_cannot_speak_to_anybody_else(arch: str) -> None:
+    program = build_filter(arch, families=(2, 10))
+    flags = 0o2004000
+    allowed = {kind for kind in range(16) if _ask(program, "socketpair", arch, 1, kind | flags) == ALLOW}
+    assert allowed == {1, 5}, "streams and sequences of packets; a datagram, also called raw, can be sent to any path"
+    assert _ask(build_filter(arch), "socketpair", arch, 1, 2) == ALLOW
+
+
+@both
 def test_pairs_are_unix_only_as_making_them_would_load_any_family(arch: str) -> None:
     answers = {family: _ask(build_filter(arch), "socketpair", arch, family, 1) for family in range(64)}
     assert answers.pop(1) == ALLOW

@@ -146,6 +146,7 @@ def test_the_cache_can_be_switched_off() -> None:
     assert [run_with(config, WARNS).notes for _ in range(2)] == [(), ()]
 
 
+@pytest.mark.attack("O11", "bubblewrap")
 @pytest.mark.parametrize("path", ["/etc/shadow", "/root/.bashrc"])
 def test_the_compiler_cannot_read_the_hosts_files(box: Sandbox, path: str) -> None:
     result = box.run(f'#include "{path}"\nint main(void) {{}}', "c")
@@ -159,6 +160,7 @@ def test_the_requests_environment_is_not_the_compilers(box: Sandbox) -> None:
     assert result.ok, result.stderr
 
 
+@pytest.mark.attack("O12", "bubblewrap")
 def test_a_macro_bomb_is_stopped_in_time_and_said_to_be_compiling(box: Sandbox) -> None:
     bomb = "#define A(x) x x x x x x x x x x\nint main(void) { " + "A(" * 9 + "0;" + ")" * 9 + " }"
     result = box.run(bomb, "c", timeout=1)
@@ -166,6 +168,7 @@ def test_a_macro_bomb_is_stopped_in_time_and_said_to_be_compiling(box: Sandbox) 
     assert result.notes == ("it was stopped while it was being compiled",)
 
 
+@pytest.mark.attack("O12", "bubblewrap")
 def test_a_template_bomb_is_stopped_in_time(box: Sandbox) -> None:
     bomb = (
         "template <int n, int m> struct F { static const long v = F<n - 1, m * 2>::v + F<n - 1, m * 2 + 1>::v; };\n"
@@ -177,6 +180,7 @@ def test_a_template_bomb_is_stopped_in_time(box: Sandbox) -> None:
     )
 
 
+@pytest.mark.attack("O12", "bubblewrap")
 def test_a_compiler_that_takes_too_much_memory_is_stopped(box: Sandbox) -> None:
     bomb = "#define A(x) x x x x x x x x x x\nint main(void) { " + "A(" * 9 + "0;" + ")" * 9 + " }"
     result = box.run(bomb, "c", memory_mb=64, timeout=60)

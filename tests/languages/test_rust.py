@@ -94,6 +94,7 @@ class TestOnThisHost:
         assert result.stdout == "7\n", result.stderr
 
     @pytest.mark.parametrize("path", ["/etc/shadow", "/root/.bashrc", "../../../../etc/shadow"])
+    @pytest.mark.attack("O11", "bubblewrap")
     def test_the_compiler_cannot_include_the_hosts_files(self, box: Sandbox, path: str) -> None:
         result = box.run(f'const S: &str = include_str!("{path}");\nprintln!("{{S}}");', "rust")
         assert result.status is Status.COMPILE_FAILED
@@ -110,6 +111,7 @@ class TestOnThisHost:
         result = box.run('for (k, _) in std::env::vars() { println!("{k}"); }', "rust")
         assert sorted(result.stdout.split()) == ["HOME", "LANG", "PATH"]
 
+    @pytest.mark.attack("O11", "bubblewrap")
     def test_the_compiler_sees_nothing_of_the_hosts_environment(
         self, box: Sandbox, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -117,6 +119,7 @@ class TestOnThisHost:
         result = box.run('println!("{:?}", option_env!("HOST_SECRET"));', "rust")
         assert result.stdout == "None\n"
 
+    @pytest.mark.attack("O12", "bubblewrap")
     def test_an_endless_constant_is_stopped_in_time(self, box: Sandbox) -> None:
         code = (
             "#![allow(long_running_const_eval)]\nconst X: u32 = { let mut i = 0u32; loop { i = i.wrapping_add(1); } };"
@@ -125,6 +128,7 @@ class TestOnThisHost:
         assert (result.status, result.limit) == (Status.TIMEOUT, "timeout")
         assert result.notes == ("it was stopped while it was being compiled",)
 
+    @pytest.mark.attack("O12", "bubblewrap")
     def test_a_macro_bomb_is_stopped(self, box: Sandbox) -> None:
         code = (
             '#![recursion_limit = "1000000"]\n'

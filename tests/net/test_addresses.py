@@ -116,6 +116,7 @@ def test_nat64_of_a_public_address_is_judged_by_the_address_inside():
     allows("64:ff9b::808:808")
 
 
+@pytest.mark.attack("N06", "network")
 @pytest.mark.parametrize(
     "address",
     [

@@ -120,6 +120,7 @@ def test_a_private_address_in_any_notation_is_refused_and_no_option_is_promised(
         assert "--allow-net" not in decision.violation.remedy
 
 
+@pytest.mark.attack("N06", "network")
 @pytest.mark.parametrize(
     "host",
     [
@@ -135,6 +136,7 @@ def test_n06_cloud_metadata_is_refused_even_when_all_is_allowed(host: str):
     assert rule(PUBLIC.check_url(f"http://{host}/latest/meta-data/")) == "private_ip_blocked"
 
 
+@pytest.mark.attack("N06", "network")
 def test_n06_cloud_metadata_cannot_be_opened_at_all():
     open_wide = FetchPolicy(allowed_domains=("169.254.169.254",), deny_private_ips=False)
     assert rule(open_wide.check_url("http://169.254.169.254/")) == "private_ip_blocked"

@@ -11,6 +11,7 @@ from sandbox_kernel.net.egress_proxy import ProxyLimits
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 
 
+@pytest.mark.attack("N06", "network")
 @pytest.mark.parametrize(
     "endpoint",
     [
@@ -27,6 +28,7 @@ def test_n06_no_private_or_metadata_address_even_with_the_whole_network_allowed(
     assert door.rules == ["private_ip_blocked"]
 
 
+@pytest.mark.attack("N06", "network")
 @pytest.mark.parametrize("answers", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::ffff:169.254.169.254"]])
 def test_n06_a_public_name_with_a_private_answer_is_refused(open_door, names, answers: list[str]):
     names.answers["rebind.test"] = [answers]
@@ -35,6 +37,7 @@ def test_n06_a_public_name_with_a_private_answer_is_refused(open_door, names, an
     assert door.rules == ["private_ip_blocked"]
 
 
+@pytest.mark.attack("N06", "network")
 def test_rebinding_between_check_and_use_changes_nothing(site, open_door, names):
     names.answers["site.test"] = [["127.0.0.1"], ["10.0.0.1"]]
     door = open_door(site.policy())
@@ -51,6 +54,7 @@ def test_private_addresses_are_opened_one_by_one(site, open_door):
     assert opened.talk(opened.get(site.url())).endswith(b"hello")
 
 
+@pytest.mark.attack("N09", "network")
 def test_n09_only_names_on_the_allow_list_are_ever_resolved(site, open_door, names):
     door = open_door(site.policy())
     for host in ("c2VjcmV0.attacker.test", "site.test.attacker.test", "xsite.test", "sub.site.test"):
@@ -61,6 +65,7 @@ def test_n09_only_names_on_the_allow_list_are_ever_resolved(site, open_door, nam
     assert set(door.rules) == {"domain_not_allowed", "port_not_allowed"}
 
 
+@pytest.mark.attack("N10", "network")
 @pytest.mark.parametrize("port", [22, 25, 53, 3306, 8080])
 def test_n10_connect_to_a_port_that_no_rule_names_is_refused(open_door, port: int):
     for policy in (FetchPolicy(allow_all_public=True), FetchPolicy(allowed_domains=("site.test",))):
@@ -74,6 +79,7 @@ POST = b"POST http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\n"
 
 
+@pytest.mark.attack("N10", "network")
 @pytest.mark.parametrize(
     "request_bytes",
     [
@@ -106,6 +112,7 @@ def test_n10_a_smuggled_or_malformed_request_never_reaches_the_server(site, open
     assert site.seen == []
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_a_pipelined_second_request_is_never_sent(site, open_door):
     door = open_door(site.policy())
     with door.connect() as connection:
@@ -115,6 +122,7 @@ def test_n10_a_pipelined_second_request_is_never_sent(site, open_door):
     assert [(seen.line, seen.rest) for seen in site.seen] == [("GET / HTTP/1.1", b"")]
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_bytes_after_the_declared_body_are_never_sent(site, open_door):
     site.routes["/echo"] = lambda seen: site.reply(200, seen.body + b"|" + seen.rest)
     door = open_door(site.policy())
@@ -124,6 +132,7 @@ def test_n10_bytes_after_the_declared_body_are_never_sent(site, open_door):
     assert door.talk(smuggled.encode()).endswith(b"\r\n\r\nbody|")
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_a_broken_chunk_ends_the_request(site, open_door):
     door = open_door(site.policy())
     with door.connect() as connection:
@@ -135,6 +144,7 @@ def test_n10_a_broken_chunk_ends_the_request(site, open_door):
     assert site.seen == []
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_a_huge_head_is_refused(site, open_door):
     door = open_door(site.policy())
     answer = door.talk(door.get(site.url(), *(f"X-{n}: {'a' * 100}" for n in range(2000))))
@@ -143,6 +153,7 @@ def test_n10_a_huge_head_is_refused(site, open_door):
     assert site.seen == []
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_a_head_that_never_ends_is_given_up(site, open_door):
     door = open_door(site.policy(), limits=ProxyLimits(head_timeout_s=1))
     with door.connect() as connection:
@@ -151,6 +162,7 @@ def test_n10_a_head_that_never_ends_is_given_up(site, open_door):
     assert door.rules == ["malformed_request"]
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_a_connection_that_says_nothing_is_closed_without_a_word(site, open_door):
     door = open_door(site.policy(), limits=ProxyLimits(head_timeout_s=1))
     with door.connect() as connection:
@@ -158,6 +170,7 @@ def test_n10_a_connection_that_says_nothing_is_closed_without_a_word(site, open_
     assert door.proxy.violations == ()
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_a_tls_hello_that_never_ends_is_given_up(site, open_door):
     door = open_door(site.policy(), limits=site.limits_as(443, head_timeout_s=0.2))
     with door.open_tunnel(f"site.test:{site.port}") as raw:
@@ -166,6 +179,7 @@ def test_n10_a_tls_hello_that_never_ends_is_given_up(site, open_door):
     assert door.rules == ["not_tls"]
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_an_idle_tunnel_is_closed(start_server, site, open_door):
     gone = threading.Event()
 
@@ -207,6 +221,7 @@ def test_a_long_download_with_a_silent_client_is_not_idle(start_server, site, op
         assert door.read_all(raw) == b"x" * 8
 
 
+@pytest.mark.attack("N10", "network")
 def test_n10_connections_beyond_the_cap_are_refused_and_the_rest_goes_on(start_server, site, open_door):
     def echo(connection: socket.socket) -> None:
         while data := connection.recv(100):

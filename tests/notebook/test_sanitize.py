@@ -118,6 +118,7 @@ def html(markup):
     return bundle.data.get("text/html", ""), bundle
 
 
+@pytest.mark.attack("O01", "kernel")
 @pytest.mark.parametrize("markup", HOSTILE)
 def test_classic_attacks_in_html_become_inert(markup):
     shown, bundle = html(markup)
@@ -128,6 +129,7 @@ def test_classic_attacks_in_html_become_inert(markup):
     assert "text/html" in bundle.data
 
 
+@pytest.mark.attack("O01", "kernel")
 @pytest.mark.parametrize("markup", HOSTILE)
 def test_the_same_attacks_named_as_svg_or_markdown_become_inert(markup):
     svg = sanitize_bundle(
@@ -143,6 +145,7 @@ def test_the_same_attacks_named_as_svg_or_markdown_become_inert(markup):
     assert not re.search(r"<[a-zA-Z/!?]", prose)
 
 
+@pytest.mark.attack("O01", "kernel")
 @pytest.mark.parametrize(
     "command", ["href{javascript:alert(1)}{x}", "class{jp-Dialog}{x}", "def\\frac{x}", "require{html}"]
 )
@@ -153,6 +156,7 @@ def test_formulas_in_html_and_markdown_cannot_link_style_load_or_define(command)
     assert html("<p>$\\reference \\hrefs \\frac{1}{2}$</p>")[0] == "<p>$\\reference \\hrefs \\frac{1}{2}$</p>"
 
 
+@pytest.mark.attack("O01", "kernel")
 def test_unsafe_types_never_pass_and_are_named():
     bundle = sanitize_bundle(
         {
@@ -249,6 +253,7 @@ def test_a_matplotlib_drawing_keeps_its_shapes_clips_and_references():
     assert "metadata" not in names
 
 
+@pytest.mark.attack("O01", "kernel")
 @pytest.mark.parametrize(
     "inside",
     [
@@ -334,6 +339,7 @@ def test_honest_markdown_is_unchanged():
     assert bundle.removed == ()
 
 
+@pytest.mark.attack("O01", "kernel")
 @pytest.mark.parametrize(
     "command", ["href{javascript:alert(1)}{x}", "class{a}{b}", "def\\a{b}", "require{html}", "style{x}{y}"]
 )
@@ -430,6 +436,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.attack("O01", "kernel")
 @settings(max_examples=400)
 @given(st.lists(PIECES, max_size=14))
 def test_any_soup_of_markup_becomes_inert(pieces):

@@ -41,6 +41,7 @@ def test_an_answer_comes_back_and_old_ones_are_thrown_away_first():
     assert desk.drained == 1
 
 
+@pytest.mark.attack("O06", "kernel")
 def test_the_prompt_is_marked_as_the_sandboxs_and_made_harmless():
     desk = Desk("x")
     ask(desk, "\x1b]0;t\x07Jupyter\npassword\x1b[31m: " + "y" * 9000)
@@ -55,6 +56,7 @@ def test_a_client_that_cannot_be_asked_is_said_at_once():
         ask(Desk("x"), "name?", allowed=False)
 
 
+@pytest.mark.attack("O06", "kernel")
 def test_ten_thousand_questions_are_not_passed_on():
     desk = Desk(*["x"] * (MAX_QUESTIONS + 5))
     with pytest.raises(EOFError, match="no more questions"):

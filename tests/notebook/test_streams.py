@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_streams_that_alternate_at_every_line_are_sent_as_two():
     assert merged(pieces) == [("stdout", "o" * MAX_PIECES), ("stderr", "e" * MAX_PIECES)]
 
 
+@pytest.mark.attack("O02", "kernel")
 def test_escape_sequences_are_filtered_for_each_stream_on_its_own():
     async def escapes():
         sent = []

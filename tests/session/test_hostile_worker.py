@@ -44,6 +44,7 @@ NONSENSE = {
 }
 
 
+@pytest.mark.attack("O05", "session")
 @pytest.mark.parametrize("what", NONSENSE)
 def test_nonsense_on_the_channel_ends_the_worker_and_the_checkpoint_takes_over(
     session: Session, value: Value, what: str
@@ -57,6 +58,7 @@ def test_nonsense_on_the_channel_ends_the_worker_and_the_checkpoint_takes_over(
     assert value(session, "x") == "1"
 
 
+@pytest.mark.attack("O05", "session")
 def test_frames_forged_on_stdout_are_text(session: Session) -> None:
     session.run(FIND)
     frame = "{'op': 'done', 'id': 2, 'status': 'ok', 'names': 0}"
@@ -65,6 +67,7 @@ def test_frames_forged_on_stdout_are_text(session: Session) -> None:
     assert '"op": "done"' in result.stdout
 
 
+@pytest.mark.attack("O05", "session")
 def test_what_a_child_process_writes_to_the_channel_is_not_even_looked_at(session: Session, value: Value) -> None:
     session.run(FIND)
     result = session.run("if os.fork() == 0:\n    os.write(channel(), b'\\xff' * 100000); os._exit(0)\nos.wait(); 5")
@@ -80,6 +83,7 @@ def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Sess
     assert value(session, "x") == "1"
 
 
+@pytest.mark.attack("O05", "session")
 def test_a_cell_that_claims_to_be_done_and_goes_on_is_found_out(
     session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ import textwrap
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.process_tree import tree
@@ -79,6 +81,7 @@ def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:
     wait_until_gone(pids)
 
 
+@pytest.mark.attack("O16", "session")
 def test_twenty_sessions_at_once_keep_apart(backend: ProcessBackend) -> None:
     sessions = [open_session(backend, memory_mb=128, checkpoints=1) for _ in range(20)]
     found: dict[int, str] = {}
@@ -121,6 +124,7 @@ def test_the_end_of_the_host_ends_its_sessions() -> None:
     wait_until_gone([int(pid) for pid in said.split()])
 
 
+@pytest.mark.attack("K08", "session")
 def test_the_sudden_death_of_the_host_ends_its_sessions() -> None:
     host = run_host(HOST + "    input()")
     assert host.stdout is not None

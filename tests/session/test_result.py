@@ -48,6 +48,8 @@ def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> Facts:
         (end("died", code=-9), facts(oom_kills=1), Status.MEMORY_EXCEEDED, "memory"),
         (end("died", code=1, disk_full=True), facts(), Status.KILLED, "disk"),
         (end("timeout"), facts(), Status.TIMEOUT, "timeout"),
+        (end("cpu"), facts(), Status.CPU_LIMIT, "cpu"),
+        (replace(done("error", limit="open_files"), disk_full=True), facts(), Status.FAILED, "open_files"),
         (end("memory"), facts(), Status.MEMORY_EXCEEDED, "memory"),
         (end("disk"), facts(), Status.KILLED, "disk"),
         (end("interrupt", interrupted=True), facts(), Status.INTERRUPTED, None),

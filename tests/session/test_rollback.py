@@ -30,6 +30,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.attack("K07", "session")
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_cell_that_dies_leaves_the_session_as_it_was(session: Session, value: Value, death: str) -> None:
     code, status, limit = DEATHS[death]

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SessionError
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViolation, SessionError
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecResult, Language, Status
+from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell import Cell
 from sandbox_kernel.session.displays import SessionDisplay
 from sandbox_kernel.session.opening import open_session
@@ -135,6 +136,7 @@ def test_a_listener_that_raises_on_the_loop_interrupts_the_cell(session: Session
     assert session.run("1").ok
 
 
+@pytest.mark.attack("O16", "session")
 def test_many_callers_at_once_each_get_their_own_output(session: Session) -> None:
     async def main() -> list[ExecResult | BaseException]:
         tasks = [asyncio.ensure_future(session.arun(f"print('token {n}')")) for n in range(60)]
@@ -151,6 +153,7 @@ def test_many_callers_at_once_each_get_their_own_output(session: Session) -> Non
             assert number % 2
 
 
+@pytest.mark.attack("O16", "session")
 def test_threads_wait_for_their_turn(session: Session) -> None:
     session.run("n = 0")
     results: list[str] = []
@@ -332,3 +335,32 @@ def test_a_large_cell_and_a_large_answer_go_over_the_channel(session: Session) -
     text = "é" * 3_000_000
     result = session.run(f"s = '{text}'\nfrom IPython.display import HTML; HTML(s)", timeout=90)
     assert result.displays[-1].data["text/html"] == text
+
+
+def test_cpu_time_has_a_limit_of_its_own_for_each_cell(open_one: Open, value: Value) -> None:
+    session = open_one(limits=Limits(cpu_seconds=0.5))
+    session.run("x = 1")
+    for _ in range(2):
+        result = session.run("x = 2\nwhile True: pass", timeout=60)
+        assert (result.status, result.limit, result.rolled_back) == (Status.CPU_LIMIT, "cpu", True)
+    assert value(session, "x") == "1"
+
+
+def test_a_disk_that_was_full_before_is_not_blamed_on_a_later_cell(open_one: Open) -> None:
+    session = open_one(limits=Limits(disk_mb=8))
+    assert session.run("f = open('f', 'wb', 0)\nwhile True: f.write(bytes(1 << 20))").limit == "disk"
+    assert session.run("1").limit is None
+    assert session.run("import os; os._exit(1)").limit is None
+    assert session.run("open('g', 'wb', 0).write(bytes(1 << 20))").limit == "disk"
+
+
+def test_a_working_folder_deeper_than_any_path_costs_no_state(session: Session, value: Value) -> None:
+    assert session.run("import os\nfor _ in range(9000): os.mkdir('a'); os.chdir('a')\nx = 1", timeout=60).ok
+    assert session.run("x = 2; os._exit(1)").rolled_back
+    assert value(session, "x") == "1"
+
+
+def test_a_shell_session_under_a_policy_without_processes_is_refused(backend: ProcessBackend) -> None:
+    strict = ProcessBackend(policy=SandboxPolicy.preset("strict"))
+    with pytest.raises(PolicyViolation, match="allow_process_spawn"):
+        open_session(strict, "command")

@@ -237,6 +237,7 @@ def test_a_large_or_unreadable_young_file_is_compared_by_what_lstat_says(rooted:
     assert look.digests == {}
 
 
+@pytest.mark.attack("F04", "host")
 def test_f04_links_are_told_as_links_and_never_followed(rooted: Rooted, folder: Path, outside: Path) -> None:
     def act() -> None:
         (folder / "result.csv").symlink_to(outside / "secret.txt")
@@ -312,6 +313,7 @@ def test_ten_thousand_files_are_compared(rooted: Rooted, folder: Path) -> None:
     assert short(found) == [("modified", "file", "f00007"), ("deleted", "file", "f00008"), ("renamed", "file", "g")]
 
 
+@pytest.mark.attack("F17", "host")
 def test_f17_hostile_names_are_told_as_they_are_and_shown_harmlessly(rooted: Rooted, folder: Path) -> None:
     names = ["-rf", "a\nb", "\x1b[2J", "<img src=x onerror=alert(1)>", "\udcff", "a" * 255]
     found = difference(rooted, lambda: [(folder / name).touch() for name in names])

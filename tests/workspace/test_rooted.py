@@ -200,6 +200,7 @@ def test_a_file_that_may_not_be_read_is_an_error_that_says_so(rooted: Rooted, fo
 # Links
 
 
+@pytest.mark.attack("F04", "host")
 @pytest.mark.parametrize("target", ["absolute", "relative", "inside", "dangling", "loop", "magic"])
 def test_a_link_as_the_last_name_is_never_followed(rooted: Rooted, folder: Path, outside: Path, target: str) -> None:
     (folder / "own.txt").write_text("own")
@@ -219,6 +220,7 @@ def test_a_link_as_the_last_name_is_never_followed(rooted: Rooted, folder: Path,
     assert ("result.csv", "symlink") in [(entry.name, entry.type) for entry in rooted.list_dir()]
 
 
+@pytest.mark.attack("F06", "host")
 def test_s10_a_new_file_below_a_link_is_not_written_outside(rooted: Rooted, folder: Path, outside: Path) -> None:
     (folder / "link").symlink_to(outside)
     for path in ("link/new", "link/deeper/new", "link/secret.txt", "/box/link/new"):
@@ -234,6 +236,7 @@ def test_s10_a_new_file_below_a_link_is_not_written_outside(rooted: Rooted, fold
         rooted.make_folder("link/d")
 
 
+@pytest.mark.attack("F06", "host")
 def test_s10_a_dangling_link_is_replaced_and_not_written_through(rooted: Rooted, folder: Path, outside: Path) -> None:
     (folder / "dangling").symlink_to(outside / "new.txt")
     rooted.write("dangling", b"mine")
@@ -241,6 +244,7 @@ def test_s10_a_dangling_link_is_replaced_and_not_written_through(rooted: Rooted,
     assert (folder / "dangling").read_bytes() == b"mine"
 
 
+@pytest.mark.attack("F06", "host")
 def test_f06_input_is_not_written_through_a_planted_link_hard_link_or_fifo(
     rooted: Rooted, folder: Path, outside: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +281,7 @@ def test_e7_quotes_and_commands_in_a_name_are_only_characters(rooted: Rooted, fo
     assert os.listdir(folder) == []
 
 
+@pytest.mark.attack("F16", "host")
 def test_f16_modules_planted_in_the_work_folder_are_not_on_the_hosts_import_path(rooted: Rooted, folder: Path) -> None:
     before = (os.getcwd(), list(sys.path))
     for name in ("json.py", "sitecustomize.py", "conftest.py", "x.pth"):
@@ -318,6 +323,7 @@ def test_a_folder_swapped_for_a_link_while_writing_leads_nowhere(
     assert written and refused, "the race was not run"
 
 
+@pytest.mark.attack("F04", "host")
 def test_a_leaf_swapped_for_a_link_while_reading_gives_no_secret(
     rooted: Rooted,
     folder: Path,
@@ -489,6 +495,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.attack("F17", "host")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_f17_a_hostile_name_is_listed_read_written_and_removed_as_the_file_it_is(
     rooted: Rooted, folder: Path, name: str

@@ -43,6 +43,7 @@ def test_files_folders_and_modes_come_over(rooted: Rooted, folder: Path, destina
     assert (artefacts / "d" / "empty").is_dir()
 
 
+@pytest.mark.attack("F04", "host")
 def test_f04_links_fifos_and_devices_are_left_behind_and_listed(
     rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path, outside: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_the_number_of_files_is_limited(rooted: Rooted, folder: Path, destinatio
     assert sorted(os.listdir(artefacts)) == ["0", "1", "2"]
 
 
+@pytest.mark.attack("R12", "host")
 def test_r12_a_terabyte_of_holes_is_left_behind(
     rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_holes_within_the_limit_stay_holes(rooted: Rooted, folder: Path, destina
         assert file.read(4) == b"end\0"
 
 
+@pytest.mark.attack("F06", "host")
 def test_a_planted_link_at_the_destination_is_not_followed(
     rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path, outside: Path
 ) -> None:
@@ -205,6 +208,7 @@ def test_deleting_through_a_planted_link_is_refused_and_told(
     assert "link" in skipped.reason
 
 
+@pytest.mark.attack("F17", "host")
 def test_hostile_names_come_over_as_the_files_they_are(
     rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
 ) -> None:
@@ -231,6 +235,7 @@ def test_a_work_folder_is_packed_as_a_mapping_that_reads_one_file_at_a_time(root
         packed["link"]
 
 
+@pytest.mark.attack("F04", "host")
 def test_a_packed_file_that_became_a_link_or_grew_is_not_read(rooted: Rooted, folder: Path, outside: Path) -> None:
     (folder / "a").write_text("x")
     (folder / "b").write_text("x")

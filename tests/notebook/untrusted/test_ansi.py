@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sandbox_kernel.notebook.untrusted.ansi import ColourFilter, only_colours, plain
 
 
+@pytest.mark.attack("O02", "kernel")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -31,6 +32,7 @@ def test_what_is_not_a_colour_goes(text, shown):
     assert only_colours(text) == shown
 
 
+@pytest.mark.attack("O02", "kernel")
 def test_a_sequence_that_never_ends_does_not_swallow_the_rest():
     assert only_colours("\x1b]0;" + "x" * 10000).endswith("x" * 5000)
 
@@ -39,6 +41,7 @@ def test_plain_text_has_no_colours_either():
     assert plain("\x1b[31mred\x1b[0m\x1b]0;t\x07") == "red"
 
 
+@pytest.mark.attack("O02", "kernel")
 @pytest.mark.parametrize(
     "text", ["a\x1b[31mb\x1b[0mc", "a\x1b]52;c;xx\x07b", "a\x1b]0;t\x1b\\b", "\x1b[2Jx\x1b[1;2Hy", "x\x1b(0y"]
 )
@@ -48,6 +51,7 @@ def test_a_sequence_split_anywhere_is_still_one(text):
         assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.close() == only_colours(text)
 
 
+@pytest.mark.attack("O02", "kernel")
 @given(st.lists(st.text(alphabet="ab\x1b[]0;1m\x07\\\nPX?\x9c", max_size=12), max_size=8))
 def test_chunks_give_what_the_whole_gives_or_less_but_never_an_escape(chunks):
     stream = ColourFilter()

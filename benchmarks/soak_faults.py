@@ -1,0 +1,162 @@
+"""Faults of the world around a host, done to it while it runs programs; each says what it did, and undoes it.
+
+Used by ``benchmarks.soak_executions``. A fault may make runs fail with a typed error while it lasts; once it is undone
+everything must work again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.bubblewrap import find_bwrap
+from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.process_tree import tree
+
+#: A second host on the same cache: argv is the folder and how many programs it runs.
+NEIGHBOUR = """
+import sys
+from benchmarks.soak_executions import backend_with, program
+backend = backend_with(sys.argv[1])
+for number in range(int(sys.argv[2])):
+    code, wanted = program("c", f"n{number % 3}")
+    result = backend.run(code)
+    assert result.stdout == wanted, result
+print("well")
+"""
+
+#: A host that will be killed in the middle of a run.
+VICTIM = """
+from sandbox_kernel import ExecRequest, Language, ProcessBackend
+code = "import os, time\\nif os.fork() == 0: os.setsid()\\nelse: print('up', flush=True)\\ntime.sleep(60)"
+ProcessBackend().run(
+    ExecRequest(language=Language.PYTHON, code=code, timeout=60), on_output=lambda *_: print("up", flush=True)
+)
+"""
+
+
+def own_bwrap(folder: Path) -> None:
+    """Put a copy of bwrap that may be taken away before all others; call before any sandbox is made."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return
+    folder.mkdir(mode=0o755)
+    shutil.copy(found, folder / "bwrap")
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def kill_spares(backend: ProcessBackend, dice: random.Random) -> int:
+    """Kill ready-made sandboxes from outside; returns how many."""
+    with backend._pool._lock:
+        spares = [jail for shelf in backend._pool._shelves.values() for jail in shelf.spares]
+    chosen = [jail for jail in spares if dice.random() < 0.7]
+    for jail in chosen:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(jail.init_pid, signal.SIGKILL)
+    return len(chosen)
+
+
+def empty_groups() -> int:
+    """Move every process of this host's sandboxes out of its control group and remove the group."""
+    where, removed = find_hierarchies(), 0
+    folders = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
+    for folder in map(str, folders):
+        for name in os.listdir(folder):
+            if name.startswith(f"sandbox-kernel-{os.getpid()}-"):
+                leaf = Path(folder, name)
+                with contextlib.suppress(OSError):
+                    for pid in (leaf / "cgroup.procs").read_text().split():
+                        Path(folder, "cgroup.procs").write_text(pid)
+                    leaf.rmdir()
+                    removed += 1
+    return removed
+
+
+@contextmanager
+def without_bwrap() -> Iterator[None]:
+    """The program that builds the walls is gone."""
+    path = find_bwrap()
+    if path is None:
+        yield
+        return
+    os.rename(path, f"{path}.away")
+    try:
+        yield
+    finally:
+        os.rename(f"{path}.away", path)
+
+
+@contextmanager
+def without_descriptors(left: int) -> Iterator[None]:
+    """Let this host open only a few more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 64, hard), hard))
+    held: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        for _ in range(min(left, len(held))):
+            os.close(held.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in held:
+            os.close(fd)
+
+
+def spoil(cache: Path, dice: random.Random) -> int:
+    """Cut, change or replace the files of a cache."""
+    spoilt = 0
+    for path in sorted(cache.glob("*")) if cache.is_dir() else []:
+        if path.is_file():
+            content = bytearray(path.read_bytes())
+            place = dice.randrange(len(content)) if content else 0
+            match dice.randrange(4):
+                case 0:
+                    path.write_bytes(content[:place])
+                case 1:
+                    content[place] ^= 0xFF
+                    path.write_bytes(content)
+                case 2:
+                    path.write_bytes(b"")
+                case _:
+                    path.unlink()
+                    path.symlink_to("/etc/passwd")
+            spoilt += 1
+    return spoilt
+
+
+def neighbour(cache: Path, programs: int) -> subprocess.Popen[str]:
+    """Another host that compiles the same programs into the same cache."""
+    argv = [sys.executable, "-c", NEIGHBOUR, str(cache), str(programs)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def kill_a_host() -> bool:
+    """Start a host, kill it while its program runs, and say whether everything of it ends."""
+    with subprocess.Popen([sys.executable, "-c", VICTIM], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        host.stdout.readline()
+        watches = []
+        for pid in tree(host.pid):
+            with contextlib.suppress(ProcessLookupError):
+                watches.append(os.pidfd_open(pid))
+        host.kill()
+    try:
+        return len(watches) > 2 and all(select.select([watch], [], [], 20)[0] for watch in watches)
+    finally:
+        for watch in watches:
+            os.close(watch)

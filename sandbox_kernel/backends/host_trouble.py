@@ -1,0 +1,41 @@
+"""When the host itself fails a run: out of descriptors, a control group that somebody removed, a full disk.
+
+What the operating system says then is an ``OSError`` from anywhere below; callers are promised typed errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.errors import BackendUnavailable
+
+
+class Listener:
+    """The caller's listener; remembers what it raised, which is the caller's own and passes as it is."""
+
+    def __init__(self, on_output: OnOutput) -> None:
+        self._on_output = on_output
+        self.failure: BaseException | None = None
+
+    def __call__(self, stream: str, text: str) -> None:
+        """Hand it on."""
+        try:
+            self._on_output(stream, text)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+@contextmanager
+def host_trouble(listener: Listener | None) -> Iterator[None]:
+    """Turn an ``OSError`` of ours into ``BackendUnavailable``; one of the listener's stays."""
+    try:
+        yield
+    except OSError as error:
+        if listener is not None and error is listener.failure:
+            raise
+        raise BackendUnavailable(
+            f"the host could not run it: {error}; see to its open files, disk and control groups, then run it again"
+        ) from error

@@ -1,0 +1,51 @@
+"""The table of attacks: made of what tests saw, complete, and never better than that."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from programs import ATTACKS
+from table import DOCUMENT, MARKERS, cells, told
+from titles import LINES, places
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def row(outcome: str, ended: str = "", where: str = "network", attack: str = "N06") -> dict[str, str]:
+    return {"id": attack, "where": where, "test": "tests/x.py::test_y", "outcome": outcome, "ended": ended}
+
+
+def test_one_failure_outweighs_every_success() -> None:
+    assert told([row("passed", "ok"), row("failed")]) == "**NOT HELD**: test_y"
+
+
+def test_what_was_skipped_is_not_claimed() -> None:
+    assert told([row("skipped")]) == "not tried here"
+    assert told([row("skipped"), row("passed", "exit code 1")]) == "held: exit code 1"
+    assert told([row("passed"), row("passed")]) == "held (2 tests)"
+
+
+def test_a_place_that_was_not_tried_says_so() -> None:
+    assert cells("N06", []) == ["N06", LINES["N06"][1], "", "", "", "", "network: **NOT TRIED**"]
+    assert cells("N06", [row("passed")])[-1] == "network: held (1 test)"
+
+
+@pytest.mark.parametrize("attack", LINES)
+def test_every_line_of_the_list_has_a_test_for_each_of_its_targets(attack: str) -> None:
+    source = "".join(path.read_text() for path in TESTS.rglob("*.py"))
+    written = set(re.findall(rf'mark\.attack\("{attack}", "(\w+)"\)', source))
+    if attack in {each.id for each in ATTACKS}:
+        written |= {"bubblewrap", "landlock"}
+    assert places(attack) <= written
+
+
+def test_the_table_in_the_documents_has_every_line_and_none_is_open() -> None:
+    begin, end = MARKERS
+    content = DOCUMENT.read_text().split(begin)[1].split(end)[0]
+    assert re.findall(r"^\| ([A-Z]\d\d) \|", content, re.MULTILINE) == list(LINES), "python tests/attacks/table.py"
+    assert "**NOT" not in content

@@ -1,0 +1,45 @@
+"""A host in trouble gives a typed error; an error of the caller's own listener stays what it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.soak_faults import without_descriptors
+from sandbox_kernel.backends.host_trouble import Listener, host_trouble
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.model import ExecRequest, Language
+
+
+def test_an_error_of_the_operating_system_is_typed_and_quoted() -> None:
+    with pytest.raises(BackendUnavailable, match="Too many open files"), host_trouble(None):
+        raise OSError(24, "Too many open files")
+
+
+def test_an_error_of_the_callers_listener_passes_as_it_is() -> None:
+    def on_output(stream: str, text: str) -> None:
+        raise BrokenPipeError("my own")
+
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    with pytest.raises(BrokenPipeError, match="my own"):
+        backend.run(ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30), on_output=on_output)
+    listener = Listener(on_output)
+    with pytest.raises(BackendUnavailable), host_trouble(listener):
+        raise BrokenPipeError("not from the listener")
+
+
+def test_a_host_without_descriptors_says_so_and_loses_none(nothing_left: None) -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    request = ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30)
+    assert backend.run(request).ok
+    told = []
+    for left in range(0, 30, 2):
+        with without_descriptors(left):
+            try:
+                assert backend.run(request).stdout == "1\n"
+            except SandboxError as error:
+                told.append(str(error))
+    assert told
+    assert [text for text in told if "Too many open files" not in text] == []
+    assert backend.run(request).ok
