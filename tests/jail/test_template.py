@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -130,12 +131,36 @@ def test_its_walls_are_those_of_a_jail_that_bubblewrap_started(forked: Callable[
     assert found["pids"] == [1, 2]
 
 
-def test_a_program_has_three_descriptors_and_its_init_two_more(forked: Callable[..., Jail]) -> None:
-    jail = forked()
-    if os.geteuid() == 0:  # it is closed to others
-        assert sorted(int(name) for name in os.listdir(f"/proc/{jail.init_pid}/fd")) == [0, 1, 2, 10, 11]
+def _settled(jail: Jail) -> None:
+    """The gate has forked the first step and now waits: the test's own time limit ends the wait."""
+    _waiting(jail)
+    while Path(f"/proc/{jail.init_pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        os.sched_yield()
+
+
+def _held(pid: int) -> set[str]:
+    """What the descriptors of a process lead to."""
+    found = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the descriptors of a gate are closed to others")
+def test_no_descriptor_of_the_template_or_of_a_sibling_is_in_a_jail(forked: Callable[..., Jail]) -> None:
+    jails = [forked(), forked()]
+    for jail in jails:
+        _settled(jail)
+    template = _held(jails[0]._template.init_pid)  # type: ignore[attr-defined]
+    first, second = (_held(jail.init_pid) for jail in jails)
+    assert len(first) >= 5 and all(name.startswith(("pipe:", "socket:")) for name in first | second)
+    assert not first & second and not first & template and not second & template
+
+
+def test_a_program_has_three_descriptors(forked: Callable[..., Jail]) -> None:
     # The fourth is the listing's own.
-    assert said(jail, "import os; print(os.listdir('/proc/self/fd'))") == "['0', '1', '2', '3']"
+    assert said(forked(), "import os; print(os.listdir('/proc/self/fd'))") == "['0', '1', '2', '3']"
 
 
 def test_each_has_namespaces_of_its_own(forked: Callable[..., Jail]) -> None:
