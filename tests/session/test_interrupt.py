@@ -43,7 +43,8 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_what_was_done(
 
 
 def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
-    result = interrupted(session, SOFT["sleep"])
+    # One statement: between two of them the interrupt would meet IPython.
+    result = interrupted(session, "import time\nif time:\n    print('go\\n', end='')\n    time.sleep(1000)")
     assert result.error is not None
     assert result.error.ename == "KeyboardInterrupt"
     assert "Cell In[1], line" in result.stderr
