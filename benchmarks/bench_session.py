@@ -117,7 +117,7 @@ def rollback(backend: ProcessBackend, rounds: int) -> str:
 
 
 def starts(rounds: int) -> str:
-    warm, cold = ProcessBackend(ProcessConfig()), ProcessBackend(ProcessConfig(pool_size=0))
+    warm, cold = ProcessBackend(ProcessConfig()), ProcessBackend(ProcessConfig(pool_size=0, templates=False))
     times: dict[str, list[float]] = {}
     for language in ("python", "command", "javascript"):
         open_session(warm, language).close()

@@ -111,7 +111,9 @@ def main() -> None:
     print(f"{machine()}\n")
     peers = find_peers(CODE, install=not options.no_install)
     with Sandbox() as box:
+        # Nothing waits for the run but the template that it is forked from; and not even that, as for the first run.
         cold = ProcessBackend(ProcessConfig(pool_size=0))
+        first = ProcessBackend(ProcessConfig(pool_size=0, templates=False))
         request = ExecRequest(language=Language.PYTHON, code=CODE, timeout=60)
 
         def warm() -> None:
@@ -123,7 +125,8 @@ def main() -> None:
                 time.sleep(0.001)
 
         cases: dict[str, Callable[[], object]] = {
-            "plain python3 -c": plain(CODE), "sandbox, cold": lambda: cold.run(request), **peers.cases,
+            "plain python3 -c": plain(CODE), "sandbox, cold": lambda: cold.run(request),
+            "sandbox, cold, started without a template": lambda: first.run(request), **peers.cases,
         }  # fmt: skip
         times = interleaved(cases, options.rounds)
         times["sandbox, warm pool"] = []

@@ -53,6 +53,14 @@ def megabytes(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def names(text: str) -> list[str]:
+    """Areas or lines of the report from ``memory,network``."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} must be areas or lines of the report like memory,network")
+    return found
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run code nobody has vetted.")
@@ -88,9 +96,12 @@ def make_parser() -> argparse.ArgumentParser:
     prepare = commands.add_parser("prepare", help="make languages ready that run inside WebAssembly")
     prepare.add_argument("languages", nargs="*", metavar="LANGUAGE", help="which (all of the catalogue)")
     report = commands.add_parser("report", help="what is enforced here, measured")
-    report.add_argument("--json", action="store_true", help="as JSON")
-    report.add_argument("--html", action="store_true", help="as an HTML table")
-    report.add_argument("--require", default="", metavar="A,B", help="fail unless these areas or lines are enforced")
+    form = report.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON")
+    form.add_argument("--html", action="store_true", help="as an HTML page")
+    report.add_argument("--fresh", action="store_true", help="measure again, although this boot has been measured")
+    for command in (run, report):
+        command.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
     return parser
 
 
@@ -159,7 +170,7 @@ def run_command(options: argparse.Namespace) -> int:
     env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    with Sandbox(policy) as box:
+    with Sandbox(policy, require=options.require) as box:
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
             limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,
@@ -186,9 +197,8 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
 def report_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel report``."""
     with Sandbox() as box:
-        report = box.report()
-        if options.require:
-            report.require(*[name.strip() for name in options.require.split(",")])
+        progress = _measuring if sys.stderr.isatty() else None
+        report = box.report(fresh=options.fresh, require=options.require, on_progress=progress)
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif options.html:
@@ -242,6 +252,12 @@ def prepare_command(options: argparse.Namespace) -> int:
     languages = [Language.parse(name) for name in options.languages]
     WasmBackend().prepare(languages, _bar if sys.stderr.isatty() else _line)
     return 0
+
+
+def _measuring(done: int, total: int) -> None:
+    filled = round(done / total * 24)
+    end = "\r\033[K" if done == total else ""
+    print(f"\r\033[Kmeasuring {'█' * filled}{'·' * (24 - filled)}{end}", end="", file=sys.stderr, flush=True)
 
 
 def _bar(progress: Progress) -> None:

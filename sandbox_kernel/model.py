@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, MemoryExceeded, SandboxTimeout
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout, quoted
-from sandbox_kernel.receipt import mime_bundle
+from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
 #: Source beyond this is refused: no cell is that long, and compilers are no place to find out.
 MAX_CODE_BYTES = 16 << 20
@@ -330,8 +330,11 @@ class ExecResult:
         """Everything as JSON-safe values (bytes in displays never occur: sessions send text)."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)} | {"ok": self.ok}
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
-        return mime_bundle(self, describe_end(self))
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> tuple[dict[str, object], dict[str, object]]:
+        """Data, the same at every run, and metadata with what was measured; see ``receipt``."""
+        return mime_bundle(self, describe_end(self)), {MIME: measurements(self)}
 
 
 def _plain(value: object) -> object:
@@ -365,6 +368,9 @@ def describe_end(result: ExecResult) -> str:
             return "compilation failed"
     if result.signal is not None:
         suffix = f" at the {result.limit} limit" if result.limit else ""
+        if result.status is Status.FAILED:
+            # Nobody killed it: an assertion or an uncaught exception ends programs of C, C++ and Rust this way.
+            return f"aborted ({signal_name(result.signal)}){suffix}"
         return f"killed by signal {result.signal} ({signal_name(result.signal)}){suffix}"
     if result.status is Status.KILLED and result.exit_code is None:
         return f"killed at the {result.limit} limit" if result.limit else "killed"

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from html import escape
 
-from sandbox_kernel.backends.canaries import Measurement
+from sandbox_kernel.backends.canaries import Measurement, OnProgress
 from sandbox_kernel.backends.capabilities import measurements
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.report_page import MARK, WORD, report_page
 
-_MARK = {True: "✓", False: "✗", None: "?"}
-_WORD = {True: "enforced", False: "not enforced", None: "not testable here"}
-_COLOUR = {True: "#2e7d32", False: "#c62828", None: "#9e6c00"}
+AREAS = ("files", "processes", "network", "kernel", "limits")
+
 _NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
 
 
@@ -34,6 +34,8 @@ class CapabilityReport:
     languages: Mapping[str, Availability] = field(default_factory=dict)
     #: What these walls are known not to hold, on top of what was measured.
     weaknesses: tuple[str, ...] = ()
+    #: When the lines were measured, in seconds since 1970; never before this boot.
+    measured_at: float = 0.0
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
@@ -44,6 +46,7 @@ class CapabilityReport:
             "lines": [asdict(line) for line in self.lines],
             "languages": {name: asdict(found) for name, found in self.languages.items()},
             "weaknesses": list(self.weaknesses),
+            "measured_at": self.measured_at,
         }
 
     def require(self, *names: str) -> CapabilityReport:
@@ -54,8 +57,8 @@ class CapabilityReport:
                 known = sorted({line.area for line in self.lines} | {line.name for line in self.lines})
                 raise PolicyViolation(f"the report has no line {name!r}; known: {', '.join(known)}")
             for line in asked:
-                if not line.enforced:
-                    found = f"{line.name!r} is {_WORD[line.enforced]} ({line.mechanism}: {line.evidence})"
+                if not line.kept:
+                    found = f"{line.name!r} is {WORD[line.enforced]} ({line.mechanism}: {line.evidence})"
                     raise PolicyViolation(f"{name} is required and {found}")
         return self
 
@@ -67,37 +70,19 @@ class CapabilityReport:
             if line.area != area:
                 area = line.area
                 rows.append(f"\n{area}")
-            rows.append(f"  {_MARK[line.enforced]} {line.name:34} {line.mechanism:40} {line.evidence}")
+            rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:40} {line.evidence}")
         rows.append("\nlanguages")
         for name, found in self.languages.items():
             told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
-            rows.append(f"  {_MARK[found.available]} {name:34} {told}")
+            rows.append(f"  {MARK[found.available]} {name:34} {told}")
         if self.weaknesses:
             rows.append("\nknown weaknesses")
             rows += [f"  - {text}" for text in self.weaknesses]
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
-        """The report as one static table: no script, every value escaped."""
-        rows = "".join(
-            f"<tr><td>{escape(line.area)}</td><td>{escape(line.name)}</td>"
-            f'<td style="color:{_COLOUR[line.enforced]}" title="{_WORD[line.enforced]}">{_MARK[line.enforced]}</td>'
-            f"<td>{escape(line.mechanism)}</td><td>{escape(line.evidence)}</td></tr>"
-            for line in self.lines
-        )
-        languages = "".join(
-            f'<tr><td>language</td><td>{escape(name)}</td><td style="color:{_COLOUR[found.available]}">'
-            f"{_MARK[found.available]}</td><td>{escape(found.version)}</td>"
-            f"<td>{escape(found.origin or f'{found.reason}; {found.remedy}')}</td></tr>"
-            for name, found in self.languages.items()
-        )
-        head = "<tr><th>area</th><th>tried</th><th>stopped</th><th>by</th><th>what came back</th></tr>"
-        title = escape(f"{self.backend} · {self.isolation} · {self.host}")
-        # What came back was said by a sandbox: it must not become a formula, in which MathJax makes links.
-        opening = '<table class="mathjax_ignore tex2jax_ignore" style="font-size:90%">'
-        table = f"{opening}<caption>{title}</caption>{head}{rows}{languages}</table>"
-        items = "".join(f"<li>{escape(text)}</li>" for text in self.weaknesses)
-        return f"{table}<p>Known weaknesses</p><ul>{items}</ul>" if items else table
+        """The report as one static page; see ``report_page``."""
+        return report_page(self.to_dict())
 
     def as_widget(self) -> object:
         """The report as an ipywidget, for notebooks that keep widgets."""
@@ -106,15 +91,22 @@ class CapabilityReport:
         return HTML(self._repr_html_())
 
 
-def make_report(backend: ProcessBackend, *, again: bool = False) -> CapabilityReport:
-    """Measure (once a process, or again) and describe."""
-    order = ("files", "processes", "network", "kernel", "limits")
-    lines = sorted(measurements(backend, again=again), key=lambda line: order.index(line.area))
+def make_report(
+    backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None
+) -> CapabilityReport:
+    """Measure (once a boot, or again) and describe."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-languages") as thread:
+        # Asking every compiler for its version takes as long as the canaries do.
+        asked = thread.submit(lambda: {str(name): availability(backend.config, name) for name in RECIPES})
+        found = measurements(backend, again=again, on_progress=on_progress)
+        languages = asked.result()
+    lines = sorted(found.lines, key=lambda line: AREAS.index(line.area))
     return CapabilityReport(
         backend=backend.name,
         isolation=backend.isolation_class,
         host=f"{platform.system()} {platform.release()} {platform.machine()}",
         lines=tuple(lines),
-        languages={str(language): availability(backend.config, language) for language in RECIPES},
+        languages=languages,
+        measured_at=found.at,
         weaknesses=backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS,
     )

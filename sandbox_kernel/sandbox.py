@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.backends.canaries import OnProgress
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled, SandboxDestroyed
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language
@@ -35,12 +37,19 @@ BACKENDS = ("auto", "process", "wasm", "dask")
 class Sandbox:
     """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
-    Each run is a sandbox of its own; what they share is the folder /box, whose files live as long as this object.
+    Each run is a sandbox of its own; what runs and sessions share is the folder /box, whose files live as long as this
+    object.
     """
 
     def __init__(
-        self, policy: SandboxPolicy | None = None, backend: str = "auto", *, config: ProcessConfig | None = None
+        self,
+        policy: SandboxPolicy | None = None,
+        backend: str = "auto",
+        *,
+        config: ProcessConfig | None = None,
+        require: Iterable[str] = (),
     ) -> None:
+        """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here."""
         self._default = _known_backend(backend)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.backend = ProcessBackend(config, policy=self.policy)
@@ -48,6 +57,8 @@ class Sandbox:
         self._folder = BoxFolder()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._destroyed = False
+        if require:
+            self.report(require=require)
 
     def __enter__(self) -> Sandbox:
         return self
@@ -99,11 +110,18 @@ class Sandbox:
         python: str | None = None,
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """The same, asynchronously; many at once are fine, and each one's clock starts when it does."""
+        """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
+
+        ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a process run uses and may.
+        """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=self._folder.keep)
+        keep = self._folder.keep
+        if isinstance(chosen, ProcessBackend):
+            return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep)
 
     def map(
         self,
@@ -139,15 +157,19 @@ class Sandbox:
         python: str | None = None,
         limits: Limits | None = None,
         backend: str | None = None,
+        files: Mapping[str, bytes | str] | None = None,
     ) -> Session:
         """Open a session: state lives on from run to run, and a run that is stopped is taken back.
 
+        Its work folder is shared, between cells, with the sandbox's runs and other sessions; ``files`` are put there.
         With ``backend="wasm"`` it can also be forked (``s.fork()``) and saved (``s.save(path)``).
         """
         self._check_alive()
         chosen = _known_backend(backend) if backend is not None else self._default
         if chosen == "dask":
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
+        for path, data in (files or {}).items():
+            self.write_file(path, data)
         if chosen == "wasm":
             if python is not None:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
@@ -161,6 +183,7 @@ class Sandbox:
                 checkpoints=checkpoints,
                 limits=limits,
                 on_open=self._sessions.add,
+                share=self._folder.link(),
             )
         opened = open_session(
             self.backend,
@@ -170,6 +193,7 @@ class Sandbox:
             checkpoints=checkpoints,
             python=python,
             limits=limits,
+            share=self._folder.link(),
         )
         self._sessions.add(opened)
         return opened
@@ -179,12 +203,27 @@ class Sandbox:
         self._check_alive()
         from sandbox_kernel.session.wasm_opening import load_wasm_session
 
-        return load_wasm_session(self._wasm_backend(), path, name=name, on_open=self._sessions.add)
+        return load_wasm_session(
+            self._wasm_backend(), path, name=name, on_open=self._sessions.add, share=self._folder.link()
+        )
 
-    def report(self, *, again: bool = False) -> CapabilityReport:
-        """What is enforced here, measured in the jail that is really used; cached, ``again`` measures anew."""
+    def report(
+        self,
+        *,
+        again: bool = False,
+        fresh: bool = False,
+        require: Iterable[str] = (),
+        on_progress: OnProgress | None = None,
+    ) -> CapabilityReport:
+        """What is enforced here, measured in the jail that is really used; kept until the next boot.
+
+        ``again`` (or ``fresh``) measures anew. ``require`` names areas or lines that must be enforced, else
+        ``PolicyViolation`` quotes the one that is not. ``on_progress`` hears how many canaries of how many are back.
+        """
         self._check_alive()
-        return make_report(self.backend, again=again)
+        if isinstance(require, str):
+            raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
+        return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def read_file(self, path: str) -> bytes:
         """The content of a file of this sandbox's folder."""

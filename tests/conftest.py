@@ -104,16 +104,25 @@ def end_spares() -> None:
     shared_pool.cache_clear()
 
 
+@pytest.fixture(autouse=True)
+def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a test pretends to have measured must not be kept for anybody else."""
+    from sandbox_kernel.backends import measured_cache
+
+    monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
+
+
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """After the test: no process, control group, descriptor, mount or temporary folder more than before.
 
-    For tests that use no pool of their own: spares are processes, and they are meant to stay. Those of earlier tests
-    are ended first.
+    Spares and templates are processes, and they are meant to stay. Those of earlier tests are ended first, and those
+    of this one at its end.
     """
     end_spares()
     before = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
     yield
+    end_spares()
     after = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
     names = ("processes", "control groups", "descriptors", "mounts", "temporary folders")
     for what, old, new in zip(names, before, after, strict=True):

@@ -233,3 +233,28 @@ def test_prepare_tells_what_it_does_and_is_quick_the_second_time() -> None:
     unknown = cli("prepare", "r")
     assert unknown.returncode == 2
     assert b"it runs wasm, javascript" in unknown.stderr
+
+
+def test_a_run_that_requires_what_is_not_there_does_not_run() -> None:
+    done = cli("run", "-c", "print('ran')", "--require", "teleportation")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"teleportation" in done.stderr
+    done = cli("run", "-c", "print('ran')", "--require", "files,memory", "-q")
+    assert (done.returncode, done.stdout) == (0, b"ran\n")
+
+
+@pytest.mark.parametrize("words", [("--json", "--html"), ("--require", "files,,")])
+def test_a_report_that_is_asked_for_wrongly_is_refused(words: tuple[str, ...]) -> None:
+    assert cli("report", *words).returncode == 2
+
+
+def test_a_fresh_report_is_measured_again_and_a_second_one_is_not() -> None:
+    first, second = (json.loads(cli("report", "--json", *words).stdout) for words in (["--fresh"], []))
+    assert first["measured_at"] == second["measured_at"]
+    assert json.loads(cli("report", "--json", "--fresh").stdout)["measured_at"] > first["measured_at"]
+
+
+def test_the_page_of_the_report_holds_what_the_terminal_shows() -> None:
+    page, text = cli("report", "--html").stdout.decode(), cli("report").stdout.decode()
+    assert page.count("✓") == text.count("✓")
+    assert "<details" in page

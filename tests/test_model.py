@@ -396,6 +396,7 @@ def test_the_sentence_about_an_end_never_depends_on_what_was_measured(status: St
         (ExecResult(status=Status.COMPILE_FAILED, exit_code=1), "compilation failed"),
         (ExecResult(status=Status.FAILED, exit_code=3), "exit code 3"),
         (ExecResult(status=Status.FAILED, exit_code=1, limit="disk"), "exit code 1, after reaching the disk limit"),
+        (ExecResult(status=Status.FAILED, exit_code=134, signal=6), "aborted (SIGABRT)"),
         (ExecResult(status=Status.KILLED, exit_code=139, signal=11), "killed by signal 11 (SIGSEGV)"),
         (
             ExecResult(status=Status.KILLED, exit_code=153, signal=25, limit="disk"),

@@ -40,8 +40,10 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 @pytest.mark.parametrize("status", list(Status))
 def test_the_data_of_two_runs_that_differ_only_in_what_was_measured_is_the_same(status: Status) -> None:
     first, second = replace(DONE, status=status), replace(LATER, status=status)
-    assert first._repr_mimebundle_() == second._repr_mimebundle_()
+    (data, metadata), (later, later_metadata) = first._repr_mimebundle_(), second._repr_mimebundle_()
+    assert data == later
     assert measurements(first) != measurements(second)
+    assert (metadata, later_metadata) == ({MIME: measurements(first)}, {MIME: measurements(second)})
 
 
 def test_every_measured_value_is_in_the_measurements() -> None:

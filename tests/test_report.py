@@ -9,9 +9,9 @@ from html import unescape
 
 import pytest
 
-from sandbox_kernel import CapabilityReport, PolicyViolation, ProcessBackend, ProcessConfig
+from sandbox_kernel import CapabilityReport, InvalidRequest, PolicyViolation, ProcessBackend, ProcessConfig, Sandbox
 from sandbox_kernel.backends import capabilities
-from sandbox_kernel.backends.canaries import Measurement
+from sandbox_kernel.backends.canaries import Measurement, OnProgress
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.report import make_report
 
@@ -90,7 +90,7 @@ def test_nothing_in_the_page_can_become_markup() -> None:
         },
     )
     page = hostile._repr_html_()
-    assert set(re.findall(r"<(\w+)", page)) <= {"table", "caption", "tr", "th", "td"}
+    assert set(re.findall(r"<(\w+)", page)) <= {"div", "b", "table", "tr", "th", "td", "details", "summary"}
     assert unescape(page).count(HOSTILE) == 10
 
 
@@ -107,9 +107,11 @@ def test_the_widget_shows_the_same_page() -> None:
 def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
 
-    def measure(run: object, words: object, *, walls: bool) -> tuple[Measurement, ...]:
+    def measure(run: object, words: object, *, walls: bool, on_progress: OnProgress | None) -> tuple[Measurement, ...]:
         nonlocal calls
         calls += 1
+        if on_progress is not None:
+            on_progress(1, 1)
         return (line("spend", True, "limits"), line("read", True))
 
     monkeypatch.setattr(capabilities, "measure", measure)
@@ -118,5 +120,43 @@ def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.Monk
     assert [row.area for row in make_report(backend).lines] == ["files", "limits"]
     make_report(backend)
     assert calls == 1
-    make_report(backend, again=True)
+    heard: list[tuple[int, int]] = []
+    make_report(backend, again=True, on_progress=lambda done, total: heard.append((done, total)))
     assert calls == 2
+    assert heard == [(1, 1)]
+
+
+def test_another_process_of_the_same_boot_does_not_measure_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def measure(run: object, words: object, *, walls: bool, on_progress: OnProgress | None) -> tuple[Measurement, ...]:
+        nonlocal calls
+        calls += 1
+        return (line("read", True),)
+
+    monkeypatch.setattr(capabilities, "measure", measure)
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    monkeypatch.setattr(capabilities, "_measured", {})
+    first = make_report(backend)
+    monkeypatch.setattr(capabilities, "_measured", {})
+    assert make_report(backend) == first
+    assert first.measured_at > 0
+    assert calls == 1
+
+
+def test_a_sandbox_that_must_hold_what_it_does_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        capabilities, "measure", lambda *_, **__: (line("read", True), line("connect", False, "network"))
+    )
+    monkeypatch.setattr(capabilities, "_measured", {})
+    with Sandbox(require=["files"]) as box:
+        assert box.report(require=["read"]).lines
+        with pytest.raises(InvalidRequest, match="takes a list"):
+            box.report(require="files")
+    with pytest.raises(PolicyViolation, match=r"'connect' is not enforced \(the wall: what came back\)"):
+        Sandbox(require=["files", "network"])
+
+
+def test_what_the_host_does_not_have_need_not_be_stopped() -> None:
+    absent = replace(line("open a vsock", None, "network"), absent=True)
+    assert replace(REPORT, lines=(line("connect", True, "network"), absent)).require("network")

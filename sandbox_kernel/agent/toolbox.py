@@ -25,8 +25,9 @@ from sandbox_kernel.agent.tool import SandboxTool, internal_error
 from sandbox_kernel.agent.tool_specs import ToolSpec
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.sandbox import Sandbox
+from sandbox_kernel.session.opening import session_languages
 from sandbox_kernel.session.session import Session
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ _MOST_DISPLAY_BYTES = 16 << 10
 _SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _STATE = (
     "Each call starts anew, without variables or processes of earlier ones; the files in /box, the working folder, are "
-    "shared by all calls and by read_file, write_file and list_dir."
+    "shared by all calls, by sessions and by read_file, write_file and list_dir."
 )
 
 
@@ -65,6 +66,7 @@ class _Seat:
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.session: Session | None = None
+        self.language = Language.PYTHON
 
 
 class Toolbox:
@@ -120,8 +122,9 @@ class Toolbox:
         return Reply(answer=await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel))
 
     async def _session_run(self, call: Call) -> Reply:
-        fields = Fields(call.args, ("code", "session", "timeout_secs", "restart"))
-        name, code = _session_name(fields), fields.text("code")
+        fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
+        language = _language(fields)
+        name, code = _session_name(fields, language), fields.text("code")
         timeout = fields.whole("timeout_secs", DEFAULT_TIMEOUT_S, 1, MOST_TIMEOUT_S)
         restart = fields.flag("restart")
         seat = self._seat(name)
@@ -130,7 +133,10 @@ class Toolbox:
                 raise InvalidRequest("the call was cancelled before its turn came; nothing was run")
             session = seat.session
             if session is None:
-                session = seat.session = await asyncio.to_thread(self._open, name)
+                session = seat.session = await asyncio.to_thread(self._open, name, language or Language.PYTHON)
+                seat.language = language or Language.PYTHON
+            elif language not in (None, seat.language):
+                raise InvalidRequest(f"session {shown(name)} speaks {seat.language}, not {language}; use another name")
             elif restart:
                 await asyncio.to_thread(session.restart)
             result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
@@ -199,14 +205,27 @@ class Toolbox:
             raise InvalidRequest(f"there are {MOST_SESSIONS} sessions already, use one of them: {', '.join(taken)}")
         return self._seats.setdefault(name, _Seat())
 
-    def _open(self, name: str) -> Session:
-        return self.box.session("python", name=name, limits=self.exec.limits)
+    def _open(self, name: str, language: Language) -> Session:
+        return self.box.session(language, name=name, limits=self.exec.limits)
 
 
-def _session_name(fields: Fields) -> str:
+def _language(fields: Fields) -> Language | None:
+    """What a cell is written in, where that is said; sessions are not for every language."""
+    name = fields.optional_text("language")
+    if name is None:
+        return None
+    language = Language.parse(name)
+    if language not in session_languages():
+        known = ", ".join(session_languages())
+        raise InvalidRequest(f"there are no sessions for {language}; expected one of: {known}, or use sandbox_exec")
+    return language
+
+
+def _session_name(fields: Fields, language: Language | None = None) -> str:
+    """The session that is meant; each language has an unnamed one."""
     name = fields.optional_text("session")
     if name is None:
-        return specs.DEFAULT_SESSION
+        return specs.DEFAULT_SESSION if language in (None, Language.PYTHON) else f"{specs.DEFAULT_SESSION}-{language}"
     if not _SESSION_NAME.match(name):
         raise InvalidRequest(f'"session" must be letters, digits, ".", "_" or "-", at most 64, got {shown(name)}')
     return name

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sandbox_kernel.backends.canary_programs import REACH
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,38 @@ def set_out() -> Iterator[Bait]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def controls(bait: Bait) -> dict[str, bool]:
-    """The same acts from the host, where they are allowed."""
+#: What a process of the host that is in no sandbox can do; started with the host's own environment.
+_OUTSIDE = f"""{REACH}
+import json, sys
+print(json.dumps({{
+    "reached": reached,
+    "variable": sys.argv[1] in os.environ,
+    "cmdline": open(f"/proc/{{sys.argv[2]}}/cmdline", "rb").read().hex() == sys.argv[3],
+}}))
+"""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How the same acts end in an ordinary process: its system calls' errors by name of the line (0: it went well)."""
+
+    reached: Mapping[str, int] = field(default_factory=dict)
+    variable: bool = False
+    cmdline: bool = False
+
+
+def look_outside(bait: Bait, cmdline: str) -> Outside:
+    """Start a plain process and let it do what the canary did; one that cannot be started proves nothing."""
+    command = [sys.executable, "-I", "-c", _OUTSIDE, bait.variable, str(os.getpid()), cmdline]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=True)
+        return Outside(**json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return Outside()
+
+
+def controls(bait: Bait, outside: Outside) -> dict[str, bool]:
+    """The same acts from the host, where they are allowed. What the canary sent must have been read before."""
 
     def works(act: Callable[[], object]) -> bool:
         try:
@@ -92,6 +126,12 @@ def controls(bait: Bait) -> dict[str, bool]:
         with open(path, "rb") as file:
             file.read(1)
 
+    def send() -> None:
+        with socket.socket(type=socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"x", ("127.0.0.1", bait.udp))
+        bait.udp_socket.settimeout(1)
+        bait.udp_socket.recv(16)
+
     return {
         "read a secret outside": works(lambda: read(f"{bait.folder}/secret")),
         "write outside": os.access(bait.folder, os.W_OK),
@@ -102,4 +142,9 @@ def controls(bait: Bait) -> dict[str, bool]:
             lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{bait.abstract}")
         ),
         "connect to a host socket file": works(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, bait.pathname)),
+        "send UDP to the host": works(send),
+        "inherit the host's environment": outside.variable,
+        "see host processes": outside.cmdline,
+        "be root": os.geteuid() == 0,
+        "write host settings": works(lambda: open("/proc/sys/kernel/core_pattern", "r+b").close()),
     }

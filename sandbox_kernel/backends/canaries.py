@@ -8,25 +8,30 @@ environment), the canary tries to reach it, and what came back is the evidence.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from sandbox_kernel.backends.bait import controls, set_out
+from sandbox_kernel.backends.bait import controls, look_outside, set_out
 from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, Trial
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 Run = Callable[[ExecRequest], ExecResult]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One line of the report. ``enforced`` is None where it could not be tried here."""
+    """One line of the report. ``enforced`` is None where it could not be tried here.
+
+    ``absent``: the host itself has no such thing or may not do it, so there is nothing that had to be stopped.
+    """
 
     area: str
     name: str
@@ -34,6 +39,12 @@ class Measurement:
     mechanism: str
     evidence: str
     milliseconds: float = 0.0
+    absent: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether a promise may rest on this line."""
+        return self.enforced is True or self.absent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +68,10 @@ _AREAS = {
     "inherit the host's environment": "processes", "see the host's environment": "processes",
     "see host processes": "processes", "be root": "processes",
     "connect to host TCP": "network", "connect to a host abstract socket": "network",
-    "connect to a host socket file": "network", "send UDP to the host": "network",
+    "connect to a host socket file": "network", "send UDP to the host": "network", "open a vsock": "network",
 }  # fmt: skip
+#: What a host may lack or may not do itself; everything else is bait that we set out, and must be there to be taken.
+_OF_THE_HOST = {"read the host's password hashes", "be root", "write host settings"}
 
 
 def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
@@ -73,12 +86,14 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
         began = time.monotonic()
         result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))
         took = (time.monotonic() - began) * 1e3
-        allowed = controls(bait)
         arrived = bait.datagrams()
+        outside = look_outside(bait, cmdline)
+        allowed = controls(bait, outside)
         written = os.path.exists(f"{bait.folder}/written")
     try:
         found: dict[str, tuple[bool, str]] = dict(json.loads(result.stdout))
-    except (ValueError, TypeError):
+        reached: dict[str, int] = dict(found.pop("reached"))  # type: ignore[arg-type]
+    except (ValueError, TypeError, KeyError):
         problem = (result.stderr or str(result.status)).strip()[-200:]
         return [
             Measurement(
@@ -90,7 +105,9 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
     for name, (succeeded, said) in found.items():
         area = _AREAS.get(name, "kernel")
         mechanism = words.filter if area == "kernel" and name != "write host settings" else words.walls
-        if name == "inherit the host's environment":
+        if name == "open a vsock":
+            mechanism = words.filter  # no namespace holds these
+        elif name == "inherit the host's environment":
             mechanism = words.environment
         elif area == "network":
             mechanism = words.network or words.walls
@@ -98,8 +115,12 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
         if name == "send UDP to the host" and succeeded and not arrived:
             # A datagram is always "sent"; what counts is whether it came to the host's socket.
             enforced, said = True, "sent into its own empty network; nothing arrived"
-        if enforced and allowed.get(name) is False:
-            enforced, said = None, f"the host itself could not do it either; inside: {said}"
+        absent = False
+        if enforced and name in reached:
+            enforced, absent, said = _by_answers(reached[name], outside.reached.get(name), said)
+        elif enforced and allowed.get(name) is False:
+            enforced, absent = None, name in _OF_THE_HOST
+            said = f"the host itself could not do it either; inside: {said}"
         lines.append(
             Measurement(
                 area=area,
@@ -108,9 +129,20 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
                 mechanism=mechanism,
                 evidence=said,
                 milliseconds=took / len(found),
+                absent=absent,
             )
         )
     return lines
+
+
+def _by_answers(inside: int, outside: int | None, said: str) -> tuple[bool | None, bool, str]:
+    """Whether a refused system call was refused by the sandbox: then an ordinary process gets another answer."""
+    if outside is None:
+        return None, False, f"no ordinary process could be asked; inside: {said}"
+    answer = errno.errorcode.get(outside, str(outside)) if outside else "goes through"
+    if inside == outside:
+        return None, True, f"an ordinary process gets the same answer here ({answer}); inside: {said}"
+    return True, False, f"{said}; outside: {answer}"
 
 
 def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
@@ -133,7 +165,7 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
         for code, timeout in ((trial.over, trial.timeout), (trial.below, trial.below_timeout))
     )
     took = (time.monotonic() - began) * 1e3
-    evidence = f"exceeded: {over.status}, limit {over.limit}; below: {below.status}, limit {below.limit}"
+    evidence = f"exceeded: {_told(over)}; below: {_told(below)}"
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
     if below.status is not Status.OK or below.limit is not None:
         enforced = None
@@ -142,6 +174,10 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     return Measurement(
         area="limits", name=trial.name, enforced=enforced, mechanism=mechanism, evidence=evidence, milliseconds=took
     )
+
+
+def _told(result: ExecResult) -> str:
+    return f"{result.status}, {result.limit} limit met" if result.limit is not None else str(result.status)
 
 
 def _survivors(run: Run, words: Mechanisms) -> Measurement:
@@ -166,10 +202,13 @@ def _survivors(run: Run, words: Mechanisms) -> Measurement:
     )  # fmt: skip
 
 
-def measure(run: Run, words: Mechanisms, *, walls: bool = True) -> tuple[Measurement, ...]:
+def measure(
+    run: Run, words: Mechanisms, *, walls: bool = True, on_progress: OnProgress | None = None
+) -> tuple[Measurement, ...]:
     """Run every canary; called by ``capabilities`` and by the report.
 
-    Without ``walls``, what would really be done to the host is not tried, and counts as not stopped.
+    Without ``walls``, what would really be done to the host is not tried, and counts as not stopped. ``on_progress`` is
+    called on this thread with the number of canaries that are back, and of all.
     """
     lines: list[Measurement] = []
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
@@ -178,6 +217,9 @@ def measure(run: Run, words: Mechanisms, *, walls: bool = True) -> tuple[Measure
             *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
             threads.submit(lambda: [_survivors(run, words)]),
         ]
+        for number, _ in enumerate(as_completed(jobs), 1):
+            if on_progress is not None:
+                on_progress(number, len(jobs))
         for job in jobs:
             lines += job.result()
     return tuple(lines)

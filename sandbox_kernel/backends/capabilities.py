@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
-from sandbox_kernel.backends.canaries import Measurement, Mechanisms, measure
+from sandbox_kernel.backends.canaries import Measurement, Mechanisms, OnProgress, measure
+from sandbox_kernel.backends.measured_cache import Measured, fingerprint, recall, remember
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.sandbox_user import has_own_user
 from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.templates import unavailable
 from sandbox_kernel.languages.registry import RECIPES, availability
 
 if TYPE_CHECKING:
@@ -35,17 +38,23 @@ _PROOFS = {
     "syscall_filter": ("make a user namespace", "mount", "io_uring", "bpf", "keyctl", "ptrace"),
 }  # fmt: skip
 
-_measured: dict[object, tuple[Measurement, ...]] = {}
+_measured: dict[object, Measured] = {}
 _lock = threading.Lock()
 
 
-def measurements(backend: ProcessBackend, *, again: bool = False) -> tuple[Measurement, ...]:
-    """The canaries' lines for a backend: measured once a process for each kind of walls, or again when asked."""
+def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None) -> Measured:
+    """The canaries' lines for a backend: measured once a boot for each kind of walls, or again when asked."""
     key = (backend.enforcer, backend.policy, backend.config)
     with _lock:
-        if again or key not in _measured:
-            _measured[key] = measure(backend.run, mechanisms(backend), walls=backend.enforcer is not None)
-        return _measured[key]
+        found = None if again else _measured.get(key) or recall(fingerprint(backend))
+        if found is None:
+            lines = measure(
+                backend.run, mechanisms(backend), walls=backend.enforcer is not None, on_progress=on_progress
+            )
+            found = Measured(lines, time.time())
+            remember(fingerprint(backend), found)
+        _measured[key] = found
+        return found
 
 
 def mechanisms(backend: ProcessBackend) -> Mechanisms:
@@ -53,6 +62,10 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
     where = find_hierarchies()
     name = backend.enforcer.name if backend.enforcer is not None else None
     walls = f"{name} ({backend.enforcer.version})" if backend.enforcer is not None else "none"
+    alone = unavailable() if name == bubblewrap.NAME else None
+    if alone is not None:
+        # The same walls, at the price of a whole start for each.
+        walls += f"; ready-made sandboxes are started one by one: {alone}"
     by_group = where is not None and where.unified is not None
     killed = "the control group" if by_group else "all that is found below the gate, until nothing is (best effort)"
     if where is not None and where.pids is not None:
@@ -82,7 +95,7 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
 def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:
     """See ``SandboxBackend.capabilities``."""
     languages = {language: availability(backend.config, language) for language in RECIPES}
-    lines = {line.name: line for line in measurements(backend)}
+    lines = {line.name: line for line in measurements(backend).lines}
     proofs = {name: _sum_up([lines[proof] for proof in wanted if proof in lines]) for name, wanted in _PROOFS.items()}
     return BackendCapabilities(
         supported_languages=tuple(name for name, found in languages.items() if found.available),
@@ -93,9 +106,9 @@ def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:
 
 
 def _sum_up(lines: list[Measurement]) -> Enforcement:
-    """Kept when every canary was stopped; one that could not be tried proves nothing."""
-    kept = bool(lines) and all(line.enforced for line in lines)
-    telling = next((line for line in lines if not line.enforced), lines[0] if lines else None)
+    """Kept when every canary was stopped; one that could not be tried proves nothing, unless nothing was there."""
+    kept = bool(lines) and all(line.kept for line in lines)
+    telling = next((line for line in lines if not line.kept), lines[0] if lines else None)
     if telling is None:
         return Enforcement(False, "none", "not measured")
     return Enforcement(kept, telling.mechanism, f"{telling.name}: {telling.evidence}")

@@ -22,8 +22,10 @@ from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
@@ -48,7 +50,7 @@ os.register_at_fork(after_in_child=_threads.cache_clear)
 @functools.lru_cache(maxsize=8)
 def shared_pool(size: int) -> Pool:
     """One pool of a size for all backends of this process: a spare serves whoever asks for its walls."""
-    return Pool(size)
+    return Pool(size, templates=Templates())
 
 
 class ProcessBackend(SandboxBackend):
@@ -98,8 +100,9 @@ class ProcessBackend(SandboxBackend):
         on_output: OnOutput | None = None,
         stop: Stop | None = None,
         keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too.
+        """Run a request on the calling thread; ``on_output`` is called on it too, and ``on_usage`` with its memory.
 
         ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
         """
@@ -112,7 +115,7 @@ class ProcessBackend(SandboxBackend):
                 plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
                 job = self._job(request, plan, jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop)
+                outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop, on_usage=on_usage)
                 result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                 if self._cache is not None and plan.cache_key is not None and outcome.kept:
                     self._cache.put(plan.cache_key, Compiled(*outcome.kept))
@@ -122,6 +125,7 @@ class ProcessBackend(SandboxBackend):
             finally:
                 jail.destroy()
                 jail.forget()
+                self._pool.done()
 
     async def execute(
         self,
@@ -130,11 +134,12 @@ class ProcessBackend(SandboxBackend):
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
         keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``; ``keep`` as in ``run``."""
+        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs."""
 
         def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep)
+            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage)
 
         return await in_thread(work, on_output, cancel)
 
@@ -171,7 +176,8 @@ class ProcessBackend(SandboxBackend):
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self._no_spawn()) if command else None
         grants = resolve_grants(self.policy)
-        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, self._enforcer_name)
+        name, templates = self._enforcer_name, self.config.templates
+        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:

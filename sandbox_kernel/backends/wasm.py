@@ -237,3 +237,4 @@ class WasmBackend(SandboxBackend):
         finally:
             jail.destroy()
             jail.forget()
+            self.pool.done()

@@ -108,10 +108,12 @@ def open_listener() -> socket.socket:
 
 def volunteer(score: int) -> None:
     """Let the kernel end this process rather than the host's when memory runs out; less gladly needs a privilege."""
-    with open("/proc/self/oom_score_adj", "r+") as file:
-        if int(file.read()) < score:
-            file.seek(0)
-            file.write(str(score))
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if int(os.read(fd, 16)) < score:
+            os.pwrite(fd, str(score).encode(), 0)
+    finally:
+        os.close(fd)
 
 
 def prepare(step: Dict[str, Any]) -> None:
@@ -122,19 +124,24 @@ def put_up_walls() -> None:
     """Walls that each child puts up around itself: none here, where bubblewrap has. ``open_gate.py`` has its own."""
 
 
-def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
-    """What every fresh child does before it is anybody's program: its own session, signals, limits and filter."""
+def leave_the_gate() -> None:
+    """What every fresh child does first: its own session and signals, and what a gate has for itself given up."""
     os.setsid()
     for number in range(1, signal.NSIG):
         try:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) != signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):
             pass
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     lockdown.set_dumpable(True)
+    os.umask(0o022)
+
+
+def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
+    """What a child does before it is anybody's program: its limits and its filter."""
     volunteer(step.get("oom_score_adj", 500))
     lockdown.set_rlimits(step["rlimits"])
-    os.umask(0o022)
     put_up_walls()
     if step.get("filter") is not None:
         lockdown.load_seccomp(blobs[step["filter"]])
@@ -154,6 +161,7 @@ class Waiting:
             os.close(control)
             self.socket.close()
             try:
+                leave_the_gate()
                 stand_alone(order, blobs)
                 if order["argv"][0].startswith("sandbox_guest."):
                     wait_as_guest(order["argv"][0], theirs.detach(), channel)
@@ -186,6 +194,51 @@ class Waiting:
         """The order is for somebody else."""
         self.socket.close()
         os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+class Ahead:
+    """The process of the first step, forked before its order came, which waits for it on a socket that only we hold.
+
+    Forking, and touching the memory that every program touches, is then done before anybody waits.
+    """
+
+    def __init__(self, flags: mmap.mmap, control: socket.socket, channel: int) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.heard, tell = os.pipe()
+        tell = move_up(tell)
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.heard)
+            control.close()
+            self.socket.close()
+            try:
+                leave_the_gate()
+                python_once.rehearse()
+                (size,) = struct.unpack(">I", receive(theirs, 4))
+                step, blobs = marshal.loads(receive(theirs, size))  # noqa: S302 - the gate wrote it
+                theirs.close()
+            except EOFError:
+                os._exit(0)  # the order was for somebody else
+            be_step(step, flags, blobs, channel, tell)
+        theirs.close()
+        os.close(tell)
+
+    def begin(self, step: Dict[str, Any], blobs: List[bytes]) -> int:
+        """Hand over the step; the pid of its process."""
+        needed = [blob if number in (step["source"], step["filter"]) else b"" for number, blob in enumerate(blobs)]
+        data = marshal.dumps((step, needed))
+        try:
+            self.socket.sendall(struct.pack(">I", len(data)) + data)
+        except OSError:
+            pass  # it died while it waited: its exit code says so
+        self.socket.close()
+        return self.pid
+
+    def dismiss(self) -> None:
+        """The order is for somebody else."""
+        self.socket.close()
+        os.close(self.heard)
         os.waitpid(self.pid, 0)
 
 
@@ -245,6 +298,25 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
+def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, tell: int) -> None:
+    """In a child that has left the gate: be the program of this step; never returns."""
+    if step.get("reports"):
+        os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
+    if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
+        os.close(channel)
+    try:
+        stand_alone(step, blobs)
+        os.chdir(step["cwd"])
+    except OSError as error:
+        sys.stderr.write(f"sandbox: {error}\n")
+        os.write(tell, str(error).encode("utf-8", "replace")[:1000])
+        os._exit(126)
+    # The program must not be able to say that its walls did not stand.
+    os.close(tell)
+    become(step, flags, blobs, channel)
+    raise SystemExit(0)
+
+
 def run_step(
     step: Dict[str, Any],
     flags: mmap.mmap,
@@ -252,36 +324,27 @@ def run_step(
     control: socket.socket,
     channel: int,
     waiting: Waiting | None,
+    ahead: Ahead | None,
 ) -> int:
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
         from sandbox_guest import session_gate  # type: ignore[import-not-found]
     prepare(step)
-    heard, tell = os.pipe()
-    # Out of the way of descriptors that a step is given by number.
-    tell = move_up(tell)
-    child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
-    if child == 0:
-        os.close(heard)
-        control.close()
-        if waiting is not None:
-            waiting.socket.close()
-        if step.get("reports"):
-            os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
-        if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
-            os.close(channel)
-        try:
-            stand_alone(step, blobs)
-            os.chdir(step["cwd"])
-        except OSError as error:
-            sys.stderr.write(f"sandbox: {error}\n")
-            os.write(tell, str(error).encode("utf-8", "replace")[:1000])
-            os._exit(126)
-        # The program must not be able to say that its walls did not stand.
+    if ahead is not None:
+        heard, child = ahead.heard, ahead.begin(step, blobs)
+    else:
+        heard, tell = os.pipe()
+        # Out of the way of descriptors that a step is given by number.
+        tell = move_up(tell)
+        child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
+        if child == 0:
+            os.close(heard)
+            control.close()
+            if waiting is not None:
+                waiting.socket.close()
+            leave_the_gate()
+            be_step(step, flags, blobs, channel, tell)
         os.close(tell)
-        become(step, flags, blobs, channel)
-        raise SystemExit(0)
-    os.close(tell)
     problem = b"" if step["kind"] == "warm" else os.read(heard, 4096)
     os.close(heard)
     if problem:
@@ -360,26 +423,38 @@ def run_session(argv: List[str], channel: int) -> None:
 
 
 def main() -> None:
-    """Wait for the order, carry it out, and end: the kernel then ends everything else in the jail."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    channel = int(sys.argv[2])
+    """Settle in, then serve: the kernel ends everything else in the jail when we end."""
+    control, channel = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    settle_in(sys.argv[3:])
+    serve(control, channel)
+
+
+def settle_in(preload: List[str]) -> None:
+    """Make this process a gate, and its interpreter what programs expect. A template does it once for all its forks."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Our own folder was only for us: programs must not find our modules by their names.
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     lockdown.set_dumpable(False)
-    lockdown.set_subreaper()
-    if len(sys.argv) > 3:
-        warm(sys.argv[3:])
-    flags = mmap.mmap(-1, mmap.PAGESIZE)
+    if preload:
+        warm(preload)
     gc.collect()
     gc.freeze()
+
+
+def serve(control: socket.socket, channel: int) -> None:
+    """Wait for the order and carry it out."""
+    lockdown.set_subreaper()
+    flags = mmap.mmap(-1, mmap.PAGESIZE)
     send(control, {"op": "ready"})
-    waiting = None
+    waiting, ahead = None, None
     try:
         order, blobs = receive_order(control)
         if order.get("op") == "warm":
             waiting = Waiting(order, blobs, control.fileno(), channel)
+        elif order.get("op") == "ahead":
+            ahead = Ahead(flags, control, channel)
+        if "steps" not in order:
             order, blobs = receive_order(control)
     except EOFError:
         return
@@ -397,8 +472,9 @@ def main() -> None:
             for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
                 step["env"].setdefault(name, proxy)
     for step in order["steps"]:
-        if run_step(step, flags, blobs, control, channel, waiting) != 0:
+        if run_step(step, flags, blobs, control, channel, waiting, ahead) != 0:
             break
+        ahead = None
     # The host ends the jail when it has read the end; if it is gone, its death ends us.
     try:
         control.recv(1)

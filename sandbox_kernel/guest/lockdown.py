@@ -12,13 +12,13 @@ says which step failed, and the exit code is 126. The spec is marshalled: readin
 
 from __future__ import annotations
 
-import ctypes
 import marshal
 import os
 import sys
 
 TYPE_CHECKING = False  # typing and collections.abc would cost more time than all the rest of this module
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Iterable, Mapping, Sequence
 
 _NUMBERS = {
@@ -38,8 +38,31 @@ _CLONE_THREAD = 0x10000
 _SIGPIPE, _SIGXFSZ = 13, 25
 _SETUP_FAILED = 126
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+
+class _Late:
+    """A part of ``ctypes``, imported when it is first used: that takes half as long as the start of an interpreter."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> object:
+        load()
+        return getattr(globals()[self._name], name)
+
+
+if TYPE_CHECKING:
+    _libc = ctypes.CDLL(None)
+else:
+    ctypes, _libc = _Late("ctypes"), _Late("_libc")
+
+
+def load() -> None:
+    """Import what the walls need; whoever forks many children that put them up does it once for all."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    library.syscall.restype = ctypes.c_long
+    globals().update(ctypes=ctypes, _libc=library)
 
 
 def set_rlimits(limits: Mapping[str, int | tuple[int, int]]) -> None:
@@ -109,7 +132,11 @@ def drop_capabilities(keep: Sequence[int] = ()) -> None:
 
 
 def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
-    capability = 0
+    capability, zeros = 0, tuple(_zeros(3))
+    if not keep:
+        # One call each, until the kernel knows no more of them or we may not.
+        while _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *zeros) >= 0:
+            capability += 1
     while (held := _libc.prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), *_zeros(3))) >= 0:
         dropped = capability in keep or not held
         if not dropped and _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *_zeros(3)) < 0:
@@ -248,8 +275,22 @@ def _zeros(count: int) -> Iterable[ctypes.c_ulong]:
 
 
 def _prctl(step: str, option: int, value: int, more: int = 0) -> None:
+    if isinstance(_libc, _Late) and _quick_prctl(option, value, more):
+        return
     if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), *_zeros(2)) < 0:
         raise _failure(step)
+
+
+def _quick_prctl(option: int, value: int, more: int) -> bool:
+    """The call by what lies beneath ``ctypes``; False when it did not succeed, for whatever reason."""
+    try:
+        import _ctypes
+
+        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
+        answer: int = _ctypes.call_cdeclfunction(address, (option, value, more, 0, 0))
+    except (ImportError, AttributeError, OSError, TypeError):
+        return False
+    return answer >= 0
 
 
 def _syscall(

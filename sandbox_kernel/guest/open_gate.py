@@ -165,6 +165,7 @@ def main() -> None:
     signal.signal(HOST_GONE, lambda *_: end_everything())
     # After the change of user, which would undo it.
     lockdown.set_pdeathsig(HOST_GONE, parent=spec["parent"])
+    lockdown.load()
     gate.put_up_walls = Walls(spec)
     gate.prepare = lambda step: make_executable(spec["cell"], step)
     us = os.getpid()

@@ -87,16 +87,18 @@ def parent_folders(grants: Iterable[Grant]) -> list[str]:
 
 
 def bubblewrap_args(
-    walls: Walls, *, guest_dir: str, seccomp_fd: int, info_fd: int, sources: dict[str, str] | None = None
+    walls: Walls, *, guest_dir: str, seccomp_fd: int | None, info_fd: int, sources: dict[str, str] | None = None
 ) -> list[str]:
     """Everything between ``bwrap`` and the program to start.
 
-    ``sources`` says where a host path really is when a root stage has moved it (see ``root_stage.py``).
+    ``sources`` says where a host path really is when a root stage has moved it (see ``root_stage.py``). Without a
+    filter it is the root of a template (``guest/template.py``): no program runs there, and its forks, which make
+    namespaces of their own, load the filter and refuse further ones themselves.
     """
     place = sources or {}
     args = [
         "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
-        "--disable-userns",
+        *(["--disable-userns"] if seccomp_fd is not None else []),
         # Every process inside dies with the thread that started bwrap, which therefore lives as long as we do.
         "--die-with-parent",
         # A session of its own: no controlling terminal, nothing to push characters into.
@@ -126,5 +128,6 @@ def bubblewrap_args(
         flag = "--bind" if grant.writable else "--ro-bind"
         args += [flag, place.get(grant.source, grant.source), grant.target]
     args += ["--remount-ro", "/", "--chdir", WORK]
-    args += ["--seccomp", str(seccomp_fd), "--info-fd", str(info_fd)]
-    return args
+    if seccomp_fd is not None:
+        args += ["--seccomp", str(seccomp_fd)]
+    return [*args, "--info-fd", str(info_fd)]

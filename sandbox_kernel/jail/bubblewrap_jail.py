@@ -5,41 +5,70 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail import root_view, seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
+from sandbox_kernel.jail.control import encode_ahead
 from sandbox_kernel.jail.disk import Disk, of_file_system
-from sandbox_kernel.jail.jail import Jail, guest_folder, memory_file, start_of
-from sandbox_kernel.jail.root_plan import plan_stage, reachable_by_all
+from sandbox_kernel.jail.jail import Command, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
-class BubblewrapJail(Jail):
-    """Walls, then an interpreter inside them."""
+class NamespaceJail(Jail):
+    """A jail with a root of its own: its work folder is a file system, and the end of its init is the end of all."""
 
     places = Places()
+
+    def _open_box(self) -> int:
+        """See ``Jail``; the descriptor outlives the namespace."""
+        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _ahead(self) -> list[bytes]:
+        """See ``Jail``; no wall is left to be put up around the first step."""
+        return encode_ahead()
+
+    def _kill_rest(self) -> None:
+        """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""
+        if self.init_fd < 0:
+            super()._kill_rest()
+
+    def disk(self, *, last: bool = False) -> Disk:
+        """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
+        return of_file_system(self.box_fd)
+
+
+class BubblewrapJail(NamespaceJail):
+    """Walls, then an interpreter inside them."""
+
+    #: Our program that is the init.
+    program = "gate"
 
     def __init__(self, walls: Walls) -> None:
         super().__init__(walls)
         self._info_fd = -1
         self._launch()
 
-    def _command(self, control: int, channel: int) -> tuple[list[str], int | None, tuple[int, ...]]:
+    def _command(self, control: int, channel: int) -> Command:
         """See ``Jail``."""
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
         self._theirs.append(info_fd)
-        # A unix socket of the host can be spoken to although its folder is shown read-only.
-        families = seccomp.INTERNET if walls.grants else seccomp.DEFAULT_FAMILIES
-        filter_fd = memory_file("filter", seccomp.build_filter(seccomp.host_arch(), families=families))
-        self._theirs.append(filter_fd)
+        filter_fd, told = self._filter()
+        own = [fd for fd in (filter_fd, *told) if fd is not None]
+        self._theirs.extend(own)
         inner = [
-            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate"), GUEST,
-            str(control), str(channel), *walls.preload,
+            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
+            str(control), str(channel), *map(str, told), *walls.preload,
         ]  # fmt: skip
-        argv, uid, passed = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
-        return argv, uid, (filter_fd, info_fd, *passed)
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
+        return replace(command, passed=(info_fd, *own, *command.passed))
+
+    def _filter(self) -> tuple[int | None, tuple[int, ...]]:
+        """The filter for bubblewrap to load, and descriptors that the init is told of."""
+        return memory_file("filter", seccomp.build_namespace_filter(bool(self.walls.grants))), ()
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""
@@ -54,14 +83,6 @@ class BubblewrapJail(Jail):
         self._info_fd = -1
         return int(json.loads(text)["child-pid"])
 
-    def _open_box(self) -> int:
-        """See ``Jail``; the descriptor outlives the namespace."""
-        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def disk(self, *, last: bool = False) -> Disk:
-        """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
-        return of_file_system(self.box_fd)
-
     def forget(self) -> None:
         """See ``Jail``."""
         super().forget()
@@ -71,11 +92,13 @@ class BubblewrapJail(Jail):
 
 
 def _bubblewrap_command(
-    walls: Walls, uid: int | None, filter_fd: int, info_fd: int, inner: list[str], opened: list[int]
-) -> tuple[list[str], int | None, tuple[int, ...]]:
-    """The command that builds the walls, the uid to start it as, and the descriptors that carry its arguments.
+    walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
+) -> Command:
+    """The command that builds the walls, and the descriptors that carry its arguments.
 
-    Each descriptor is in ``opened`` from the moment it is open: the next step may fail.
+    Root needs more where an unprivileged user cannot reach what is to be shown: a view of it from elsewhere, and where
+    the policy allows root's own files, a stage that maps their owner. Each descriptor is in ``opened`` from the moment
+    it is open: the next step may fail.
     """
     guest, bwrap = guest_folder(), find_bwrap()
     if uid is None and os.geteuid() == 0:
@@ -90,7 +113,15 @@ def _bubblewrap_command(
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
         args_fd = memory_file("arguments", _joined(args))
         opened.append(args_fd)
-        return [bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,)
+        return Command([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+    view = root_view.places([*shared, package_of(bwrap) or bwrap]) if not granted else None
+    if view is not None:
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
+        args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
+        package = package_of(bwrap)
+        program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
+        return Command([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     opened.append(args_fd)
     stage = plan_stage(uid, shared, granted, bwrap, args_fd)
@@ -101,7 +132,7 @@ def _bubblewrap_command(
     opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
     here = os.path.dirname(os.path.abspath(__file__))
-    return [*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd)
+    return Command([*start, here, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
 
 
 def _joined(args: list[str]) -> bytes:

@@ -127,6 +127,11 @@ def encode_warm(warm: Warm) -> list[bytes]:
     return [frame(order), *blobs]
 
 
+def encode_ahead() -> list[bytes]:
+    """Tell the gate to fork the process of the first step now; sent once the gate is being metered."""
+    return [frame({"op": "ahead", "blobs": []})]
+
+
 def frame(message: Mapping[str, object]) -> bytes:
     """One message to the gate: marshalled in the oldest form, which every Python reads without importing anything."""
     data = marshal.dumps(dict(message), 2)

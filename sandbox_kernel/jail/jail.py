@@ -1,8 +1,9 @@
 """One jail: interpreter started, waiting for its one order. Whoever holds it ends it.
 
 ``Jail`` is what all kinds share. The kinds differ in how they start, how they are killed and how their disk is
-watched: ``bubblewrap_jail.py`` has namespaces, ``open_jail.py`` has none. ``start_jail`` (``start.py``) chooses by the
-walls and returns at once; ``wait_ready`` pays for the start, which is why the pool calls both before anybody waits.
+watched: ``bubblewrap_jail.py`` and ``template_jail.py`` have namespaces, ``open_jail.py`` has none. ``start_jail``
+(``start.py``) chooses by the walls and returns at once; ``wait_ready`` pays for the start, which is why the pool calls
+both before anybody waits.
 ``destroy`` is exact: afterwards nothing of the jail runs any more.
 """
 
@@ -20,8 +21,11 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail import root_view
 from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.meter import Meter, make_meter
@@ -44,7 +48,7 @@ def guest_folder() -> str:
     Jails see them read-only, so what is not compiled here is compiled anew at every start.
     """
     folder = os.path.realpath(str(importlib.resources.files("sandbox_kernel") / "guest"))
-    for name in ("gate.py", "../jail/root_stage.py"):
+    for name in ("gate.py", "template.py", "../jail/root_stage.py"):
         source = os.path.join(folder, name)
         if not os.path.exists(importlib.util.cache_from_source(os.path.normpath(source))):
             import compileall
@@ -77,6 +81,16 @@ def _large_pipe() -> tuple[int, int]:
     return read, write
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command line, the uid to start it as (None: ours), descriptors that it needs, and sources shown elsewhere."""
+
+    argv: list[str]
+    uid: int | None
+    passed: tuple[int, ...]
+    view: Mapping[str, str] = field(default_factory=dict)
+
+
 class Jail(ABC):
     """A started sandbox. Not thread-safe: it belongs to one run or one session."""
 
@@ -97,7 +111,8 @@ class Jail(ABC):
         self.channel, self._channel_in = socket.socketpair()
         self._theirs: list[int] = []
         self.stdin_fd = self.stdout_fd = self.stderr_fd = -1
-        self.child: subprocess.Popen[bytes]
+        #: The process that we started; None where somebody else did.
+        self.starter: subprocess.Popen[bytes] | None = None
         self.meter: Meter
 
     def _launch(self) -> None:
@@ -113,14 +128,13 @@ class Jail(ABC):
                 # /dev/stdout and its like are opened anew by those who use them, which only the owner may.
                 for fd in (stdin, stdout, stderr):
                     os.fchown(fd, self.uid, self.uid)
-            ends = (self._control_in.fileno(), self._channel_in.fileno())
-            argv, uid, passed = self._command(*ends)
-            self.child = spawn(Start(argv, (*ends, *passed), stdin, stdout, stderr, uid))
+            self._begin(stdin, stdout, stderr)
             try:
-                self.meter = make_meter()
+                self.meter = self._make_meter()
             except BaseException:
-                self.child.kill()
-                self.child.wait(DEATH_TIMEOUT_S)
+                if self.starter is not None:
+                    self.starter.kill()
+                    self.starter.wait(DEATH_TIMEOUT_S)
                 raise
         except BaseException:
             self.forget()
@@ -131,9 +145,32 @@ class Jail(ABC):
             for fd in self._theirs:
                 os.close(fd)
 
-    @abstractmethod
-    def _command(self, control: int, channel: int) -> tuple[list[str], int | None, tuple[int, ...]]:
-        """The command line, the uid to start it as (None: ours), and descriptors that it needs (in ``_theirs``)."""
+    def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
+        """Start the process that becomes the gate, or the enforcer that starts it."""
+        ends = (self._control_in.fileno(), self._channel_in.fileno())
+        command = self._command(*ends)
+        start = Start(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
+        if command.view:
+            start = replace(start, thread=root_view.THREAD, prepare=functools.partial(root_view.show, command.view))
+        self.starter = spawn(start)
+
+    def _ahead(self) -> list[bytes]:
+        """What the gate is told to do before its order comes."""
+        return []
+
+    def _make_meter(self) -> Meter:
+        """What measures and limits this jail."""
+        return make_meter()
+
+    @property
+    def child(self) -> subprocess.Popen[bytes]:
+        """The process that we started."""
+        assert self.starter is not None
+        return self.starter
+
+    def _command(self, control: int, channel: int) -> Command:
+        """How it is started; the descriptors that it is passed are in ``_theirs``."""
+        raise NotImplementedError
 
     @abstractmethod
     def _find_init(self, deadline: float) -> int:
@@ -156,10 +193,9 @@ class Jail(ABC):
             # The init becomes the gate; it is moved while it starts, which hides what moving costs.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
-            if self.walls.warm is not None:
-                # Not before: what the gate starts earlier would not be in its group.
-                for part in encode_warm(self.walls.warm):
-                    self.control.sendall(part)
+            # Not before: what the gate starts earlier would not be in its group.
+            for part in encode_warm(self.walls.warm) if self.walls.warm is not None else self._ahead():
+                self.control.sendall(part)
             self.box_fd = self._open_box()
         except (OSError, ValueError, EOFError) as error:
             said = self._last_words()
@@ -179,16 +215,21 @@ class Jail(ABC):
         if self.init_fd >= 0:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
-        if self.child.poll() is None:
-            self.child.kill()
+        if self.starter is not None and self.starter.poll() is None:
+            self.starter.kill()
+        self._kill_rest()
+
+    def _kill_rest(self) -> None:
+        """Kill what may outlive the init."""
         self.meter.kill()
 
     def wait_dead(self) -> None:
         """Wait until everything that was killed is gone."""
         if self.init_fd >= 0:
             select.select([self.init_fd], [], [], DEATH_TIMEOUT_S)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(DEATH_TIMEOUT_S)
+        if self.starter is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.starter.wait(DEATH_TIMEOUT_S)
 
     def destroy(self) -> None:
         """Kill everything, wait until it is gone, give back every descriptor and group. May be called twice."""
@@ -232,8 +273,9 @@ class Jail(ABC):
     def _last_words(self) -> str:
         """What bubblewrap (or the interpreter) printed before it gave up."""
         os.set_blocking(self.stderr_fd, False)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(0.5)
+        if self.starter is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.starter.wait(0.5)
         with contextlib.suppress(OSError):
             return os.read(self.stderr_fd, 4096).decode("utf-8", "replace").strip()
         return ""

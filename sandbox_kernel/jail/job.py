@@ -30,7 +30,7 @@ from sandbox_kernel.jail.control import (
     step_exit,
 )
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.meter import TICK_S, Reading
+from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
 
 #: The gate, which is the init of the namespace and not the program's.
@@ -111,9 +111,10 @@ def run_job(
     on_output: OnOutput | None = None,
     on_listener: OnListener | None = None,
     stop: Stop | None = None,
+    on_usage: OnUsage | None = None,
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
-    run = _Run(jail, job, on_output, stop)
+    run = _Run(jail, job, on_output, stop, on_usage)
     try:
         run.begin(on_listener)
         run.watch()
@@ -128,8 +129,11 @@ def run_job(
 class _Run:
     """The state of one run; lives inside ``run_job``."""
 
-    def __init__(self, jail: Jail, job: Job, on_output: OnOutput | None, stop: Stop | None) -> None:
-        self.jail, self.job, self.stop = jail, job, stop
+    def __init__(
+        self, jail: Jail, job: Job, on_output: OnOutput | None, stop: Stop | None, on_usage: OnUsage | None
+    ) -> None:
+        self.jail, self.job, self.stop, self.on_usage = jail, job, stop, on_usage
+        self.next_usage = 0.0
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
             os.set_blocking(fd, False)
@@ -244,6 +248,9 @@ class _Run:
             self.stopped_by = "cpu"
         elif self._look_at_disk():
             self.stopped_by = "disk"
+        if self.on_usage is not None and time.monotonic() >= self.next_usage:
+            self.next_usage = time.monotonic() + USAGE_S
+            self.on_usage(meter.usage_bytes(), job.memory_bytes)
 
     def _look_at_disk(self, *, last: bool = False) -> bool:
         """Remember when the work folder was full; true when it holds more than it may."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,11 @@ from sandbox_kernel.jail.process_tree import proportional_bytes, signal_all, tre
 
 #: How often a run is looked at when something must be watched.
 TICK_S = 0.02
+#: How often whoever watches a run is told how much memory it uses.
+USAGE_S = 0.25
+
+#: Memory in use and the limit, in bytes; called on the thread that runs, so it must be quick and never raise.
+OnUsage = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

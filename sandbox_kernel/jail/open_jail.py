@@ -17,7 +17,7 @@ import time
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.folder_watch import FolderWatch
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.open_spec import open_spec
 from sandbox_kernel.jail.private_folder import PrivateFolder
@@ -46,7 +46,7 @@ class OpenJail(Jail):
         self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._members)
         self._launch()
 
-    def _command(self, control: int, channel: int) -> tuple[list[str], int | None, tuple[int, ...]]:
+    def _command(self, control: int, channel: int) -> Command:
         """See ``Jail``; the gate itself becomes another user, so that it can be started from where only root looks."""
         spec = open_spec(self.walls, self.places, self.uid, counted=counts_processes())
         spec_fd = memory_file("spec", spec.to_bytes())
@@ -55,7 +55,7 @@ class OpenJail(Jail):
             self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("open_gate"), self.places.guest,
             str(spec_fd), str(control), str(channel), *self.walls.preload,
         ]  # fmt: skip
-        return argv, None, (spec_fd,)
+        return Command(argv, None, (spec_fd,))
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""

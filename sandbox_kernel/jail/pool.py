@@ -2,7 +2,8 @@
 
 Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
 while the last one is in use. A kind (``Walls``) is learnt when it is first asked for, and forgotten when it has not
-been asked for in a while. Spares hold little memory and no secret; one that died is noticed before it is handed out.
+been asked for in a while. Where it can be done, all jails of a kind are forked from one template (``templates.py``), so
+that a spare costs little time and memory. Spares hold no secret; one that died is noticed before it is handed out.
 """
 
 from __future__ import annotations
@@ -21,11 +22,16 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Walls
 
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
 MAX_SPARES = 8
 IDLE_S = 300.0
+#: How long a template is kept where no spares are wanted.
+IDLE_WITHOUT_SPARES_S = 10.0
+#: How long the making of spares waits for the end of a run that was just handed one.
+CALM_S = 0.03
 
 
 @dataclass
@@ -35,37 +41,55 @@ class _Shelf:
     spares: list[Jail] = field(default_factory=list)
     coming: int = 0
     asked_at: float = 0.0
+    asked: int = 0
 
 
 class Pool:
-    """Spares for one process; thread-safe. ``size`` spares of each kind are kept, 0 keeps none."""
+    """Spares for one process; thread-safe. ``size`` spares of each kind are kept.
 
-    def __init__(self, size: int = 2, start: Callable[[Walls], Jail] = start_jail) -> None:
+    0 keeps none: each jail is made when it is asked for. Who asked twice will ask again, so from then on it is forked.
+    """
+
+    def __init__(
+        self,
+        size: int = 2,
+        start: Callable[[Walls], Jail] = start_jail,
+        templates: Templates | None = None,
+    ) -> None:
         self.size = size
         self._start = start
+        #: Where jails are forked from; None starts each by itself.
+        self._templates = templates
         self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        #: Set unless a jail of ours was handed out just now and is still at work.
+        self._calm = threading.Event()
+        self._calm.set()
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
         """A ready jail of this kind: a spare if one lives, else a new one, made now."""
-        if self.size <= 0:
-            return self._make(walls)
         with self._lock:
             shelf = self._shelves.setdefault(walls, _Shelf())
             self._shelves.move_to_end(walls)
             shelf.asked_at = time.monotonic()
+            shelf.asked += 1
             spare = shelf.spares.pop(0) if shelf.spares else None
         while spare is not None and not spare.alive:
             spare.destroy()
             with self._lock:
                 spare = shelf.spares.pop(0) if shelf.spares else None
         jail = spare if spare is not None else self._make(walls)
+        self._calm.clear()
         self._order(walls, shelf)
         return jail
+
+    def done(self) -> None:
+        """A run with a jail of ours is over: a good moment to make the next spare. Nobody has to call it."""
+        self._calm.set()
 
     def warm(self, walls: Walls) -> None:
         """Begin to make spares of a kind that will be asked for."""
@@ -87,13 +111,19 @@ class Pool:
             jails = [jail for shelf in self._shelves.values() for jail in shelf.spares]
             self._shelves.clear()
             thread = self._thread
+        self._calm.set()
         self._work.put(None)
         for jail in jails:
             jail.destroy()
+        if self._templates is not None:
+            self._templates.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join(10.0)
 
     def _make(self, walls: Walls) -> Jail:
+        forked = self._templates.fork(walls) if self._templates is not None else None
+        if forked is not None:
+            return forked
         jail = self._start(walls)
         jail.wait_ready()
         return jail
@@ -104,7 +134,12 @@ class Pool:
             if self._closed:
                 return
             lacking = self.size - len(shelf.spares) - shelf.coming
+            if self.size <= 0 and self._templates is not None and shelf.asked > 1:
+                # Nobody waits ready-made, but a template may.
+                lacking = 1 - shelf.coming
             shelf.coming += max(0, lacking)
+            if lacking <= 0:
+                return
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._serve, name="sandbox-pool", daemon=True)
                 self._thread.start()
@@ -114,16 +149,22 @@ class Pool:
     def _serve(self) -> None:
         while True:
             try:
-                walls = self._work.get(timeout=IDLE_S / 2)
+                walls = self._work.get(timeout=self._idle_s() / 2)
             except queue.Empty:
                 self._drop_idle()
                 continue
             if walls is None:
                 return
+            # Most runs are over soon. To make the next jail beside one would take its processor and the locks of the
+            # kernel's control groups.
+            self._calm.wait(CALM_S)
             jail: Jail | None = None
             # A failed spare is no error: whoever needs a jail makes one and meets the reason there.
             with contextlib.suppress(SandboxError, OSError):
-                jail = self._make(walls)
+                if self._templates is not None:
+                    self._templates.prepare(walls)
+                if self.size > 0:
+                    jail = self._make(walls)
             self._shelve(walls, jail)
 
     def _shelve(self, walls: Walls, jail: Jail | None) -> None:
@@ -145,23 +186,33 @@ class Pool:
         for old in surplus:
             old.destroy()
 
+    def _idle_s(self) -> float:
+        return IDLE_S if self.size > 0 else min(IDLE_S, IDLE_WITHOUT_SPARES_S)
+
     def _drop_idle(self) -> None:
         now = time.monotonic()
         with self._lock:
-            idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > IDLE_S]
+            idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > self._idle_s()]
             jails = [jail for kind in idle for jail in self._shelves.pop(kind).spares]
+            wanted = set(self._shelves)
         for jail in jails:
             jail.destroy()
+        if self._templates is not None:
+            self._templates.keep_only(wanted)
 
     def _forget(self) -> None:
         """In a forked child the spares are the parent's: let go of their descriptors, and of the lock."""
         self._lock = threading.Lock()
         self._work = queue.SimpleQueue()
         self._thread = None
+        self._calm = threading.Event()
+        self._calm.set()
         for shelf in self._shelves.values():
             for jail in shelf.spares:
                 jail.forget()
         self._shelves = OrderedDict()
+        if self._templates is not None:
+            self._templates.forget()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

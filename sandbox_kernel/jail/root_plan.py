@@ -45,11 +45,17 @@ def reachable_by_all(path: str) -> bool:
     return True
 
 
+def package_of(bwrap: str) -> str | None:
+    """The folder that holds a bwrap from a registry package and, beside it, its library; None for any other."""
+    if os.path.basename(os.path.dirname(bwrap)) != "_bin":
+        return None
+    return os.path.dirname(os.path.dirname(os.path.dirname(bwrap)))
+
+
 def plan_stage(uid: int, shared: Sequence[str], granted: Sequence[str], bwrap: str, args_fd: int) -> Stage:
     """Plan a stage: ``shared`` sources are shown as they are, ``granted`` ones with root's ids mapped to ``uid``.
 
-    The program that is executed at the end is bwrap with its arguments from ``args_fd``. A bwrap from a registry
-    package finds its library beside itself, so the folder that holds both is shown.
+    The program that is executed at the end is bwrap with its arguments from ``args_fd``.
     """
     sources: dict[str, str] = {}
     binds: list[tuple[str, str, bool]] = []
@@ -59,8 +65,8 @@ def plan_stage(uid: int, shared: Sequence[str], granted: Sequence[str], bwrap: s
                 sources[path] = f"{PLACE}/{len(sources)}"
                 binds.append((path, sources[path], mapped))
     program = bwrap
-    if os.path.basename(os.path.dirname(bwrap)) == "_bin":
-        package = os.path.dirname(os.path.dirname(os.path.dirname(bwrap)))
+    package = package_of(bwrap)
+    if package is not None:
         binds.append((package, f"{PLACE}/bwrap", False))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
     plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}

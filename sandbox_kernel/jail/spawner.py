@@ -1,7 +1,7 @@
-"""The one thread that starts sandboxes.
+"""The threads that start sandboxes: one, and one more with another view of the files (``root_view.py``).
 
 ``--die-with-parent`` (PR_SET_PDEATHSIG) is tied to the *thread* that forked: started from a short-lived thread, a
-sandbox is killed when that thread ends. So every child is started by this thread, which lives as long as the process.
+sandbox is killed when that thread ends. So every child is started by such a thread, which lives as long as the process.
 After a fork of the host the child has no such thread and makes its own when it first needs one.
 """
 
@@ -11,7 +11,7 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -26,6 +26,9 @@ class Start:
     stdout: int
     stderr: int
     uid: int | None = None
+    #: The thread to start it from, and what must be done there before.
+    thread: str = "sandbox-spawner"
+    prepare: Callable[[], None] | None = None
 
 
 @dataclass
@@ -35,13 +38,13 @@ class _Thread:
 
 
 _lock = threading.Lock()
-_thread: _Thread | None = None
+_threads: dict[str, _Thread] = {}
 
 
 def _forget() -> None:
-    """In a forked child the thread does not exist, and the lock may be held for ever."""
-    global _lock, _thread
-    _lock, _thread = threading.Lock(), None
+    """In a forked child the threads do not exist, and the lock may be held for ever."""
+    global _lock, _threads
+    _lock, _threads = threading.Lock(), {}
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -49,12 +52,11 @@ os.register_at_fork(after_in_child=_forget)
 
 def spawn(start: Start) -> subprocess.Popen[bytes]:
     """Start a child from the long-lived thread and return it; raises what ``Popen`` raises."""
-    global _thread
     with _lock:
-        if _thread is None:
-            _thread = _Thread()
-            threading.Thread(target=_serve, args=(_thread,), name="sandbox-spawner", daemon=True).start()
-        thread = _thread
+        thread = _threads.get(start.thread)
+        if thread is None:
+            thread = _threads[start.thread] = _Thread()
+            threading.Thread(target=_serve, args=(thread,), name=start.thread, daemon=True).start()
     answer: Future[subprocess.Popen[bytes]] = Future()
     thread.orders.put((start, answer))
     return answer.result()
@@ -64,6 +66,8 @@ def _serve(thread: _Thread) -> None:
     while True:
         start, answer = thread.orders.get()
         try:
+            if start.prepare is not None:
+                start.prepare()
             who: dict[str, object] = {}
             if start.uid is not None:
                 who = {"user": start.uid, "group": start.uid, "extra_groups": []}

@@ -59,6 +59,8 @@ class Walls:
     warm: Warm | None = None
     #: The name of what holds the walls; None for a jail without any, which somebody must have asked for by name.
     enforcer: str | None = "bubblewrap"
+    #: Whether ready-made jails may be forks of one template, which share its address layout and its hash seed.
+    templates: bool = True
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:

@@ -39,8 +39,11 @@ class ProcessConfig:
     pipefail: bool = False
     #: Whether TypeScript is type-checked before it runs.
     check_types: bool = False
-    #: Ready-made sandboxes kept for each kind of request; 0 switches the pool off.
+    #: Ready-made sandboxes kept for each kind of request; with 0 each is made when it is asked for.
     pool_size: int = 2
+    #: Whether sandboxes of a kind that is asked for again are forked from a template: cheap, but they share its address
+    #: layout and its hash seed. Without, each is started by itself; with ``pool_size=0`` too, nothing stays in between.
+    templates: bool = True
     #: Modules that waiting Python interpreters have imported already.
     preload: tuple[str, ...] = ()
     #: Where compiled programs are remembered; None is a private folder below the user's cache, "" is nowhere.

@@ -22,6 +22,8 @@ from sandbox_kernel.notebook.streams import StreamBatch
 from sandbox_kernel.notebook.variables import encode
 from sandbox_kernel.session.displays import SessionDisplay
 
+#: Bytes in use, and the limit.
+Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
 
 PANEL_AFTER_S = 2.0
@@ -50,8 +52,8 @@ class NotebookState:
 class Live(Protocol):
     """A panel beside a running cell."""
 
-    def update(self, elapsed_s: float) -> None:
-        """Draw how long the cell has been running."""
+    def update(self, elapsed_s: float, memory: Memory | None) -> None:
+        """Draw how long the cell has been running and the memory that it uses, where that is known."""
 
     def close(self) -> None:
         """The cell has ended."""
@@ -127,14 +129,15 @@ class CellExecution:
         name = plan.options.stdin_var
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
         batch = StreamBatch(self._door.stream)
+        panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
+            on_usage=panel.use,
             cancel=self._cancel,
             number=self._number,
         )
-        panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
         finally:
@@ -194,6 +197,7 @@ class _PanelTimer:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._panel: Live | None = None
+        self._memory: Memory | None = None
         self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
 
     def _show(self) -> None:
@@ -203,8 +207,12 @@ class _PanelTimer:
 
     def _draw(self) -> None:
         assert self._panel is not None
-        self._panel.update(self._loop.time() - self._began)
+        self._panel.update(self._loop.time() - self._began, self._memory)
         self._timer = self._loop.call_later(PANEL_EVERY_S, self._draw)
+
+    def use(self, used_bytes: int, limit_bytes: int) -> None:
+        """A reading of the meter; comes on the thread that runs the cell, and is drawn when the time comes."""
+        self._memory = used_bytes, limit_bytes
 
     def _stop(self) -> None:
         """Called by the button, on whatever thread its click arrives."""

@@ -14,7 +14,7 @@ import builtins
 import getpass
 import queue
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,7 +23,7 @@ from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value, one_line
 from sandbox_kernel.notebook.stdin import PROMPT_MARK
-from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
+from sandbox_kernel.notebook.widgets import Measure, RunPanel, report_widget, view
 
 
 class SandboxValue:
@@ -42,7 +42,7 @@ class SandboxValue:
 class MainThread:
     """A door for ``CellExecution``: puts everything that a cell shows into a queue that the main thread empties."""
 
-    def __init__(self, watched: bool, measure: Callable[[], Mapping[str, object]]) -> None:
+    def __init__(self, watched: bool, measure: Measure) -> None:
         self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watched = watched
         self._measure = measure
@@ -80,8 +80,8 @@ class _Panel:
         self._panel = RunPanel(timeout_s, stop, blocking_kernel=True)
         self._handle = display(view(self._panel.widget, "running"), raw=True, display_id=True)
 
-    def update(self, elapsed_s: float) -> None:
-        self._work.put(lambda: self._panel.update(elapsed_s) if self._panel else None)
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
+        self._work.put(lambda: self._panel.update(elapsed_s, memory) if self._panel else None)
 
     def close(self) -> None:
         self._work.put(self._close)
@@ -98,7 +98,7 @@ def _write(name: str, text: str) -> None:
     stream.flush()
 
 
-def _show(message: Message, measure: Callable[[], Mapping[str, object]]) -> None:
+def _show(message: Message, measure: Measure) -> None:
     match message:
         case Shown():
             draw = update_display if message.update else display

@@ -172,8 +172,8 @@ class SandboxKernel(Kernel):
         self._enable_widgets()
         return RunPanel(timeout_s, stop)
 
-    def _measure_again(self) -> Mapping[str, object]:
-        return self.state.runner.box(self.state.defaults).report(again=True).to_dict()
+    def _measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
+        return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def _enable_widgets(self) -> None:
         """Let pages find our widgets, also after they are reloaded; the import is paid by the first widget."""

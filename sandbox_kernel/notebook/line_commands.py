@@ -10,10 +10,11 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.cell_options import DEFAULT_TIMEOUT_S, CellOptions
+from sandbox_kernel.notebook.files_view import files_message, list_files
 from sandbox_kernel.notebook.grants import policy_of
 from sandbox_kernel.notebook.option_table import usage
 from sandbox_kernel.notebook.options import LineCommand
-from sandbox_kernel.notebook.render import Message, ReportPanel, Shown, one_line
+from sandbox_kernel.notebook.render import Message, ReportPanel, Shown
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.notebook.units import duration_text
 from sandbox_kernel.notebook.untrusted.tex import defused
@@ -66,12 +67,9 @@ def _rules(rules: Sequence[object]) -> str:
 
 
 def _files(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    """What fresh cells left in the sandbox's folder, and what the last cell changed."""
-    found = {change.path: change for change in (*desk.runner.box(desk.defaults).diff(), *desk.files)}
-    rows = [(one_line(path, 300), f"{change.kind}, {change.size} bytes") for path, change in sorted(found.items())]
-    if not rows:
-        return _text("No cell has left a file. The folder of a session is its own: look into it with !ls in a cell.")
-    return (_table("files in the work folder", rows),)
+    """What cells left in the sandbox's folder, and what the last one changed."""
+    rows = list_files(desk.runner.box(desk.defaults), desk.runner.sessions.find(command.options), desk.files)
+    return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
 
 
 def _session(command: LineCommand, desk: Desk) -> Session:
@@ -100,7 +98,7 @@ def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
 
 def _restart(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
     desk.runner.sessions.end(_session(command, desk))
-    return _text("The session has ended, all its state is gone; the next cell begins a new one.")
+    return _text("The session has ended and its variables are gone; the next cell begins a new one. Files stay.")
 
 
 def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import queue
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
@@ -109,8 +109,8 @@ class SandboxMagics(Magics):
                     future.cancel()
                     raise
 
-    def _measure_again(self) -> Mapping[str, object]:
-        return self.state.runner.box(self.state.defaults).report(again=True).to_dict()
+    def _measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
+        return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def close(self) -> None:
         """End every sandbox of this shell; called at exit and by ``%unload_ext``."""

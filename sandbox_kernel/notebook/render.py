@@ -134,7 +134,7 @@ def failure(result: ExecResult) -> Failure:
 
 def error_name(result: ExecResult) -> str:
     """The stable name of how a cell failed, for clients and for ``raises-exception`` cells."""
-    return _NAMES.get(result.status) or ("SandboxKilled" if result.signal is not None else "SandboxExit")
+    return _NAMES.get(result.status, "SandboxExit")
 
 
 def refusal(error: SandboxError) -> Failure:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language
@@ -36,6 +37,7 @@ class CellIO:
     cancel: asyncio.Event
     on_display: OnDisplay | None = None
     on_input: AnyOnInput | None = None
+    on_usage: OnUsage | None = None
     number: int | None = None
 
 
@@ -124,6 +126,7 @@ class CellRunner:
             limits=limits_of(options),
             on_output=io.on_output,
             cancel=io.cancel,
+            on_usage=io.on_usage,
         )
         if not choice.why_fresh:
             return result
@@ -180,6 +183,7 @@ async def _in_session(session: Session, code: str, stdin: str | None, timeout_s:
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
         on_display=io.on_display,
+        on_usage=io.on_usage,
         number=io.number,
         cancel=io.cancel,
     )

@@ -11,15 +11,22 @@ and each is closed when the next of its kind is shown (ipywidgets keeps every wi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.notebook.untrusted.tex import defused
+from sandbox_kernel.report_page import report_page
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-_MARK = {True: ("✓", "#2e7d32"), False: ("✗", "#c62828"), None: ("?", "#9e6c00")}
 _SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
+
+#: Measures anew; is told whom to tell how far it is.
+Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
+
+#: From this share of the limit on the bar warns.
+_NEARLY_FULL = 0.85
 
 _shown: dict[str, Any] = {}
 
@@ -39,60 +46,57 @@ def close_tree(widget: Any) -> None:
     widget.close()
 
 
-def report_widget(document: Mapping[str, object], measure: Callable[[], Mapping[str, object]] | None = None) -> Any:
+def report_widget(document: Mapping[str, object], measure: Measure | None = None) -> Any:
     """The report to explore: filter its lines, and measure again. ``measure`` returns a new ``to_dict()``."""
     import ipywidgets
 
     current = dict(document)
-    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], description="Show")
-    again = ipywidgets.Button(description="Measure again", disabled=measure is None)
-    table = ipywidgets.HTML(report_rows(current, open_only=False))
+    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], style={"button_width": "auto"})
+    again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
+    bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
+    when = ipywidgets.Label(_when(current))
+    page = ipywidgets.HTML(_page(current, _SHOW_ALL))
 
     def draw(_: object = None) -> None:
-        table.value = report_rows(current, open_only=choice.value == _SHOW_OPEN)
+        page.value, when.value = _page(current, choice.value), _when(current)
+
+    def progress(done: int, total: int) -> None:
+        bar.max, bar.value = total, done
 
     def remeasure() -> None:
         assert measure is not None
         try:
-            current.update(measure())
+            current.update(measure(progress))
+            draw()
+        except Exception as error:  # nobody waits for this thread: what went wrong must be seen on the page
+            when.value = f"It could not be measured: {error}"
         finally:
-            again.disabled, again.description = False, "Measure again"
-        draw()
+            again.disabled, bar.layout.display = False, "none"
 
     def clicked(_: object) -> None:
         # Measuring takes seconds: not on the thread that serves the page.
-        again.disabled, again.description = True, "Measuring…"
+        again.disabled, bar.value, bar.layout.display = True, 0, ""
         threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
 
     choice.observe(draw, "value")
     again.on_click(clicked)
-    inside = ipywidgets.VBox([ipywidgets.HBox([choice, again]), table])
+    inside = ipywidgets.VBox([choice, ipywidgets.HBox([again, bar, when]), page])
     return _replace("report", ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
 
 
-def report_rows(document: Mapping[str, object], *, open_only: bool) -> str:
-    """The lines of a report as a table; every value escaped."""
-    lines = document.get("lines")
-    rows = [row for row in lines if isinstance(row, Mapping)] if isinstance(lines, Sequence) else []
-    body = []
-    for row in rows:
-        enforced = row.get("enforced")
-        if open_only and enforced is True:
-            continue
-        sign, colour = _MARK[enforced if isinstance(enforced, bool) else None]
-        cells = "".join(f"<td>{escape(str(row.get(key, '')))}</td>" for key in ("area", "name"))
-        rest = "".join(f"<td>{escape(str(row.get(key, '')))}</td>" for key in ("mechanism", "evidence"))
-        spent = row.get("milliseconds")
-        time = f"{spent:.0f} ms" if isinstance(spent, int | float) else ""
-        body.append(f'<tr>{cells}<td style="color:{colour};font-weight:700">{sign}</td>{rest}<td>{time}</td></tr>')
-    head = "<tr><th>area</th><th>tried</th><th>stopped</th><th>by</th><th>what came back</th><th>in</th></tr>"
-    if not body:
-        return "<i>Everything that was tried was stopped.</i>" if rows else "<i>Nothing was measured.</i>"
-    return defused(f'<table style="font-size:90%">{head}{"".join(body)}</table>')
+def _page(document: Mapping[str, object], choice: str) -> str:
+    return defused(report_page(document, open_only=choice == _SHOW_OPEN))
+
+
+def _when(document: Mapping[str, object]) -> str:
+    at = document.get("measured_at")
+    if not isinstance(at, int | float) or at <= 0:
+        return ""
+    return f"Measured on {time.strftime('%Y-%m-%d at %H:%M', time.localtime(at))}"
 
 
 class RunPanel:
-    """Elapsed time against the limit and a Stop button, for a cell that runs for long.
+    """Elapsed time and memory against their limits and a Stop button, for a cell that runs for long.
 
     ``stop`` may be called on another thread than the one that made the panel (JupyterLab sends clicks to a subshell):
     it must only set a flag.
@@ -102,30 +106,39 @@ class RunPanel:
         import ipywidgets
 
         self._timeout_s = timeout_s
-        self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "260px"})
+        self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "160px"})
         self._text = ipywidgets.Label()
+        self._memory = ipywidgets.FloatProgress(
+            value=0.0, min=0.0, max=1.0, layout={"width": "160px", "display": "none"}
+        )
+        self._memory_text = ipywidgets.Label()
         self._button = ipywidgets.Button(description="Stop", button_style="danger", layout={"width": "80px"})
         self._button.on_click(lambda _: self._stopped(stop))
         if blocking_kernel:
             # ipykernel 7.4 sends the click to the shell that made the button, which a blocking cell keeps busy until
             # its end; the subshell that the page chose is free.
             self._button.comm._reply_subshell_for = lambda data, default: default
-        self.widget = ipywidgets.HBox([self._button, self._bar, self._text])
+        self.widget = ipywidgets.HBox([self._button, self._bar, self._text, self._memory, self._memory_text])
         self.update(0.0)
 
     def _stopped(self, stop: Callable[[], None]) -> None:
         self._button.disabled = True
         stop()
 
-    def update(self, elapsed_s: float) -> None:
-        """Draw the time; called a few times a second while the cell runs."""
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None = None) -> None:
+        """Draw the time, and the memory once it is known; called a few times a second while the cell runs."""
         self._bar.value = min(elapsed_s, self._timeout_s)
         self._text.value = f"{elapsed_s:.0f} s of {self._timeout_s:g} s"
+        if memory is not None:
+            used, limit = memory
+            share = min(1.0, used / limit) if limit else 0.0
+            self._memory.value, self._memory.layout.display = share, ""
+            self._memory.bar_style = "" if share < _NEARLY_FULL else "warning"
+            self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
 
     def close(self) -> None:
         """The cell has ended; the panel goes."""
-        for widget in (self._button, self._bar, self._text, self.widget):
-            widget.close()
+        close_tree(self.widget)
 
 
 def view(widget: Any, text: str) -> dict[str, object]:

@@ -87,9 +87,9 @@ class LivePanel:
         self._id = uuid.uuid4().hex
         wire._display(view(panel.widget, "running"), {}, self._id)
 
-    def update(self, elapsed_s: float) -> None:
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
         """See ``execution.Live``."""
-        self._panel.update(elapsed_s)
+        self._panel.update(elapsed_s, memory)
 
     def close(self) -> None:
         """See ``execution.Live``; a closed widget cannot be drawn, so its place is left empty."""

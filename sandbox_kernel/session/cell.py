@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import OnOutput, Stop
-from sandbox_kernel.jail.meter import TICK_S
+from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture
 from sandbox_kernel.session.displays import Displays, OnDisplay
 from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Question, Run, Shown
@@ -48,6 +48,7 @@ class CellOrder:
     on_output: OnOutput | None = None
     on_display: OnDisplay | None = None
     on_input: OnInput | None = None
+    on_usage: OnUsage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,7 @@ class Cell:
         self._signalled = False
         self._question: _Asking | None = None
         self._deadline = 0.0
+        self._next_usage = 0.0
         self._started = 0.0
         self._full_before = False
         self._cpu_before = 0.0
@@ -134,14 +136,17 @@ class Cell:
         )
 
     def settle(self) -> None:
-        """Take what is in the pipes now, and no more: others may go on writing."""
+        """Take what is in the pipes now, and no more: others may go on writing. A listener that fails is remembered."""
         for fd, capture in self.captures.items():
             left = _waiting_bytes(fd)
-            with contextlib.suppress(OSError):
-                while left > 0 and (data := os.read(fd, min(left, CHUNK))):
-                    capture.feed(data)
-                    left -= len(data)
-            capture.finish()
+            try:
+                with contextlib.suppress(OSError):
+                    while left > 0 and (data := os.read(fd, min(left, CHUNK))):
+                        left -= len(data)
+                        capture.feed(data)
+                capture.finish()
+            except _ListenerFailed as error:
+                self.failure = self.failure or error.reason
 
     def _register(self) -> None:
         watch, live = self._selector, self.live
@@ -203,6 +208,9 @@ class Cell:
             self.how = "cpu"
         elif disk.over:
             self.how = "disk"
+        if self.order.on_usage is not None and time.monotonic() >= self._next_usage:
+            self._next_usage = time.monotonic() + USAGE_S
+            self.order.on_usage(self.live.used_bytes(), self.live.limit_bytes)
 
     def _read_output(self, fd: int) -> None:
         try:

@@ -89,6 +89,12 @@ class Live:
             self._freeze()
             self.keeper.snapshot(self.cell)
 
+    def keep_files(self) -> None:
+        """The host has changed the work folder between cells: that belongs to the present state."""
+        if self.shelf.keep > 0:
+            self.keeper.snapshot(self.cell)
+            self.keeper.settle()
+
     def prepare(self) -> None:
         """Wait until what ``commit`` began is there; called before anything else is asked of the worker."""
         if self._freezing:
@@ -183,6 +189,17 @@ class Live:
         if meter.usage_bytes() <= budget.limit_bytes:
             return False
         return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
+
+    def used_bytes(self) -> int:
+        """Memory that the session uses now, for whoever looks on."""
+        if self.jail.meter.exact:
+            return max(0, self.jail.meter.usage_bytes() - self._budget.copies_bytes)
+        return anonymous_bytes(self.channel.speaker)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The session's own memory limit."""
+        return self._budget.limit_bytes
 
     def destroy(self) -> None:
         """End everything."""

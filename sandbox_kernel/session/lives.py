@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.model import ExecResult, FsChange, Language
 from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Comeback, Live
@@ -28,6 +28,8 @@ from sandbox_kernel.session.result import (
     make_result,
     reason,
 )
+from sandbox_kernel.session.work_files import WorkFiles
+from sandbox_kernel.workspace.shared_folder import FolderLink
 
 _GONE = "its sandbox was ended"
 
@@ -48,8 +50,9 @@ class SessionSpec:
 class Lives:
     """The present life and the turn to use it. ``end`` needs nobody's turn: garbage collection calls it."""
 
-    def __init__(self, spec: SessionSpec, begin: Callable[[], Live]) -> None:
+    def __init__(self, spec: SessionSpec, begin: Callable[[], Live], share: FolderLink | None = None) -> None:
         self.spec = spec
+        self.files = WorkFiles(share)
         self.closed = False
         self.live: Live | None = begin()
         self._begin = begin
@@ -122,6 +125,8 @@ class Lives:
 
     def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened."""
+        with contextlib.suppress(GateLost):  # the cell finds out, and says so
+            self._news += self.files.bring(live)
         meter = live.jail.meter
         meter.reset_peak()
         before, kills = meter.read(), meter.oom_kills()
@@ -138,6 +143,8 @@ class Lives:
             notes += more
         cell.settle()
         after = meter.read()
+        changes, more = self._changes(live, end, back)
+        notes += more
         facts = Facts(
             stdout=cell.stdout,
             stderr=cell.stderr,
@@ -151,11 +158,20 @@ class Lives:
         )
         if back is None and end.how != "done":
             self.again()
-        if end.failure is not None:
-            raise end.failure
-        return make_result(
+        if cell.failure is not None:
+            raise cell.failure
+        result = make_result(
             end, facts, self.spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
         )
+        return replace(result, changes=changes)
+
+    def _changes(self, live: Live, end: CellEnd, back: Comeback | None) -> tuple[tuple[FsChange, ...], list[str]]:
+        """What the cell left in the work folder; nothing when that went back with the state."""
+        if end.how == "done" or (back is not None and back.files):
+            return self.files.after(live)
+        if back is not None:
+            self.files.rolled_back(live)
+        return (), []
 
     def undo(self, live: Live, steps: int) -> ExecResult:
         """Go back this many cells; the state is lost only when the jail is."""
@@ -168,6 +184,8 @@ class Lives:
         except GateLost:
             self.again()
             raise SessionError(f"undo failed: {_GONE} and its state is lost; it was started anew") from None
+        with contextlib.suppress(GateLost):  # the next turn notices
+            self.files.undone(live)
         kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
         word = "cell" if steps == 1 else f"{steps} cells"
         frame = self.spec.frame

@@ -27,6 +27,7 @@ from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
@@ -42,6 +43,11 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
     return language in (WASM_LANGUAGES if backend == "wasm" else ENGINES)
 
 
+def session_languages() -> tuple[Language, ...]:
+    """Every language that can keep its state on processes of the host."""
+    return tuple(ENGINES)
+
+
 def open_session(
     backend: ProcessBackend,
     language: str | Language = Language.PYTHON,
@@ -52,6 +58,7 @@ def open_session(
     python: str | None = None,
     limits: Limits | None = None,
     on_close: Callable[[], None] | None = None,
+    share: FolderLink | None = None,
 ) -> Session:
     """Open a session behind a backend's walls and policy; bad input is a typed error before anything starts."""
     spoken = Language.parse(language)
@@ -100,7 +107,7 @@ def open_session(
             raise
         return live
 
-    return Session(spec, begin, on_close)
+    return Session(spec, begin, on_close, share)
 
 
 def session_walls(
@@ -117,6 +124,7 @@ def session_walls(
         *sizes(limits, memory_mb),
         engine.preload(backend.config),
         enforcer=enforcer,
+        templates=backend.config.templates,
     )
 
 
@@ -136,6 +144,8 @@ def session_step(
         "HOME": places.work,
         "LANG": "C.UTF-8",
         "SHELL": shell(),
+        # What programs cache is no work of the user's: it stays out of the folder that is watched and shared.
+        "XDG_CACHE_HOME": f"{places.tmp}/.cache",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
         **engine.environment(places, checkpoints),
         **backend.policy.env,

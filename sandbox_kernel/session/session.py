@@ -20,6 +20,7 @@ from types import TracebackType
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.async_run import AnyOnInput, run_in_thread
@@ -30,6 +31,8 @@ from sandbox_kernel.session.frames import What
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import Lives, SessionSpec
 from sandbox_kernel.session.memory import private_bytes
+from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.walk import DirEntry
 
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
@@ -39,14 +42,18 @@ class Session:
     """One session. Use it as a context manager, or call ``close``; a forgotten one ends with its last reference."""
 
     def __init__(
-        self, spec: SessionSpec, begin: Callable[[], Live], on_close: Callable[[], None] | None = None
+        self,
+        spec: SessionSpec,
+        begin: Callable[[], Live],
+        on_close: Callable[[], None] | None = None,
+        share: FolderLink | None = None,
     ) -> None:
         self._spec = spec
         self._on_close = on_close
         self._guard = threading.Lock()
         self._stop: Stop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._lives = Lives(spec, begin)
+        self._lives = Lives(spec, begin, share)
         self._finalizer = weakref.finalize(self, self._lives.end)
         _sessions.add(self)
 
@@ -87,9 +94,12 @@ class Session:
         on_input: OnInput | None = None,
         *,
         on_display: OnDisplay | None = None,
+        on_usage: OnUsage | None = None,
         number: int | None = None,
     ) -> ExecResult:
         """Run one cell. Callbacks are called on this thread, ``on_input`` on one of its own.
+
+        ``on_usage`` hears a few times a second how much memory is in use, and the limit.
 
         ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
         """
@@ -106,6 +116,7 @@ class Session:
             on_output=on_output,
             on_display=on_display,
             on_input=on_input,
+            on_usage=on_usage,
         )
         with self._lives.turn() as live, self._stoppable() as stop:
             return self._lives.run(live, order, stop)
@@ -118,18 +129,20 @@ class Session:
         on_input: AnyOnInput | None = None,
         *,
         on_display: OnDisplay | None = None,
+        on_usage: OnUsage | None = None,
         number: int | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
         """The same, asynchronously: callbacks are called on this loop, and ``on_input`` may be a coroutine function.
 
+        Only ``on_usage`` is called on the thread that runs the cell.
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
         return await run_in_thread(
             self._threads,
-            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, number=number),
+            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, on_usage=on_usage, number=number),
             self.interrupt,
             on_output=on_output,
             on_display=on_display,
@@ -161,8 +174,25 @@ class Session:
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 
+    def read_file(self, path: str) -> bytes:
+        """The content of a file of the session's work folder; waits for a running cell."""
+        with self._lives.turn() as live:
+            return self._lives.files.read(live, path)
+
+    def write_file(self, path: str, data: bytes | str) -> None:
+        """Make or replace a file of the work folder; a cell that is rolled back later does not take it away."""
+        with self._lives.turn() as live:
+            self._lives.files.write(live, path, data)
+
+    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+        """What a folder of the work folder holds, sorted by name."""
+        with self._lives.turn() as live:
+            return self._lives.files.list_dir(live, path)
+
     def restart(self) -> None:
-        """Begin again with nothing: no variables, no files, no checkpoints. A running cell is ended."""
+        """Begin again with no variables and no checkpoints, and with the files that the sandbox shares; a running
+        cell is ended.
+        """
         self._lives.refuse_if_closed()
         with self._lives.lock_after_kill():
             self._lives.again()

@@ -38,6 +38,7 @@ from sandbox_kernel.session.opening import MAX_CHECKPOINTS, WASM_LANGUAGES, last
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 
 _WORKER = "sandbox_guest.wasm_session"
@@ -60,7 +61,7 @@ class WasmSession(Session):
 
     def __init__(self, opening: _Opening) -> None:
         self._opening = opening
-        super().__init__(opening.spec, opening.begin)
+        super().__init__(opening.spec, opening.begin, share=opening.share)
         if opening.on_open is not None:
             opening.on_open(self)
 
@@ -80,7 +81,10 @@ class WasmSession(Session):
         try:
             self.save(path)
             opening = self._opening
-            return load_wasm_session(opening.backend, path, name=name, like=opening.spec, on_open=opening.on_open)
+            share = opening.share.another() if opening.share is not None else None
+            return load_wasm_session(
+                opening.backend, path, name=name, like=opening.spec, on_open=opening.on_open, share=share
+            )
         finally:
             os.unlink(path)
 
@@ -95,7 +99,9 @@ class _Opening:
         spec: SessionSpec,
         saved: SavedSession | None,
         on_open: OnOpen | None,
+        share: FolderLink | None,
     ) -> None:
+        self.share = share
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._saved = saved
         self._switches = switches_of(guest, fuel=False)
@@ -179,6 +185,7 @@ def open_wasm_session(
     checkpoints: int = 5,
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
+    share: FolderLink | None = None,
 ) -> WasmSession:
     """Open a session inside WebAssembly; bad input is a typed error before anything starts.
 
@@ -189,7 +196,7 @@ def open_wasm_session(
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     spec = _spec(spoken, name, memory_mb, checkpoints, limits or Limits())
-    return WasmSession(_Opening(backend, catalogue()[spoken], spec, None, on_open))
+    return WasmSession(_Opening(backend, catalogue()[spoken], spec, None, on_open, share))
 
 
 def load_wasm_session(
@@ -201,6 +208,7 @@ def load_wasm_session(
     limits: Limits | None = None,
     like: SessionSpec | None = None,
     on_open: OnOpen | None = None,
+    share: FolderLink | None = None,
 ) -> WasmSession:
     """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
     saved = read_image(os.fspath(path))
@@ -221,7 +229,7 @@ def load_wasm_session(
         spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
     else:
         spec = _spec(language, name, header.memory_mb, checkpoints, limits or Limits())
-    return WasmSession(_Opening(backend, guest, spec, saved, on_open))
+    return WasmSession(_Opening(backend, guest, spec, saved, on_open, share))
 
 
 def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:

@@ -1,5 +1,6 @@
 """The files of one ``Sandbox`` object: a private folder on the host that its runs see as /box and leave their files in.
 
+Sessions have work folders of their own and share this one by copies (``shared_folder.py``).
 Made when first needed, mode 0700, removed with the sandbox. Nothing in it is ever imported or executed by the host.
 """
 
@@ -16,6 +17,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import collect, pack_files
 from sandbox_kernel.workspace.walk import DirEntry
 
@@ -28,31 +30,36 @@ class BoxFolder:
     """Thread-safe: runs that end at the same time bring their files in one after the other."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        #: Held while files are brought in; sessions that share the folder hold it too.
+        self.lock = threading.RLock()
+        #: Counts what was changed, so that sessions know when to look.
+        self.generation = 0
         self._root: Rooted | None = None
         self._before = Snapshot()
         self._end: weakref.finalize[[str, Rooted], BoxFolder] | None = None
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
-        return self._opened().read(path)
+        return self.opened().read(path)
 
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
-        self._opened().write(path, data.encode() if isinstance(data, str) else data)
+        with self.lock:
+            self.opened().write(path, data.encode() if isinstance(data, str) else data)
+            self.generation += 1
 
     def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
         """What a folder holds, sorted by name."""
-        return self._opened().list_dir(path)
+        return self.opened().list_dir(path)
 
     def diff(self) -> tuple[FsChange, ...]:
         """What has changed since the folder was made."""
-        root = self._opened()
+        root = self.opened()
         return compare(self._before, snapshot(root, since=self._before))
 
     def files(self) -> Mapping[str, bytes]:
         """Everything in the folder, to be put into a sandbox; nothing if it was never used."""
-        with self._lock:
+        with self.lock:
             root = self._root
         return pack_files(root) if root is not None else {}
 
@@ -63,21 +70,27 @@ class BoxFolder:
         if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, "output"):
             told = "it was stopped or met a limit, so the files that it changed were not kept"
             return replace(result, notes=(*result.notes, told))
-        root = self._opened()
-        with self._lock:
+        root = self.opened()
+        with self.lock:
+            self.generation += 1
             left = collect(box, root, result.changes, MAX_KEPT_BYTES, MAX_KEPT_FILES, delete=True)
         notes = tuple(f"{skipped.path} ({skipped.type}) was not kept: {skipped.reason}" for skipped in left[:20])
         return replace(result, notes=(*result.notes, *notes))
 
+    def link(self) -> FolderLink:
+        """A session's share in this folder."""
+        return FolderLink(self)
+
     def close(self) -> None:
         """Remove the folder; may be called twice."""
-        with self._lock:
+        with self.lock:
             end, self._end, self._root = self._end, None, None
         if end is not None:
             end()
 
-    def _opened(self) -> Rooted:
-        with self._lock:
+    def opened(self) -> Rooted:
+        """The folder, made now if nobody needed it before."""
+        with self.lock:
             if self._root is None:
                 path = tempfile.mkdtemp(prefix="sandbox-kernel-box-")
                 self._root = Rooted.at(path)

@@ -356,3 +356,28 @@ def test_without_the_sdk_the_command_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert "pip install 'sandbox-kernel[mcp]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("language", "first", "second", "value"),
+    [
+        ("javascript", "let x = 41", "x + 1", "42"),
+        ("typescript", "let x: number = 41", "x + 1", "42"),
+        ("command", "x=41", "echo $((x + 1))", None),
+    ],
+)
+def test_every_language_with_sessions_has_them_here(served: Held, language: str, first: str, second: str, value: str):
+    assert served.answer("session_run", code=first, language=language)["status"] == "success"
+    answer = served.answer("session_run", code=second, language=language)
+    assert answer["session"] == f"default-{language}"
+    assert answer["value"] == value if value else answer["stdout"] == "42\n"
+
+
+def test_a_session_keeps_its_language_and_shares_its_files(served: Held):
+    served.answer("session_run", code="echo hi > from-shell.txt", language="bash")
+    refused = served.answer("session_run", code="1", language="python", session="default-command")
+    assert (refused["status"], "speaks command" in refused["stderr"]) == ("error", True)
+    assert "hi" in served.answer("read_file", path="from-shell.txt")["content"]
+    assert served.answer("session_run", code="open('from-shell.txt').read()")["value"] == "'hi\\n'"
+    unknown = served.answer("session_run", code="fn main() {}", language="rust")
+    assert "no sessions for rust" in unknown["stderr"]

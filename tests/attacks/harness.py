@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
+from sandbox_kernel.backends.process import shared_pool
+from sandbox_kernel.jail.template_jail import TemplateJail
 from sandbox_kernel.model import describe_end
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
@@ -182,9 +184,12 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name != "sandbox-spawner"]
 
 
-def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto") -> ExecResult:
-    """Run it cold (no spare is left behind), and then something harmless."""
-    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset(attack.policy))
+def run_attack(
+    attack: Attack, sentinels: Path, doors: Listeners, enforcer: str = "auto", *, forked: bool = False
+) -> ExecResult:
+    """Run it, and then something harmless: in a jail that is started for it, or in a spare that a template forked."""
+    config = ProcessConfig(pool_size=1) if forked else ProcessConfig(pool_size=0, templates=False)
+    backend = ProcessBackend(config, enforcer, SandboxPolicy.preset(attack.policy))
     mark = f"{attack.id}-{secrets.token_hex(8)}"
     request = ExecRequest(
         language=Language.parse(attack.language),
@@ -195,16 +200,28 @@ def run_attack(attack: Attack, sentinels: Path, doors: Listeners, enforcer: str 
         stdin=bytes(attack.stdin_mb << 20) or None,
         env={MARK: mark},
     )
+    if forked:
+        wait_for_fork(backend, request)
     threads_before = threads()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = backend.run(request)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown_mb < 32 + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
-    assert running(mark, os.getpid()) == [], "a process survived its run"
+    assert running(mark, 0 if forked else os.getpid()) == [], "a process survived its run"
     assert len(threads()) <= len(threads_before), f"threads left: {threads()}"
     again = backend.run(ExecRequest(language=Language.PYTHON, code=RESIDUE, timeout=20))
     assert again.stdout == "clean\n", f"the next run is not clean: {again.stdout} {again.stderr}"
     return result
+
+
+def wait_for_fork(backend: ProcessBackend, request: ExecRequest) -> None:
+    """A spare of the right kind waits, and a template forked it; the test's own time limit ends the wait."""
+    pool = shared_pool(backend.config.pool_size)
+    walls = backend.walls(request, backend._recipe(request))
+    pool.warm(walls)
+    while not pool._shelves[walls].spares:
+        os.sched_yield()
+    assert isinstance(pool._shelves[walls].spares[0], TemplateJail)
 
 
 def complaints(attack: Attack, result: ExecResult) -> list[str]:
@@ -231,12 +248,12 @@ def has_a_name(result: ExecResult) -> bool:
     return result.limit is not None or result.signal is not None or result.exit_code is not None
 
 
-def survive(attack: Attack, folder: Path, enforcer: str = "auto") -> str:
+def survive(attack: Attack, folder: Path, enforcer: str = "auto", *, forked: bool = False) -> str:
     """Run an attack and hold it against what must come of it and against the invariants; says how it ended."""
     sentinels = make_sentinels(folder)
     before = sentinel_state(sentinels)
     with listeners() as doors:
-        result = run_attack(attack, sentinels, doors, enforcer)
+        result = run_attack(attack, sentinels, doors, enforcer, forked=forked)
         assert doors.seen == [], "a listener of the host was reached"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
     assert complaints(attack, result) == [], (result.status, result.limit, (result.stdout + result.stderr)[-1000:])

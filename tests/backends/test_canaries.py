@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,14 +15,16 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy, validate_policy
 from sandbox_kernel.backends import canaries
+from sandbox_kernel.backends.bait import Outside, controls, look_outside, set_out
 from sandbox_kernel.backends.canaries import Measurement, Mechanisms, Run, measure
-from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS
+from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS
 from sandbox_kernel.backends.capabilities import _PROOFS, _sum_up
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 WORDS = Mechanisms(walls="walls", filter="filter", memory="memory", processes="processes", cpu="cpu", clock="clock")
 LOOKS = tuple(part.split('"')[0] for part in LOOK.split('attempt("')[1:])
+CALLS = tuple(re.findall(r'"([^"]+)": (?:number_of|vsock)', REACH))
 LIMITS = tuple(trial.name for trial in TRIALS)
 
 Answer = Callable[[ExecRequest], ExecResult]
@@ -28,7 +32,8 @@ Answer = Callable[[ExecRequest], ExecResult]
 
 def looks(succeed: bool) -> str:
     """What the looking canary prints when everything succeeds, or nothing does."""
-    return json.dumps({name: [succeed, "what came back"] for name in LOOKS})
+    answers = dict.fromkeys(CALLS, 0 if succeed else errno.EPERM)
+    return json.dumps({"reached": answers, **{name: [succeed, "what came back"] for name in LOOKS}})
 
 
 def fake(*, look: str, over: Answer | None = None, below: Answer | None = None, daemon: Answer | None = None) -> Run:
@@ -62,7 +67,8 @@ def lines(run: Run) -> dict[str, Measurement]:
 def every_control_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some controls need rights that not every user of a machine has (reading password hashes)."""
     real = canaries.controls
-    monkeypatch.setattr(canaries, "controls", lambda bait: dict.fromkeys(real(bait), True))
+    monkeypatch.setattr(canaries, "controls", lambda bait, outside: dict.fromkeys(real(bait, outside), True))
+    monkeypatch.setattr(canaries, "look_outside", lambda bait, cmdline: Outside(dict.fromkeys(CALLS, errno.EFAULT)))
 
 
 def test_a_sandbox_that_holds_gets_a_yes_on_every_line(every_control_succeeds: None) -> None:
@@ -103,17 +109,66 @@ def test_a_file_that_appeared_outside_counts_more_than_what_the_canary_said() ->
 
 
 @pytest.mark.parametrize(
-    "name", ["read a secret outside", "read the host's password hashes", "connect to host TCP", "write outside"]
-)
+    "name",
+    [
+        "read a secret outside", "read the host's password hashes", "connect to host TCP", "write outside",
+        "send UDP to the host", "see host processes", "inherit the host's environment", "write host settings",
+    ],
+)  # fmt: skip
 def test_a_line_whose_control_fails_is_not_testable_here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "controls", lambda bait: {name: False})
+    monkeypatch.setattr(canaries, "controls", lambda bait, outside: {name: False})
     line = lines(fake(look=looks(False)))[name]
     assert line.enforced is None
     assert "the host itself could not" in line.evidence
 
 
+def test_there_are_controls_for_every_line(every_control_succeeds: None) -> None:
+    with set_out() as bait:
+        assert {*controls(bait, Outside()), *CALLS} == set(LOOKS)
+
+
+def test_an_ordinary_process_gets_other_answers_than_a_filter_gives() -> None:
+    with open("/proc/self/cmdline", "rb") as file:
+        cmdline = file.read().hex()
+    with set_out() as bait:
+        outside = look_outside(bait, cmdline)
+    assert (outside.variable, outside.cmdline) == (True, True)
+    assert set(outside.reached) == set(CALLS)
+    assert outside.reached["make a user namespace"] == errno.EINVAL
+
+
+def test_a_call_that_an_ordinary_process_is_refused_alike_is_not_testable_and_needs_no_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = {**dict.fromkeys(CALLS, errno.EFAULT), "bpf": errno.EPERM}
+    monkeypatch.setattr(canaries, "look_outside", lambda bait, cmdline: Outside(answers))
+    found = lines(fake(look=looks(False)))
+    assert (found["bpf"].enforced, found["bpf"].absent, found["bpf"].kept) == (None, True, True)
+    assert "EPERM" in found["bpf"].evidence
+    assert found["mount"].enforced is True
+    assert "outside: EFAULT" in found["mount"].evidence
+
+
+def test_without_an_ordinary_process_no_call_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canaries, "look_outside", lambda bait, cmdline: Outside())
+    found = lines(fake(look=looks(False)))
+    assert {(found[name].enforced, found[name].kept) for name in CALLS} == {(None, False)}
+
+
+def test_bait_that_nobody_could_take_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("send UDP to the host", "be root")
+    monkeypatch.setattr(canaries, "controls", lambda bait, outside: dict.fromkeys(names, False))
+    found = lines(fake(look=looks(False)))
+    assert [found[name].kept for name in names] == [False, True]
+
+
+def test_evidence_names_only_limits_that_were_met(every_control_succeeds: None) -> None:
+    found = lines(fake(look=looks(False)))
+    assert found["memory"].evidence == "exceeded: failed, memory limit met; below: ok"
+
+
 def test_an_attack_that_succeeded_is_a_no_even_where_its_control_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "controls", lambda bait: {"read a secret outside": False})
+    monkeypatch.setattr(canaries, "controls", lambda bait, outside: {"read a secret outside": False})
     assert lines(fake(look=looks(True)))["read a secret outside"].enforced is False
 
 

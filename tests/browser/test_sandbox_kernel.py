@@ -78,6 +78,8 @@ def test_the_stop_button_of_a_long_cell_stops_it(lab: LabPage, kernel: str) -> N
     output = lab.output(len(sources) - 1)
     stop = output.get_by_role("button", name="Stop")
     expect(stop).to_be_visible()
+    expect(output.get_by_text(re.compile(r"\d+ s of \d+ s"))).to_be_visible()
+    expect(output.get_by_text(re.compile(r"\d+ MB of 512 MB"))).to_be_visible()
     lab.screenshot(f"running-{kernel}")
     stop.click()
     expect(output).to_contain_text("KeyboardInterrupt")
@@ -94,8 +96,38 @@ def test_the_report_is_a_table_with_a_widget_to_explore(lab: LabPage) -> None:
     only_open = lab.output(0).get_by_role("button", name="only what is not enforced")
     only_open.click()
     expect(only_open).to_have_class(re.compile("mod-active"))
-    expect(lab.output(0).get_by_role("button", name="Measure again")).to_be_enabled()
+    expect(only_open).to_have_text("only what is not enforced")
+    assert only_open.evaluate("(button) => button.scrollWidth <= button.clientWidth"), "the label is cut off"
+    again = lab.output(0).get_by_role("button", name="Run again")
+    again.click()
+    expect(lab.output(0).locator(".widget-hprogress")).to_be_visible()
+    expect(again).to_be_enabled()
     lab.screenshot("report-widget")
+
+
+def test_a_row_of_the_report_opens_to_its_evidence(lab: LabPage) -> None:
+    open_sandbox(lab, "evidence.ipynb", "%sandbox report")
+    lab.run_all()
+    row = lab.output(0).locator("details", has_text="connect to host TCP").first
+    evidence = row.locator("div")
+    expect(evidence).to_be_hidden()
+    row.locator("summary").click()
+    expect(evidence).to_be_visible()
+    lab.screenshot("report-evidence")
+
+
+def test_the_files_of_all_cells_are_listed_with_a_glimpse_of_each(lab: LabPage) -> None:
+    python = (
+        "import matplotlib.pyplot as plt\n"
+        "plt.plot([1, 4, 9]); plt.savefig('plot.png', dpi=40); plt.close()\n"
+        "open('table.csv', 'w').write('planet,moons\\nMars,2\\n')"
+    )
+    open_sandbox(lab, "files.ipynb", python, "%%sandbox bash\nwc -l table.csv > lines.txt", "%sandbox files")
+    lab.run_all()
+    expect(lab.output(2)).to_contain_text("planet,moons")
+    expect(lab.output(2)).to_contain_text("created by the last cell")
+    expect(lab.output(2).locator("img")).to_have_count(1)
+    lab.screenshot("files")
 
 
 def test_the_magic_runs_in_the_python_kernel(lab: LabPage) -> None:

@@ -48,7 +48,7 @@ def test_a_cached_run_is_the_same_to_nbval(tmp_path: Path) -> None:
     config = ProcessConfig(cache_dir=str(tmp_path / "cache"))
     first, second = run_with(config, WARNS), run_with(config, WARNS)
     assert second.notes
-    assert first._repr_mimebundle_() == second._repr_mimebundle_()
+    assert first._repr_mimebundle_()[0] == second._repr_mimebundle_()[0]
 
 
 def test_streams_get_the_kept_warnings_too(tmp_path: Path) -> None:

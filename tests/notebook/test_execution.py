@@ -21,12 +21,13 @@ class Box:
     def __init__(self, policy, backend, config):
         pass
 
-    async def arun(self, code, language, *, on_output, cancel, **options):
+    async def arun(self, code, language, *, on_output, cancel, on_usage, **options):
         if "print" in code:
             on_output("stdout", "printed\n")
         if "bug" in code:
             raise ZeroDivisionError("ours")
         if "sleep" in code:
+            on_usage(30, 100)
             await cancel.wait()
             return ExecResult(status=Status.INTERRUPTED)
         return ExecResult()
@@ -52,8 +53,9 @@ class Panel:
     def __init__(self, stop):
         self.stop, self.updates, self.closed = stop, 0, False
 
-    def update(self, elapsed_s):
+    def update(self, elapsed_s, memory):
         self.updates += 1
+        self.memory = memory
         self.stop()
 
     def close(self):
@@ -128,6 +130,7 @@ def test_a_long_cell_gets_a_panel_whose_stop_button_stops_it(monkeypatch):
     (panel,) = door.panels
     assert panel.closed
     assert panel.updates >= 1
+    assert panel.memory == (30, 100)
 
 
 def test_a_short_cell_gets_no_panel():

@@ -58,6 +58,9 @@ class Runner:
     def diff(self):
         return (FsChange(path="kept.txt", kind="created", size=5),)
 
+    def read_file(self, path):
+        return b"hello"
+
 
 def answer(line, runner=None, defaults=None, files=()):
     messages = run_command(parse_line(line), Desk(runner or Runner(), defaults or CellOptions(), files))
@@ -85,15 +88,16 @@ def test_the_policy_says_what_is_allowed():
 
 
 def test_files_lists_the_folder_and_the_last_cell_with_names_made_harmless():
-    text = answer("files", files=(FsChange(path="a\x1b[2J\nb.csv", kind="created", size=2048),))
-    assert "a b.csv" in text
-    assert "created, 2048 bytes" in text
-    assert "kept.txt" in text
+    text = answer(
+        "files", files=(FsChange(path="kept.txt", kind="created", size=5), FsChange(path="a", kind="deleted"))
+    )
+    assert "kept.txt  5 bytes, created by the last cell, hello" in text
+    assert "a         deleted by the last cell" in text
 
 
-def test_without_files_the_way_to_a_sessions_own_folder_is_named(monkeypatch):
+def test_without_files_it_says_where_they_would_be(monkeypatch):
     monkeypatch.setattr(Runner, "diff", lambda self: ())
-    assert "!ls" in answer("files")
+    assert "/box" in answer("files")
 
 
 def test_session_commands_reach_the_session():

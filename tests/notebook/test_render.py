@@ -74,7 +74,7 @@ def test_what_was_removed_from_a_display_stands_in_the_receipt():
         ({"status": Status.COMPILE_FAILED}, "CompileError", "compilation failed"),
         ({"status": Status.INTERRUPTED}, "KeyboardInterrupt", "interrupted"),
         ({"status": Status.KILLED, "signal": 11}, "SandboxKilled", "killed by signal 11 (SIGSEGV)"),
-        ({"signal": 6}, "SandboxKilled", "killed by signal 6 (SIGABRT)"),
+        ({"signal": 6}, "SandboxExit", "aborted (SIGABRT)"),
         ({"exit_code": 3}, "SandboxExit", "exit code 3"),
     ],
 )

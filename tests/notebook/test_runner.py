@@ -18,7 +18,7 @@ class FakeSession:
         self.codes, self.numbers, self.closed = [], [], False
         self.alive = True
 
-    async def arun(self, code, timeout, on_output, on_input, *, on_display, number, cancel):
+    async def arun(self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel):
         self.codes.append((code, timeout))
         self.numbers.append(number)
         if "ask" in code:

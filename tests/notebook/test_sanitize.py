@@ -199,6 +199,15 @@ def test_a_pandas_table_looks_right_and_nothing_is_said():
     assert "only-of-type" not in shown
 
 
+@pytest.mark.parametrize(
+    "style", ["<style scoped>\n    .dataframe tbody tr th {", "<style>\n.dataframe > thead > tr {"]
+)
+def test_the_style_of_data_frames_goes_without_a_word_and_no_other_does(style):
+    table = '<table border="1" class="dataframe"><tr><td>1</td></tr></table>'
+    assert html(f"<div>{style} text-align: right; }}</style>{table}</div>")[1].removed == ()
+    assert html(f"<div>{style} }} @import 'x';</style>{table}</div>")[1].removed == ("text/html: <style>",)
+
+
 def test_honest_html_keeps_its_look():
     markup = (
         '<h2>Title</h2><p style="color:#c00; padding:2px 4px; font-weight:bold">x <code>y</code> '

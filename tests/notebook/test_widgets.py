@@ -5,7 +5,7 @@ import threading
 import ipywidgets
 import pytest
 
-from sandbox_kernel.notebook.widgets import RunPanel, report_rows, report_widget, view
+from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
 
 DOCUMENT = {
     "lines": [
@@ -24,44 +24,49 @@ def find(widget, kind):
     return found
 
 
-def test_the_rows_are_escaped_and_marked():
-    html = report_rows(DOCUMENT, open_only=False)
-    assert "read &lt;b&gt;" in html
-    assert html.count("✓") == 1
-    assert html.count("✗") == 1
-    assert "\\href" not in html
-    assert "3 ms" in html
-
-
-def test_only_what_is_not_enforced_can_be_shown():
-    assert "ENOENT" not in report_rows(DOCUMENT, open_only=True)
-    assert "Everything that was tried was stopped" in report_rows({"lines": DOCUMENT["lines"][:1]}, open_only=True)
-
-
 @pytest.mark.parametrize("document", [{}, {"lines": None}, {"lines": "x"}, {"lines": [3, {}]}])
 def test_a_strange_document_is_drawn_or_said_to_be_empty(document):
-    assert report_rows(document, open_only=False)
+    assert find(report_widget(document), ipywidgets.HTML)[0].value
 
 
 def test_the_filter_and_the_button_change_the_table():
     measured = []
 
-    def measure():
-        measured.append(1)
-        return {"lines": []}
+    def measure(on_progress):
+        measured.append(bar.layout.display)
+        on_progress(3, 9)
+        measured.append((bar.value, bar.max))
+        return {"lines": [], "measured_at": 1e9}
 
     widget = report_widget(DOCUMENT, measure)
-    (choice,), (table,), (button,) = (
-        find(widget, kind) for kind in (ipywidgets.ToggleButtons, ipywidgets.HTML, ipywidgets.Button)
-    )
+    kinds = (ipywidgets.ToggleButtons, ipywidgets.HTML, ipywidgets.Button, ipywidgets.IntProgress, ipywidgets.Label)
+    (choice,), (table,), (button,), (bar,), (when,) = (find(widget, kind) for kind in kinds)
+    assert "ENOENT" in table.value
+    assert "\\href" not in table.value
+    assert choice.style.button_width == "auto"
     choice.value = choice.options[1]
     assert "ENOENT" not in table.value
     button.click()
     for thread in threading.enumerate():
         if thread.name == "sandbox-report":
             thread.join(30)
-    assert measured == [1]
+    assert measured == ["", (3, 9)]
     assert "Nothing was measured" in table.value
+    assert when.value.startswith("Measured on 2001-09-")
+    assert (button.disabled, bar.layout.display) == (False, "none")
+
+
+def test_a_measurement_that_fails_is_said_on_the_page():
+    def measure(on_progress):
+        raise OSError("no room")
+
+    widget = report_widget(DOCUMENT, measure)
+    (button,), (when,) = (find(widget, kind) for kind in (ipywidgets.Button, ipywidgets.Label))
+    button.click()
+    for thread in threading.enumerate():
+        if thread.name == "sandbox-report":
+            thread.join(30)
+    assert "no room" in when.value
     assert not button.disabled
 
 
@@ -71,21 +76,25 @@ def test_a_new_report_closes_the_old_one():
     assert first.comm is None
 
 
-def test_the_panel_draws_time_stops_once_and_goes():
+def test_the_panel_draws_time_and_memory_stops_once_and_goes():
     stopped = []
     panel = RunPanel(5.0, lambda: stopped.append(1))
     panel.update(2.4)
-    (bar,), (label,), (button,) = (
-        find(panel.widget, kind) for kind in (ipywidgets.FloatProgress, ipywidgets.Label, ipywidgets.Button)
-    )
-    assert (bar.value, bar.max, label.value) == (2.4, 5.0, "2 s of 5 s")
-    panel.update(99)
-    assert bar.value == 5.0
+    kinds = (ipywidgets.FloatProgress, ipywidgets.Label, ipywidgets.Button)
+    (time, memory), (label, memory_label), (button,) = (find(panel.widget, kind) for kind in kinds)
+    assert (time.value, time.max, label.value) == (2.4, 5.0, "2 s of 5 s")
+    assert (memory.layout.display, memory_label.value) == ("none", "")
+    panel.update(99, (100 << 20, 512 << 20))
+    assert time.value == 5.0
+    assert (memory.value, memory.layout.display, memory_label.value) == (100 / 512, "", "100 MB of 512 MB")
+    assert memory.bar_style == ""
+    panel.update(99, (600 << 20, 512 << 20))
+    assert (memory.value, memory.bar_style, memory_label.value) == (1.0, "warning", "512 MB of 512 MB")
     button.click()
     assert stopped == [1]
     assert button.disabled
     panel.close()
-    assert panel.widget.comm is None
+    assert {widget.comm for widget in (panel.widget, time, memory, label, memory_label, button)} == {None}
 
 
 def test_in_a_blocking_kernel_a_click_stays_on_the_subshell_it_came_on():

@@ -55,7 +55,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 def test_close_leaves_no_process_descriptor_or_group() -> None:
-    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False))
     open_session(backend).close()
     gc.collect()
     before = descriptors(), groups()

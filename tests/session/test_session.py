@@ -13,6 +13,7 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViol
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.session.cell import Cell
 from sandbox_kernel.session.displays import SessionDisplay
 from sandbox_kernel.session.opening import open_session
 from sandbox_kernel.session.session import Session
@@ -172,6 +173,19 @@ def test_threads_wait_for_their_turn(session: Session) -> None:
 def test_a_cell_cannot_be_run_from_within_a_cells_listener(session: Session) -> None:
     with pytest.raises(SessionError, match="is running a cell on this very thread"):
         session.run("print('x')", on_output=lambda *_: session.run("1") and None)
+    assert session.run("1").ok
+
+
+def test_a_listener_that_fails_on_the_last_words_of_a_cell_is_told_as_it_failed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(stream: str, text: str) -> None:
+        raise ZeroDivisionError("the listener's own")
+
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Cell, "_read_output", lambda self, fd: None)
+        patch.setattr(Cell, "_drain", lambda self: None)
+        session.run("print('x')", on_output=fail)
     assert session.run("1").ok
 
 

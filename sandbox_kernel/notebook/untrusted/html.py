@@ -49,15 +49,15 @@ _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
 _OPENING = re.compile(r"<([A-Za-z][A-Za-z0-9:-]{0,30})")
 _HANDLER = re.compile(r"<[a-z][^<>]{0,2000}?[\s\"'/](on[a-z]{3,30})\s*=", re.IGNORECASE)
-#: pandas puts this into every table; it only aligns headers, and its loss is not worth a word.
-_PANDAS_STYLE = re.compile(r"<style scoped>\s*\.dataframe tbody tr th:only-of-type \{[^<]{0,500}</style>")
+#: pandas and polars put this into every table; it only aligns, and its loss is not worth a word.
+_TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
 
 
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
     """Return the safe form and the names of what was taken out (tags and handlers, for the user)."""
     if len(markup) > MAX_HTML:
         raise Refused(f"larger than {MAX_HTML >> 20} MB")
-    markup = _PANDAS_STYLE.sub("", markup)
+    markup = _TABLE_STYLE.sub("", markup)
     check_nesting(markup, is_xml=False)
     cleaned = nh3.clean(
         markup,

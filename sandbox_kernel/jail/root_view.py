@@ -1,0 +1,73 @@
+"""Sources that only root may reach, shown where anybody can: in a mount namespace that one thread of ours has alone.
+
+Host root becomes an unprivileged user before bubblewrap starts, and that user cannot walk below a 0700 home, where
+interpreters often live. ``root_stage.py`` answers with a program of its own for each sandbox, which costs the start of
+an interpreter. A namespace belongs to a thread, and what is shown as it is (an interpreter, not what the policy allows)
+can be shown once for all sandboxes. So a thread that lives as long as the process takes a namespace of its own, binds
+each source there when it is first needed, and starts bubblewrap from there. No other thread notices.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import stat
+import threading
+from collections.abc import Mapping
+
+from sandbox_kernel.errors import EnforcerFailed
+
+#: Where sources are shown; a memory file system in the thread's own namespace.
+PLACE = "/run"
+#: The name of the thread, for ``spawner.Start``.
+THREAD = "sandbox-root-view"
+
+_CLONE_NEWNS = 0x20000
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
+
+_lock = threading.Lock()
+_numbers = itertools.count()
+_places: dict[tuple[str, int, int], str] = {}
+_shown = threading.local()
+
+
+def places(sources: list[str]) -> dict[str, str] | None:
+    """Where each source will be found; None when one cannot be shown this way. A replaced one gets a new place."""
+    found: dict[str, str] = {}
+    for source in sources:
+        if source == PLACE or source.startswith(f"{PLACE}/"):
+            return None
+        info = os.stat(source)
+        with _lock:
+            key = (source, info.st_dev, info.st_ino)
+            found[source] = _places.setdefault(key, f"{PLACE}/{next(_numbers)}")
+    return found
+
+
+def show(sources: Mapping[str, str]) -> None:
+    """Bind each source to its place in the calling thread's own namespace; ``EnforcerFailed`` names what failed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    done: set[str] | None = getattr(_shown, "places", None)
+    if done is None:
+        _call("unshare", libc.unshare(_CLONE_NEWNS))
+        _call("keep mounts to ourselves", libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None))
+        flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+        _call(f"mount {PLACE}", libc.mount(b"tmpfs", PLACE.encode(), b"tmpfs", flags, b"mode=0755"))
+        done = _shown.places = set()
+    for source, place in sources.items():
+        if place in done:
+            continue
+        if stat.S_ISDIR(os.stat(source).st_mode):
+            os.makedirs(place, 0o755, exist_ok=True)
+        else:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        bind = ctypes.c_ulong(_MS_BIND | _MS_REC)
+        _call(f"show {source}", libc.mount(source.encode(), place.encode(), None, bind, None))
+        done.add(place)
+
+
+def _call(step: str, answer: int) -> None:
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise EnforcerFailed("bubblewrap", f"the walls did not come up: {step}: {os.strerror(code)}")

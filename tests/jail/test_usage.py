@@ -1,0 +1,31 @@
+"""Whoever looks on hears how much memory a run uses: truly, against its limit, and not too often."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.jail.meter import USAGE_S
+from sandbox_kernel.limits import MIB
+
+HOLD = "hoard = bytearray(b'x' * (100 << 20))\nimport time\ntime.sleep(1)"
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["fresh", "session"])
+def test_memory_in_use_is_told_against_the_limit(kept: bool) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def hear(used: int, limit: int) -> None:
+        heard.append((used, limit))
+
+    with Sandbox() as box:
+        if kept:
+            result = box.session(memory_mb=256).run(HOLD, timeout=30, on_usage=hear)
+        else:
+            result = asyncio.run(box.arun(HOLD, timeout=30, memory_mb=256, on_usage=hear))
+    assert result.ok, result.stderr
+    assert {limit for _, limit in heard} == {256 * MIB}
+    assert 100 * MIB <= max(used for used, _ in heard) < 256 * MIB
+    assert 2 <= len(heard) <= result.duration / USAGE_S + 2
