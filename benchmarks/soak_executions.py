@@ -208,6 +208,8 @@ async def fault(soak: Soak, cache: Path, kind: int, size: int, concurrent: int) 
     match kind:
         case 1:
             soak.counts["fault: spares killed"] += soak_faults.kill_spares(soak.backend, soak.dice)
+            # One that is dying when it is handed out is a typed error: nothing of the program ran.
+            await soak.wave(size, concurrent, broken=True)
         case 2:
             soak.counts["fault: cache files spoilt"] += soak_faults.spoil(cache, soak.dice)
         case 3:

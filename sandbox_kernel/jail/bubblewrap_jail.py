@@ -17,13 +17,6 @@ from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_a
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
-def filter_of(walls: Walls) -> bytes:
-    """The filter of every program behind these walls."""
-    # A unix socket of the host can be spoken to although its folder is shown read-only.
-    families = seccomp.INTERNET if walls.grants else seccomp.DEFAULT_FAMILIES
-    return seccomp.build_filter(seccomp.host_arch(), families=families)
-
-
 class NamespaceJail(Jail):
     """A jail with a root of its own: its work folder is a file system, and the end of its init is the end of all."""
 
@@ -75,7 +68,7 @@ class BubblewrapJail(NamespaceJail):
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """The filter for bubblewrap to load, and descriptors that the init is told of."""
-        return memory_file("filter", filter_of(self.walls)), ()
+        return memory_file("filter", seccomp.build_namespace_filter(bool(self.walls.grants))), ()
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""

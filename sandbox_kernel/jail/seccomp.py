@@ -143,6 +143,15 @@ def build_filter(
     return _program(arch, verdicts)
 
 
+def build_namespace_filter(shows_host_files: bool) -> bytes:
+    """The base filter of a jail with namespaces, on this machine.
+
+    A unix socket of the host can be spoken to although its folder is shown read-only, so where the policy shows any
+    files of the host there are no unix sockets.
+    """
+    return build_filter(host_arch(), families=INTERNET if shows_host_files else DEFAULT_FAMILIES)
+
+
 def build_no_spawn_filter(arch: str) -> bytes:
     """A second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
     thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *_EPERM)

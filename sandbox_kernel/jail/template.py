@@ -18,8 +18,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import HOST_ETC
-from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail, filter_of
+from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.jail import guest_folder, memory_file
 from sandbox_kernel.jail.meter import Meter, WatchdogMeter
@@ -109,7 +110,8 @@ class Template(BubblewrapJail):
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """See ``BubblewrapJail``: the init runs no program, and loads the filter in each of its forks."""
-        spec = {"filter": filter_of(self.walls), "shown": shown_beneath(self.walls)}
+        program = seccomp.build_namespace_filter(bool(self.walls.grants))
+        spec = {"filter": program, "shown": shown_beneath(self.walls)}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
     def _ahead(self) -> list[bytes]:

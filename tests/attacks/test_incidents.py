@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness import SECRET, listeners, make_sentinels, running, sentinel_state
+from harness import SECRET, listeners, make_sentinels, running, sentinel_state, wait_for_fork
 from titles import LINES
 
 from sandbox_kernel import ExecRequest, Language, Limits, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
@@ -286,3 +286,14 @@ def test_inspect_ai_2779_after_a_timeout_a_process_that_hid_is_gone(enforcer: st
     )
     assert backend.run(request).status is Status.TIMEOUT
     assert running(mark, host=0) == []
+
+
+def test_landrun_43_a_jail_that_a_template_forked_refuses_unix_sockets_beside_host_files_too(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    backend = ProcessBackend(
+        ProcessConfig(pool_size=1), "bubblewrap", SandboxPolicy.preset("standard").allow_read(tmp_path)
+    )
+    request = ExecRequest(language=Language.PYTHON, code="import socket\nsocket.socket(socket.AF_UNIX)", timeout=20)
+    wait_for_fork(backend, request)
+    result = backend.run(request)
+    assert "Address family not supported" in result.stderr, result
