@@ -11,6 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A shared machine may stop for a second at any place: no test here fails for the time it took. In CI the same examples
+# are tried each time, so that a red run can be had again.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1" else "house")
 
 #: Temporary files of this run alone, so that what others on the machine do is not taken for a leak.
 #: Its name is short, because the path of a unix socket must be. Workers of a parallel run make theirs beside that of the process which started them, not below it.

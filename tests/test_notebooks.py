@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel import Language, ProcessBackend
+from tests.conftest import need
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -48,9 +51,20 @@ def test_there_are_notebooks():
 @pytest.mark.timeout(320)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_output_of_the_notebook_is_what_it_was(path, environment):
+    missing = languages_of(path) - {str(language) for language in ProcessBackend().available_languages()}
+    need(not missing, f"the notebook uses {', '.join(sorted(missing))}, which cannot run here")
     shown = run(["-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", "--timeout=250", str(path)], environment)
     assert " passed" in shown
     assert "skipped" not in shown
+
+
+def languages_of(path):
+    """Languages that the cells of a notebook name and that need programs of the host."""
+    cells = json.loads(path.read_text())["cells"]
+    lines = [cell["source"][0].split() for cell in cells if cell["cell_type"] == "code" and cell["source"]]
+    named = [line[1] for line in lines if line[0] == "%%sandbox" and len(line) > 1 and "--backend" not in line]
+    found = {str(Language.parse(name)) for name in named if not name.startswith("-")}
+    return found - {"wasm"}
 
 
 def expects_an_error(cell):

@@ -17,6 +17,11 @@ _STOPPED = {
     "disk": (Status.KILLED, "disk"),
     "cancel": (Status.INTERRUPTED, None),
 }
+#: What runtimes and compilers say when they are refused memory: C and C++, PHP, Ruby, R, Rust, Lua, Go.
+_OUT_OF_MEMORY = (
+    "out of memory", "cannot allocate", "failed to allocate memory", "bad_alloc", "memory allocation of",
+    "not enough memory",
+)  # fmt: skip
 
 
 def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
@@ -30,7 +35,9 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
         return Status.KILLED, _survived_limit(outcome, None)
     if last.code == -signal.SIGXCPU and job.cpu_seconds is not None:
         return Status.CPU_LIMIT, "cpu"
-    if last.code != 0 and ("memory" in last.flags or _gave_up_for_memory(outcome, last, job)):
+    if last.code != 0 and (
+        "memory" in last.flags or _gave_up_for_memory(outcome, last, job) or _was_refused_memory(outcome, last, job)
+    ):
         return Status.MEMORY_EXCEEDED, "memory"
     limit = _survived_limit(outcome, last)
     if last.code == 0:
@@ -48,6 +55,20 @@ def _gave_up_for_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
     """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
     peak = outcome.reading.peak_bytes or last.max_rss_bytes
     return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and peak >= job.memory_bytes * 3 // 4
+
+
+def _was_refused_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
+    """Whether a program ended because it got no more memory, where that is how the limit is held.
+
+    Without a control group nobody kills it: an allocation fails, and what follows is the program's own. Runtimes say
+    what happened; a program that does not look at the answer dies of its use, with almost all of its memory taken.
+    """
+    if not outcome.reading.refuses_memory:
+        return False
+    if last.code < 0:
+        peak = outcome.reading.peak_bytes or last.max_rss_bytes
+        return last.code in (-signal.SIGSEGV, -signal.SIGBUS) and peak >= job.memory_bytes * 3 // 4
+    return any(word in outcome.stderr.text[-4096:].lower() for word in _OUT_OF_MEMORY)
 
 
 def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:

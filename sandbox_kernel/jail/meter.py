@@ -33,6 +33,8 @@ class Reading:
     forks_refused: bool = False
     peak_bytes: int | None = None
     cpu_seconds: float | None = None
+    #: Memory is limited by what a program can ask for: it is not killed, it is refused.
+    refuses_memory: bool = False
 
 
 class Meter(Protocol):
@@ -325,7 +327,7 @@ class WatchdogMeter:
 
     def read(self) -> Reading:
         """See ``Meter``."""
-        return Reading(self._exceeded, self._full, self._peak or None, self._cpu or None)
+        return Reading(self._exceeded, self._full, self._peak or None, self._cpu or None, refuses_memory=True)
 
     def close(self) -> bool:
         """See ``Meter``."""

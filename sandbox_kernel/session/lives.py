@@ -26,6 +26,7 @@ from sandbox_kernel.session.result import (
     ended_by_its_heap,
     loss_notes,
     make_result,
+    ran_out_of_memory,
     reason,
 )
 from sandbox_kernel.session.work_files import WorkFiles
@@ -134,12 +135,13 @@ class Lives:
         end = cell.watch()
         notes, self._news = self._news, []
         back: Comeback | None = None
-        if end.how == "done":
+        kept = end.how == "done" and not self._must_go_back(live, end)
+        if kept:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 live.commit()
         else:
             heap = ended_by_its_heap(end, self.spec.frame, meter.read().peak_bytes)
-            back, more = self._roll_back(live, end, for_memory=heap or meter.oom_kills() > kills)
+            back, more = self._roll_back(live, end, for_memory=end.how == "done" or heap or meter.oom_kills() > kills)
             notes += more
         cell.settle()
         after = meter.read()
@@ -156,7 +158,7 @@ class Lives:
             cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
             peak_bytes=after.peak_bytes,
         )
-        if back is None and end.how != "done":
+        if back is None and not kept:
             self.again()
         if cell.failure is not None:
             raise cell.failure
@@ -165,9 +167,18 @@ class Lives:
         )
         return replace(result, changes=changes)
 
+    def _must_go_back(self, live: Live, end: CellEnd) -> bool:
+        """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
+
+        Where the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an
+        error: the promise is the same.
+        """
+        newest = live.shelf.newest()
+        return ran_out_of_memory(end) and newest is not None and newest.cell == live.cell
+
     def _changes(self, live: Live, end: CellEnd, back: Comeback | None) -> tuple[tuple[FsChange, ...], list[str]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
-        if end.how == "done" or (back is not None and back.files):
+        if (end.how == "done" and back is None) or (back is not None and back.files):
             return self.files.after(live)
         if back is not None:
             self.files.rolled_back(live)

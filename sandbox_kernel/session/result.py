@@ -72,9 +72,14 @@ def judge(end: CellEnd, facts: Facts, frame: Frame) -> tuple[Status, str | None]
         return Status.OK, survived
     if end.done.status == "interrupted" and end.interrupted:
         return Status.INTERRUPTED, survived
-    if end.done.limit == "memory":
+    if ran_out_of_memory(end):
         return Status.MEMORY_EXCEEDED, "memory"
     return Status.FAILED, survived
+
+
+def ran_out_of_memory(end: CellEnd) -> bool:
+    """Whether a cell ended with an error for want of memory, and its worker lives."""
+    return end.done is not None and end.done.status == "error" and end.done.limit == "memory"
 
 
 def survived_limit(end: CellEnd, facts: Facts) -> str | None:

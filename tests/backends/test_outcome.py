@@ -68,6 +68,9 @@ def outcome(
 OOM = Reading(memory_exceeded=True)
 BOMB = Reading(forks_refused=True)
 FLOOD = b"x" * 5000
+REFUSED = Reading(refuses_memory=True)
+ALMOST_ALL = Reading(refuses_memory=True, peak_bytes=250 << 20)
+NO_MEMORY = b"cell.rb: failed to allocate memory (NoMemoryError)"
 
 TABLE = [
     ("a clean end", outcome(end(0)), Status.OK, None),
@@ -88,6 +91,12 @@ TABLE = [
     ("memory wins over the clock", outcome(stopped_by="timeout", reading=OOM), Status.MEMORY_EXCEEDED, "memory"),
     ("MemoryError at the limit", outcome(end(1, "memory")), Status.MEMORY_EXCEEDED, "memory"),
     ("a MemoryError that was caught", outcome(end(0, "memory")), Status.OK, None),
+    ("a runtime that was refused memory", outcome(end(1), reading=REFUSED, stderr=NO_MEMORY), Status.MEMORY_EXCEEDED, "memory"),
+    ("the same words where the kernel counts", outcome(end(1), stderr=NO_MEMORY), Status.FAILED, None),
+    ("the same words and a good end", outcome(end(0), reading=REFUSED, stderr=NO_MEMORY), Status.OK, None),
+    ("an answer that nobody looked at", outcome(end(-signal.SIGSEGV), reading=ALMOST_ALL), Status.MEMORY_EXCEEDED, "memory"),
+    ("a crash with memory to spare", outcome(end(-signal.SIGSEGV), reading=REFUSED), Status.KILLED, None),
+    ("a failure with much memory taken", outcome(end(1), reading=ALMOST_ALL), Status.FAILED, None),
     ("a fork bomb that was refused and lived", outcome(end(0), reading=BOMB), Status.OK, "processes"),
     ("a fork bomb that was refused and died of it", outcome(end(1), reading=BOMB), Status.FAILED, "processes"),
     ("a fork that only the program saw refused", outcome(end(0, "processes")), Status.OK, "processes"),
