@@ -21,7 +21,7 @@ from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.job import OWN_PROCESSES, Job, Stop, run_job
+from sandbox_kernel.jail.job import OWN_PROCESSES, Job, SpareGone, Stop, run_job
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
@@ -110,22 +110,29 @@ class ProcessBackend(SandboxBackend):
         walls = self.walls(request, recipe)
         listener = Listener(on_output) if on_output is not None else None
         with host_trouble(listener), self.egress() as proxy:
-            jail = self._pool.take(walls)
+            listen = proxy.start if proxy is not None else None
+
+            def attempt() -> ExecResult:
+                jail = self._pool.take(walls)
+                try:
+                    plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
+                    job = self._job(request, plan, jail.places)
+                    outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop, on_usage=on_usage)
+                    if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                        self._cache.put(plan.cache_key, Compiled(*outcome.kept))
+                    result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                    if proxy is not None:
+                        result = replace(result, violations=proxy.violations)
+                    return with_changes(result, jail.box_fd, request, keep)
+                finally:
+                    jail.destroy()
+                    jail.forget()
+                    self._pool.done()
+
             try:
-                plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
-                job = self._job(request, plan, jail.places)
-                listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop, on_usage=on_usage)
-                result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
-                if self._cache is not None and plan.cache_key is not None and outcome.kept:
-                    self._cache.put(plan.cache_key, Compiled(*outcome.kept))
-                if proxy is not None:
-                    result = replace(result, violations=proxy.violations)
-                return with_changes(result, jail.box_fd, request, keep)
-            finally:
-                jail.destroy()
-                jail.forget()
-                self._pool.done()
+                return attempt()
+            except SpareGone:
+                return attempt()
 
     async def execute(
         self,

@@ -40,6 +40,10 @@ OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
 
 
+class SpareGone(EnforcerFailed):
+    """A waiting sandbox was killed from outside before it got its order: nothing ran, another one will do."""
+
+
 class Stop:
     """A stop sign that a selector can see and any thread can raise."""
 
@@ -161,8 +165,7 @@ class _Run:
         self.started = time.monotonic()
         jail.control.settimeout(job.timeout_s)
         try:
-            for part in order:
-                jail.control.sendall(part)
+            self._send(order)
             if on_listener is not None:
                 on_listener(receive_listener(jail.control))
         except TimeoutError:
@@ -170,6 +173,14 @@ class _Run:
         except OSError as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
         jail.control.setblocking(False)
+
+    def _send(self, order: Sequence[bytes]) -> None:
+        """Hand over the order; what did not arrive whole was not begun."""
+        try:
+            for part in order:
+                self.jail.control.sendall(part)
+        except BrokenPipeError as error:
+            raise SpareGone("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
     def watch(self) -> None:
         """The loop: until the last step ended, something stopped it, or the jail is gone."""

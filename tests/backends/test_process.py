@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import signal
 import time
 
 import pytest
@@ -28,6 +29,8 @@ from sandbox_kernel import (
     Status,
     validate_policy,
 )
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -565,3 +568,23 @@ def test_two_programs_do_not_share_their_random_numbers() -> None:
 def test_the_streams_can_be_opened_by_their_names(backend: ProcessBackend) -> None:
     result = backend.run(command("cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr", stdin="in\n"))
     assert (result.stdout, result.stderr) == ("in\nout\n", "err\n")
+
+
+def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the pool's look and the order: nothing has run, so another one does."""
+    backend = ProcessBackend(ProcessConfig(pool_size=1))
+    taken: list[Jail] = []
+    take = backend._pool.take
+
+    def dying(walls: Walls) -> Jail:
+        jail = take(walls)
+        taken.append(jail)
+        if len(taken) == 1:
+            os.kill(jail.init_pid, signal.SIGKILL)
+            while jail.alive:
+                os.sched_yield()
+        return jail
+
+    monkeypatch.setattr(backend._pool, "take", dying)
+    assert backend.run(python("print('ran')")).stdout == "ran\n"
+    assert len(taken) == 2
