@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +26,8 @@ from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.walk import DirEntry
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.net.messages import FetchResponse

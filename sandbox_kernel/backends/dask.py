@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
-from sandbox_kernel.backends.process import ProcessBackend, in_thread
+from sandbox_kernel.backends.in_thread import in_thread
+from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.languages.recipe import ProcessConfig

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
@@ -32,19 +31,14 @@ from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessC
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.net.egress_proxy import EgressProxy
-from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
+if TYPE_CHECKING:
+    import asyncio
 
-@functools.lru_cache(maxsize=1)
-def _threads() -> ThreadPoolExecutor:
-    """Runs wait here for their turn; their clocks start when they do."""
-    return ThreadPoolExecutor(max_workers=max(8, 4 * (os.cpu_count() or 2)), thread_name_prefix="sandbox-run")
-
-
-os.register_at_fork(after_in_child=_threads.cache_clear)
+    from sandbox_kernel.net.egress_proxy import EgressProxy
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
 
 
 @functools.lru_cache(maxsize=8)
@@ -64,7 +58,7 @@ class ProcessBackend(SandboxBackend):
         enforcer: str | None = "auto",
         policy: SandboxPolicy | None = None,
         *,
-        proxy: Callable[[FetchPolicy], EgressProxy] = EgressProxy,
+        proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
     ) -> None:
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
@@ -148,13 +142,18 @@ class ProcessBackend(SandboxBackend):
         def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
             return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage)
 
+        from sandbox_kernel.backends.in_thread import in_thread
+
         return await in_thread(work, on_output, cancel)
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
         if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
             return contextlib.nullcontext()
-        return self._proxy(FetchPolicy.from_sandbox_policy(self.policy))
+        from sandbox_kernel.net.egress_proxy import EgressProxy
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
+
+        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
     def check_network(self) -> None:
         """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
@@ -242,50 +241,3 @@ class ProcessBackend(SandboxBackend):
             output_bytes=request.limits.output_bytes,
             preamble=plan.messages or b"",
         )
-
-
-async def in_thread(
-    work: Callable[[OnOutput | None, Stop], ExecResult], on_output: OnOutput | None, cancel: asyncio.Event | None
-) -> ExecResult:
-    """Run blocking work in a thread, its output on this loop, stopped by ``cancel`` or by cancelling the caller."""
-    loop = asyncio.get_running_loop()
-    stop = Stop()
-    failure: list[BaseException] = []
-
-    def call(stream: str, text: str) -> None:
-        try:
-            if on_output is not None and not failure:
-                on_output(stream, text)
-        except BaseException as error:
-            # The caller's own callback failed: the run has no reader any more.
-            failure.append(error)
-            stop.set()
-
-    def emit(stream: str, text: str) -> None:
-        loop.call_soon_threadsafe(call, stream, text)
-
-    def whole() -> ExecResult:
-        # The thread closes it: a caller that is cancelled twice leaves while the thread still looks at it.
-        with contextlib.closing(stop):
-            return work(emit if on_output is not None else None, stop)
-
-    done = loop.run_in_executor(_threads(), whole)
-    watcher = asyncio.ensure_future(_stop_when(cancel, stop)) if cancel is not None else None
-    try:
-        result = await asyncio.shield(done)
-    except asyncio.CancelledError:
-        stop.set()
-        with contextlib.suppress(BaseException):
-            await done
-        raise
-    finally:
-        if watcher is not None:
-            watcher.cancel()
-    if failure:
-        raise failure[0]
-    return result
-
-
-async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
-    await cancel.wait()
-    stop.set()

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
-from sandbox_kernel.backends.process import in_thread, shared_pool
+from sandbox_kernel.backends.in_thread import in_thread
+from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
 from sandbox_kernel.backends.wasm_key import Switches, engine_version

@@ -11,19 +11,21 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.session.channel import Channel, readable
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
 from sandbox_kernel.session.keeper import Keeper
 from sandbox_kernel.session.memory import Budget, anonymous_bytes
+
+if TYPE_CHECKING:
+    from sandbox_kernel.net.egress_proxy import EgressProxy
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0

@@ -7,7 +7,6 @@ at a time; a second caller waits for its turn. ``interrupt`` and ``close`` may b
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import threading
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest, SessionError
@@ -23,7 +23,6 @@ from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
-from sandbox_kernel.session.async_run import AnyOnInput, run_in_thread
 from sandbox_kernel.session.cell import CellOrder, OnInput
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
@@ -33,6 +32,11 @@ from sandbox_kernel.session.lives import Lives, SessionSpec
 from sandbox_kernel.session.memory import private_bytes
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.walk import DirEntry
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox_kernel.session.async_run import AnyOnInput
 
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
@@ -140,6 +144,8 @@ class Session:
         """
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
+        from sandbox_kernel.session.async_run import run_in_thread
+
         return await run_in_thread(
             self._threads,
             lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, on_usage=on_usage, number=number),

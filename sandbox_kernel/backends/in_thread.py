@@ -1,0 +1,73 @@
+"""Blocking runs for callers with an event loop: in threads, their output on the loop, stopped when the caller is.
+
+Apart from ``process.py`` because it is the only part that needs asyncio, whose import takes longer than a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.model import ExecResult
+
+
+@functools.lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Runs wait here for their turn; their clocks start when they do."""
+    return ThreadPoolExecutor(max_workers=max(8, 4 * (os.cpu_count() or 2)), thread_name_prefix="sandbox-run")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)
+
+
+async def in_thread(
+    work: Callable[[OnOutput | None, Stop], ExecResult], on_output: OnOutput | None, cancel: asyncio.Event | None
+) -> ExecResult:
+    """Run blocking work in a thread, its output on this loop, stopped by ``cancel`` or by cancelling the caller."""
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+    failure: list[BaseException] = []
+
+    def call(stream: str, text: str) -> None:
+        try:
+            if on_output is not None and not failure:
+                on_output(stream, text)
+        except BaseException as error:
+            # The caller's own callback failed: the run has no reader any more.
+            failure.append(error)
+            stop.set()
+
+    def emit(stream: str, text: str) -> None:
+        loop.call_soon_threadsafe(call, stream, text)
+
+    def whole() -> ExecResult:
+        # The thread closes it: a caller that is cancelled twice leaves while the thread still looks at it.
+        with contextlib.closing(stop):
+            return work(emit if on_output is not None else None, stop)
+
+    done = loop.run_in_executor(_threads(), whole)
+    watcher = asyncio.ensure_future(_stop_when(cancel, stop)) if cancel is not None else None
+    try:
+        result = await asyncio.shield(done)
+    except asyncio.CancelledError:
+        stop.set()
+        with contextlib.suppress(BaseException):
+            await done
+        raise
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+    if failure:
+        raise failure[0]
+    return result
+
+
+async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
+    await cancel.wait()
+    stop.set()
