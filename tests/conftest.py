@@ -20,7 +20,8 @@ settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1" else "house")
 
 #: Temporary files of this run alone, so that what others on the machine do is not taken for a leak.
-#: Its name is short, because the path of a unix socket must be. Workers of a parallel run make theirs beside that of the process which started them, not below it.
+#: Its name is short, because the path of a unix socket must be. Workers of a parallel run make theirs beside that of
+#: the process which started them, not below it.
 _BASE = os.environ.setdefault("SANDBOX_KERNEL_TEST_BASE", tempfile.gettempdir())
 TEMPORARY = tempfile.mkdtemp(prefix="sk-", dir=_BASE)
 os.chmod(TEMPORARY, 0o755)
@@ -40,6 +41,18 @@ def need(found: object, reason: str) -> None:
         if REQUIRE_ALL:
             pytest.fail(f"required here and missing: {reason}")
         pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a parallel run keeps together: a file, for its fixtures; all browser tests, for JupyterLab and Chromium.
+
+    Notebooks share nothing and take long: each is by itself.
+    """
+    for item in items:
+        group = "browser" if item.path.parent.name == "browser" else item.nodeid.partition("::")[0]
+        if item.path.name == "test_notebooks.py":
+            group = item.nodeid
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

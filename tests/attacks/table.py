@@ -1,4 +1,4 @@
-"""Runs every test of an attack and writes what they saw into ``docs/security.md``: ``python tests/attacks/table.py``.
+"""Runs every test of an attack and writes what they saw into ``docs/security.md``: ``python tests/attacks/table.py [RECORD]``.
 
 Nothing here is typed by hand: how each attack ended comes from the record that the tests leave
 (``SANDBOX_KERNEL_ATTACK_RECORD``). An attack that was not held, or not tried where it must be, is a cell that says so,
@@ -29,7 +29,10 @@ Row = dict[str, str]
 
 
 def record() -> list[Row]:
-    """Run the tests and read what they wrote."""
+    """Run the tests and read what they wrote; or read what another run has written, if its record is named."""
+    if len(sys.argv) > 1:
+        known: list[Row] = json.loads(Path(sys.argv[1]).read_text())
+        return known
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "attacks.json"
         tests = sorted(str(item) for item in (ROOT / "tests").iterdir() if item.name != "__pycache__")
