@@ -260,6 +260,21 @@ class Python(Engine):
             1 for name, value in space.items() if not name.startswith("_") and value is not hidden.get(name, nothing)
         )
 
+    def touch(self) -> None:
+        """See ``Engine``: an empty cell that nobody hears of."""
+        shell: Any = self.shell
+        if shell.ast_transformers or shell.input_transformers_post:
+            return  # the user's own would hear of it
+        listeners, last = shell.events.callbacks, (shell.last_execution_result, shell.last_execution_succeeded)
+        shell.events.callbacks = {name: [] for name in listeners}
+        try:
+            with contextlib.suppress(Exception):
+                shell.run_cell("pass", silent=True)
+                self.names()
+        finally:
+            shell.events.callbacks = listeners
+            shell.last_execution_result, shell.last_execution_succeeded = last
+
     def flush(self) -> None:
         """See ``Engine``; C libraries have buffers of their own."""
         for stream in (sys.stdout, sys.stderr):

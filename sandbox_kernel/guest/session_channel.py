@@ -66,6 +66,10 @@ class Channel:
                 os._exit(0)
             self._buffer += part
 
+    def waiting(self) -> bool:
+        """Whether the host has already sent more."""
+        return bool(self._buffer) or bool(select.select([self._socket], [], [], 0)[0])
+
     def await_answer(self) -> Dict[str, Any]:
         """A small answer during a cell, where an interrupt may come at any moment.
 

@@ -50,6 +50,12 @@ class Engine:
     def flush(self) -> None:
         """Everything that the cell printed must be in the pipes now."""
 
+    def touch(self) -> None:
+        """Write to the memory that every cell writes to: after a fork the first write to a page takes a copy of it.
+
+        Called between cells when nobody waits, so that the next cell does not pay for it. Nothing may be left of it.
+        """
+
 
 class Worker:
     """Serves one host for as long as it lives, in this process or in a checkpoint that takes over."""
@@ -145,6 +151,8 @@ class Worker:
             self.channel.send({"op": "frozen", "cell": cell, "pid": 0, "threads": 0, "reason": reason})
         elif pid:
             self.channel.send({"op": "frozen", "cell": cell, "pid": pid, "threads": marks.threads, "reason": ""})
+            if not self.channel.waiting():
+                self.engine.touch()
         else:
             self.take_over(cell, marks)
 

@@ -172,7 +172,7 @@ class CgroupMeter:
 
     def oom_kills(self) -> int:
         """See ``Meter``."""
-        return self._leaf.counters().oom_kills
+        return self._leaf.oom_kills()
 
     def cpu_seconds(self) -> float:
         """See ``Meter``."""
