@@ -43,10 +43,12 @@ def need(found: object, reason: str) -> None:
         pytest.skip(reason)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What a parallel run keeps together: a file, for its fixtures; all browser tests, for JupyterLab and Chromium.
 
-    Notebooks share nothing and take long: each is by itself.
+    Notebooks share nothing and take long: each is by itself. Called first: the plugin that reads the groups has the
+    same hook.
     """
     for item in items:
         group = "browser" if item.path.parent.name == "browser" else item.nodeid.partition("::")[0]
