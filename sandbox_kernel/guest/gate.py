@@ -173,6 +173,10 @@ class Waiting:
             finally:
                 os._exit(126)
         theirs.close()
+        # While nobody waits: it takes longer than all else that is done when the order comes.
+        import json
+
+        self._encode = json.dumps
 
     #: Processor time that it took to become ready, which is not the program's.
     spent = 0.0
@@ -180,10 +184,8 @@ class Waiting:
     def begin(self, step: Dict[str, Any]) -> int:
         """Hand over the order; what became of the program is for the caller to wait for."""
         self.spent = cpu_seconds(self.pid)
+        order = self._encode({"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]}).encode()
         try:
-            import json
-
-            order = json.dumps({"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]}).encode()
             self.socket.sendall(struct.pack(">I", len(order)) + order)
         except OSError:
             pass  # it died while it waited: its exit code says so
