@@ -43,20 +43,6 @@ def need(found: object, reason: str) -> None:
         pytest.skip(reason)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a parallel run keeps together: a file, for its fixtures; all browser tests, for JupyterLab and Chromium.
-
-    Notebooks share nothing and take long: each is by itself. Called first: the plugin that reads the groups has the
-    same hook.
-    """
-    for item in items:
-        group = "browser" if item.path.parent.name == "browser" else item.nodeid.partition("::")[0]
-        if item.path.name == "test_notebooks.py":
-            group = item.nodeid
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test marked ``attack(id, where)`` says so in its report, which also crosses the processes of a parallel run."""
     item.user_properties += [("attack", mark.args) for mark in item.iter_markers("attack")]
