@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 
@@ -13,6 +15,7 @@ from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.control import encode_ahead
 from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Command, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
@@ -29,6 +32,15 @@ class NamespaceJail(Jail):
     def _ahead(self) -> list[bytes]:
         """See ``Jail``; no wall is left to be put up around the first step."""
         return encode_ahead()
+
+    def kill(self) -> None:
+        """See ``Jail``. A child that bubblewrap has not spoken to yet does not die with it: it would wait on."""
+        if self.init_fd < 0 and self.starter is not None and self.starter.poll() is None:
+            self.starter.send_signal(signal.SIGSTOP)
+            for pid in tree(self.starter.pid)[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        super().kill()
 
     def _kill_rest(self) -> None:
         """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""

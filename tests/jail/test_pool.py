@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
@@ -213,3 +214,16 @@ def test_one_pool_serves_event_loops_that_come_and_go(nothing_left: None) -> Non
     finally:
         shared_pool(1).close()
         shared_pool.cache_clear()
+
+
+def test_a_jail_that_is_ended_while_it_starts_leaves_no_waiting_child(nothing_left: None) -> None:
+    """bubblewrap's child waits for its parent before it binds its life to it."""
+    uids = set()
+    for spins in range(0, 40000, 1000):
+        jail = start_jail(real_walls("bubblewrap"))
+        uids.add(os.getuid() if jail.uid is None else jail.uid)
+        for _ in range(spins):
+            pass
+        jail.destroy()
+    left = [p for p in psutil.process_iter(["name", "ppid", "uids"]) if p.info["name"] == "bwrap"]
+    assert not [p for p in left if p.info["ppid"] == 1 and p.info["uids"].real in uids]
