@@ -225,5 +225,5 @@ def test_a_jail_that_is_ended_while_it_starts_leaves_no_waiting_child(nothing_le
         for _ in range(spins):
             pass
         jail.destroy()
-    left = [p for p in psutil.process_iter(["name", "ppid", "uids"]) if p.info["name"] == "bwrap"]
-    assert not [p for p in left if p.info["ppid"] == 1 and p.info["uids"].real in uids]
+    orphans = [p.info for p in psutil.process_iter(["cmdline", "ppid", "uids"]) if p.info["ppid"] == 1]
+    assert not [info for info in orphans if "--args" in (info["cmdline"] or ()) and info["uids"].real in uids]
