@@ -37,6 +37,7 @@ class NamespaceJail(Jail):
         """See ``Jail``. A child that bubblewrap has not spoken to yet does not die with it: it would wait on."""
         if self.init_fd < 0 and self.starter is not None and self.starter.poll() is None:
             self.starter.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.starter.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             for pid in tree(self.starter.pid)[1:]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
