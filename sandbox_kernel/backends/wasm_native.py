@@ -27,6 +27,8 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 TARGET = "wasm32-wasi"
 _OUT = ".cell.wasm"
 _MEMORY_MB = 2048
+#: Zig holds each manifest of a library that it has to build again, and there are some six hundred.
+_OPEN_FILES = 4096
 #: Exceptions need a proposal that is switched off. Optimisation and target decide which built libraries fit, so they
 #: are those of ``zig_toolchain``; symbols stay, because traps name functions by them.
 _COMMON = ("-target", TARGET, "-Wall", "-Wextra")
@@ -111,7 +113,12 @@ def _kitchen(places: Places, enforcer: str) -> Kitchen:
         places=places,
         path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
         rlimits=rlimits(
-            Limits(), _MEMORY_MB, exact_memory=exact, processes=None, own_disk=has_own_disk(enforcer), reserved_mb=512
+            Limits(open_files=_OPEN_FILES),
+            _MEMORY_MB,
+            exact_memory=exact,
+            processes=None,
+            own_disk=has_own_disk(enforcer),
+            reserved_mb=512,
         ),
     )
 

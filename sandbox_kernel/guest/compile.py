@@ -67,14 +67,20 @@ def run(command: List[str], line_filter: Callable[[bytes], bytes] | None, printe
 
 
 def lay_over(base: str, top: str) -> None:
-    """A writable Zig cache whose built parts are those of a read-only one; manifests are locked, so they are copied."""
+    """A writable Zig cache whose built parts are those of a read-only one; manifests are locked, so they are copied.
+
+    Folders are made and only files are links: where Zig does not trust a manifest (its sources were installed anew, say)
+    it builds that part again and renames it over the old one, which must not lead out of this file system.
+    """
     for name in ("h", "o", "tmp"):
         os.makedirs(f"{top}/{name}")
     for name in os.listdir(base):
         if name not in ("h", "o"):
             os.symlink(f"{base}/{name}", f"{top}/{name}")
-    for name in os.listdir(base + "/o"):
-        os.symlink(f"{base}/o/{name}", f"{top}/o/{name}")
+    for folder in os.listdir(base + "/o"):
+        os.mkdir(f"{top}/o/{folder}")
+        for name in os.listdir(f"{base}/o/{folder}"):
+            os.symlink(f"{base}/o/{folder}/{name}", f"{top}/o/{folder}/{name}")
     for name in os.listdir(base + "/h"):
         with open(f"{base}/h/{name}", "rb") as old, open(f"{top}/h/{name}", "wb") as new:
             new.write(old.read())

@@ -85,8 +85,14 @@ def find_zig() -> Zig | None:
 
 
 def _folder(zig: Zig, command: str, target: str) -> str:
-    """Zig compiles for the very system it runs on, so its release is part of the name."""
-    identity = hashlib.sha256(f"{zig.executable} {zig.version} {os.uname().release}".encode()).hexdigest()[:16]
+    """Zig compiles for the very system it runs on, so its release is part of the name.
+
+    So is when Zig was installed: it compares the inodes and times of its sources with those it built from, and builds
+    everything again where they differ.
+    """
+    found = os.stat(zig.executable)
+    identity = f"{zig.executable} {zig.version} {os.uname().release} {found.st_ino} {found.st_mtime_ns}"
+    identity = hashlib.sha256(identity.encode()).hexdigest()[:16]
     parent = os.path.join(os.path.dirname(default_folder()), "zig")
     return os.path.join(parent, f"{command.replace('+', 'x')}-{target}{zig.version}-{identity}")
 

@@ -110,8 +110,20 @@ def test_a_cache_is_laid_over_what_was_built_before(tmp_path: Path) -> None:
     (base / "o" / "built" / "lib.a").write_text("archive")
     lay_over(str(base), str(top))
     assert (top / "o" / "built" / "lib.a").read_text() == "archive"
-    assert os.path.islink(top / "o" / "built")
+    assert os.path.islink(top / "o" / "built" / "lib.a")
     (top / "h" / "manifest").write_text("changed")
     (top / "o" / "new").mkdir()
     assert (base / "h" / "manifest").read_text() == "m"
     assert not (base / "o" / "new").exists()
+
+
+def test_a_part_that_is_built_again_replaces_the_link_and_not_what_it_shows(tmp_path: Path) -> None:
+    base, top = tmp_path / "base", tmp_path / "top"
+    (base / "h").mkdir(parents=True)
+    (base / "o" / "built").mkdir(parents=True)
+    (base / "o" / "built" / "lib.a").write_text("archive")
+    lay_over(str(base), str(top))
+    (top / "tmp" / "new.a").write_text("newer")
+    os.rename(top / "tmp" / "new.a", top / "o" / "built" / "lib.a")
+    assert (top / "o" / "built" / "lib.a").read_text() == "newer"
+    assert (base / "o" / "built" / "lib.a").read_text() == "archive"

@@ -229,11 +229,22 @@ def test_without_any_compiler_the_one_from_the_registry_serves(monkeypatch: pyte
 
 
 def test_the_report_warns_while_the_first_cell_would_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    zig = Zig("/nowhere/zig", "0.16.0")
+    (tmp_path / "zig-program").touch()
+    zig = Zig(str(tmp_path / "zig-program"), "0.16.0")
     monkeypatch.setattr("sandbox_kernel.languages.zig_toolchain.default_folder", lambda: str(tmp_path / "compiled"))
     assert "builds its libraries" in zig.readiness("c++")
     os.makedirs(zig_toolchain._folder(zig, "c++", ""))
     assert zig.readiness("c++") == "zig 0.16.0"
+
+
+def test_a_zig_that_was_installed_anew_does_not_use_what_the_old_one_built(tmp_path: Path) -> None:
+    program = tmp_path / "zig"
+    program.touch()
+    zig = Zig(str(program), "0.16.0")
+    before = zig_toolchain._folder(zig, "cc", "")
+    assert zig_toolchain._folder(zig, "cc", "") == before
+    os.utime(program, (1, 1))
+    assert zig_toolchain._folder(zig, "cc", "") != before
 
 
 @pytest.mark.slow
