@@ -115,14 +115,12 @@ class Sandbox:
     ) -> ExecResult:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
 
-        ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a process run uses and may.
+        ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
         keep = self._folder.keep
-        if isinstance(chosen, ProcessBackend):
-            return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
-        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
 
     def map(
         self,

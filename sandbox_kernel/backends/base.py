@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:
     import asyncio
@@ -91,6 +94,43 @@ class SandboxBackend(ABC):
         ``on_output(stream, text)`` is called on the caller's loop as output arrives, in order. Setting ``cancel`` ends
         the run with ``interrupted``. What happens inside is a result; an exception means it could not be run as asked.
         """
+
+
+class BlockingBackend(SandboxBackend):
+    """A backend whose work is a call that waits: ``run`` does it here, ``execute`` in a thread for an event loop."""
+
+    @abstractmethod
+    def run(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        stop: Stop | None = None,
+        keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
+    ) -> ExecResult:
+        """Run a request on the calling thread; ``on_output`` is called on it too, and ``on_usage`` with its memory.
+
+        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
+        """
+
+    async def execute(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
+    ) -> ExecResult:
+        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs."""
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage)
+
+        from sandbox_kernel.backends.in_thread import in_thread  # asyncio takes longer to import than a run
+
+        return await in_thread(work, on_output, cancel)
 
 
 def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:

@@ -6,7 +6,6 @@ says what was active there. Output comes back as events while the program runs, 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import select
@@ -16,11 +15,11 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
-from sandbox_kernel.backends.in_thread import in_thread
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
 from sandbox_kernel.policy import SandboxPolicy
@@ -63,7 +62,7 @@ class Kitchen:
         return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
-class DaskBackend(SandboxBackend):
+class DaskBackend(BlockingBackend):
     """Spreads runs over a cluster; ``client`` is one of ``distributed``, else the one that is connected already."""
 
     name = "dask"
@@ -92,8 +91,9 @@ class DaskBackend(SandboxBackend):
         on_output: OnOutput | None = None,
         stop: Stop | None = None,
         keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """Run a request somewhere on the cluster; ``on_output`` is called on a thread of the client."""
+        """See ``BlockingBackend``; ``on_output`` is called on a thread of the client, and ``on_usage`` never."""
         name = f"sandbox-{uuid.uuid4().hex}"
         heard = _Heard(on_output)
         if on_output is not None:
@@ -120,21 +120,6 @@ class DaskBackend(SandboxBackend):
             os.close(done)
         result = replace(delivery.result, backend=self.name)
         return result if keep is None else _kept(result, delivery.files, keep)
-
-    async def execute(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        cancel: asyncio.Event | None = None,
-        keep: Keep | None = None,
-    ) -> ExecResult:
-        """See ``SandboxBackend``."""
-
-        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep)
-
-        return await in_thread(work, on_output, cancel)
 
 
 def connected_client() -> Client:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.outcome import make_result
@@ -35,8 +35,6 @@ from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sandbox_kernel.net.egress_proxy import EgressProxy
     from sandbox_kernel.net.fetch_policy import FetchPolicy
 
@@ -47,7 +45,7 @@ def shared_pool(size: int) -> Pool:
     return Pool(size, templates=Templates())
 
 
-class ProcessBackend(SandboxBackend):
+class ProcessBackend(BlockingBackend):
     """Runs languages as jailed processes. ``enforcer=None`` runs without walls and must be asked for by name."""
 
     name = "process"
@@ -96,10 +94,7 @@ class ProcessBackend(SandboxBackend):
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too, and ``on_usage`` with its memory.
-
-        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
-        """
+        """See ``BlockingBackend``."""
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
         listener = Listener(on_output) if on_output is not None else None
@@ -127,24 +122,6 @@ class ProcessBackend(SandboxBackend):
                 return attempt()
             except SpareGone:
                 return attempt()
-
-    async def execute(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        cancel: asyncio.Event | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
-    ) -> ExecResult:
-        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs."""
-
-        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage)
-
-        from sandbox_kernel.backends.in_thread import in_thread
-
-        return await in_thread(work, on_output, cancel)
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""

@@ -7,13 +7,11 @@ the request's clock. Languages run on interpreters that are such modules (``lang
 
 from __future__ import annotations
 
-import asyncio
 import importlib.resources
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
-from sandbox_kernel.backends.in_thread import in_thread
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
@@ -27,6 +25,7 @@ from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import Stop, run_job
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.walls import CELL
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
@@ -36,7 +35,17 @@ from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 
-class WasmBackend(SandboxBackend):
+@dataclass(frozen=True)
+class _Ears:
+    """Who hears of a run, and who may stop it; see ``BlockingBackend.run``."""
+
+    on_output: OnOutput | None
+    stop: Stop | None
+    keep: Keep | None
+    on_usage: OnUsage | None
+
+
+class WasmBackend(BlockingBackend):
     """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
 
     A language that is not ready is made ready by its first request, before that request's clock starts;
@@ -100,21 +109,6 @@ class WasmBackend(SandboxBackend):
             if tell is not None:
                 tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 
-    async def execute(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        cancel: asyncio.Event | None = None,
-        keep: Keep | None = None,
-    ) -> ExecResult:
-        """See ``SandboxBackend``; ``keep`` as in ``run``."""
-
-        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep)
-
-        return await in_thread(work, on_output, cancel)
-
     def run(
         self,
         request: ExecRequest,
@@ -122,13 +116,12 @@ class WasmBackend(SandboxBackend):
         on_output: OnOutput | None = None,
         stop: Stop | None = None,
         keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too.
-
-        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
-        """
+        """See ``BlockingBackend``; the memory that is told includes the engine's own."""
+        ears = _Ears(on_output, stop, keep, on_usage)
         if request.language is Language.WASM:
-            return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, on_output, stop, keep)
+            return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, ears)
         guest = self._guest(request.language)
         if request.memory_mb < guest.memory_mb:
             raise InvalidRequest(
@@ -136,10 +129,10 @@ class WasmBackend(SandboxBackend):
                 f"start; give at least {guest.memory_mb} MB"
             )
         if guest.entry == "zig":
-            return self._run_compiled(request, guest, on_output, stop, keep)
+            return self._run_compiled(request, guest, ears)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         entry = self.ready(guest, switches)
-        return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, on_output, stop, keep)
+        return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, ears)
 
     def ready(self, guest: Guest, switches: Switches) -> Entry:
         """What a language needs, made now if it must be."""
@@ -177,16 +170,14 @@ class WasmBackend(SandboxBackend):
         self,
         request: ExecRequest,
         guest: Guest,
-        on_output: OnOutput | None,
-        stop: Stop | None,
-        keep: Keep | None,
+        ears: _Ears,
     ) -> ExecResult:
         warm(request.language)
-        built = build(request, guest.script, self.pool, self.enforcer.name, stop)
+        built = build(request, guest.script, self.pool, self.enforcer.name, ears.stop)
         if isinstance(built, ExecResult):
             return built
         source = WasmSource(built.module, text=False)
-        result = self._run_module(request, source, guest.argv[0], built.seconds, on_output, stop, keep)
+        result = self._run_module(request, source, guest.argv[0], built.seconds, ears)
         messages = built.messages.decode("utf-8", "replace")
         return replace(result, stderr=messages + result.stderr, stderr_bytes=result.stderr_bytes + len(built.messages))
 
@@ -196,15 +187,13 @@ class WasmBackend(SandboxBackend):
         source: WasmSource,
         name: str,
         spent_s: float,
-        on_output: OnOutput | None,
-        stop: Stop | None,
-        keep: Keep | None,
+        ears: _Ears,
     ) -> ExecResult:
         switches = Switches(fuel=request.limits.fuel is not None)
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
-        made = self._modules.get(request, source, switches, left, stop)
+        made = self._modules.get(request, source, switches, left, ears.stop)
         if isinstance(made, ExecResult):
             return replace(made, duration=made.duration + spent_s)
         guest = GuestRun(
@@ -213,16 +202,14 @@ class WasmBackend(SandboxBackend):
             switches=switches,
             files={COMPILED: made.code},
         )
-        return self._run_guest(request, guest, spent_s + made.seconds, on_output, stop, keep)
+        return self._run_guest(request, guest, spent_s + made.seconds, ears)
 
     def _run_guest(
         self,
         request: ExecRequest,
         guest: GuestRun,
         spent_s: float,
-        on_output: OnOutput | None,
-        stop: Stop | None,
-        keep: Keep | None,
+        ears: _Ears,
     ) -> ExecResult:
         left = request.timeout - spent_s
         if left <= 0:
@@ -231,10 +218,10 @@ class WasmBackend(SandboxBackend):
         jail = self.pool.take(walls)
         try:
             job = run_job_of(request, guest, jail, left)
-            outcome = run_job(jail, job, on_output=on_output, stop=stop)
+            outcome = run_job(jail, job, on_output=ears.on_output, stop=ears.stop, on_usage=ears.on_usage)
             result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
             result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
-            return with_changes(result, jail.box_fd, request, keep)
+            return with_changes(result, jail.box_fd, request, ears.keep)
         finally:
             jail.destroy()
             jail.forget()

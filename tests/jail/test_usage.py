@@ -7,9 +7,12 @@ import asyncio
 import pytest
 
 from sandbox_kernel import Sandbox
+from sandbox_kernel.backends.wasm_job import RUNTIME_MB
 from sandbox_kernel.jail.meter import USAGE_S
 from sandbox_kernel.limits import MIB
 
+HOLD_IN_WASM = """const hoard = new Uint8Array(100 << 20).fill(7);
+await new Promise((done) => setTimeout(done, 1000))"""
 HOLD = "hoard = bytearray(b'x' * (100 << 20))\nimport time\ntime.sleep(1)"
 
 
@@ -29,3 +32,19 @@ def test_memory_in_use_is_told_against_the_limit(kept: bool) -> None:
     assert {limit for _, limit in heard} == {256 * MIB}
     assert 100 * MIB <= max(used for used, _ in heard) < 256 * MIB
     assert 2 <= len(heard) <= result.duration / USAGE_S + 2
+
+
+@pytest.mark.timeout(600)
+def test_runs_inside_webassembly_are_told_too_with_the_engine_around_them() -> None:
+    heard: list[tuple[int, int]] = []
+
+    async def run() -> None:
+        with Sandbox(backend="wasm") as box:
+            result = await box.arun(
+                HOLD_IN_WASM, "js", timeout=30, memory_mb=256, on_usage=lambda *pair: heard.append(pair)
+            )
+            assert result.ok, result.stderr
+
+    asyncio.run(run())
+    assert {limit for _, limit in heard} == {(256 + RUNTIME_MB) * MIB}
+    assert 100 * MIB <= max(used for used, _ in heard) < (256 + RUNTIME_MB) * MIB
