@@ -310,6 +310,8 @@ class ExecResult:
     timeout: float | None = None
     memory_limit_mb: int | None = None
     notes: tuple[str, ...] = ()
+    #: Why this backend, when nobody had named one; empty when somebody had.
+    chosen: str = ""
 
     @property
     def ok(self) -> bool:

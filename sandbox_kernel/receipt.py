@@ -49,7 +49,8 @@ def stable_notes(result: ExecResult) -> list[str]:
 
 
 def measurements(result: ExecResult) -> dict[str, object]:
-    """What differs from run to run; belongs into output metadata, never into data."""
+    """What differs from run to run, or from machine to machine; belongs into output metadata, never into data."""
+    chosen = {"chosen": result.chosen} if result.chosen else {}
     return {
         "duration_s": result.duration,
         "compile_duration_s": result.compile_duration,
@@ -59,7 +60,13 @@ def measurements(result: ExecResult) -> dict[str, object]:
         "stderr_bytes": result.stderr_bytes,
         "fuel_used": result.fuel_used,
         "notes": [note for note in result.notes if note.startswith(THIS_TIME)],
+        **chosen,
     }
+
+
+def _worth_telling(result: ExecResult) -> list[str]:
+    """The stable notes, and why WebAssembly was chosen; that a process was chosen is what everybody expects."""
+    return [*stable_notes(result), *([result.chosen] if result.chosen and result.backend == "wasm" else [])]
 
 
 def _limits_text(result: ExecResult) -> str:
@@ -81,7 +88,7 @@ def plain_text(result: ExecResult, ending: str) -> str:
     lines += [
         f"  refused: {v.rule} {v.subject}: {v.reason}{f' → {v.remedy}' if v.remedy else ''}" for v in result.violations
     ]
-    lines += [f"  note: {note}" for note in stable_notes(result)]
+    lines += [f"  note: {note}" for note in _worth_telling(result)]
     return "\n".join(lines)
 
 
@@ -101,7 +108,7 @@ def html(result: ExecResult, ending: str) -> str:
         + "</div>"
         for v in result.violations
     )
-    extra += "".join(f"<div>{escape(note)}</div>" for note in stable_notes(result))
+    extra += "".join(f"<div>{escape(note)}</div>" for note in _worth_telling(result))
     # Text of a sandbox must not become a formula: MathJax can make links.
     return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:85%;opacity:.85">{line}{extra}</div>'
 

@@ -35,6 +35,17 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "process", "wasm", "dask")
 
 
+class _LoadSession:
+    """``box.load_session(path)``, and ``Sandbox.load_session(path)`` for a session with a sandbox of its own."""
+
+    def __get__(self, box: Sandbox | None, owner: type[Sandbox]) -> Callable[..., Session]:
+        def load_session(path: str | os.PathLike[str], *, name: str | None = None) -> Session:
+            """Go on with a session that ``save`` wrote, here or on another machine with the same versions."""
+            return (box if box is not None else owner())._load_session(path, name=name)
+
+        return load_session
+
+
 class Sandbox:
     """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
@@ -92,7 +103,8 @@ class Sandbox:
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        return chosen.run(request, on_output=on_output, keep=self._folder.keep)
+        result = chosen.run(request, on_output=on_output, keep=self._folder.keep)
+        return replace(result, chosen=self._why(request.language, backend))
 
     async def arun(
         self,
@@ -120,7 +132,8 @@ class Sandbox:
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
         keep = self._folder.keep
-        return await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        return replace(result, chosen=self._why(request.language, backend))
 
     def map(
         self,
@@ -193,12 +206,14 @@ class Sandbox:
             python=python,
             limits=limits,
             share=self._folder.link(),
+            chosen=self._why(Language.parse(language), backend),
         )
         self._sessions.add(opened)
         return opened
 
-    def load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
-        """Go on with a session that ``save`` wrote, here or on another machine with the same versions."""
+    load_session = _LoadSession()
+
+    def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
         self._check_alive()
         from sandbox_kernel.session.wasm_opening import load_wasm_session
 
@@ -284,6 +299,14 @@ class Sandbox:
         if name == "wasm" or (name == "auto" and request.language is Language.WASM):
             return self._wasm_backend()
         return self.backend
+
+    def _why(self, language: Language, backend: str | None) -> str:
+        """Why a run is where it is, for its receipt; empty when somebody named the backend."""
+        if (backend if backend is not None else self._default) != "auto":
+            return ""
+        if language is Language.WASM:
+            return "backend 'auto' took wasm: modules of WebAssembly run nowhere else"
+        return f"backend 'auto' took process: {language} runs at full speed there; 'wasm' is the second wall"
 
     def _dask_backend(self, config: ProcessConfig) -> DaskBackend:
         from sandbox_kernel.backends.dask import DaskBackend

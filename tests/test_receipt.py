@@ -133,3 +133,14 @@ def test_text_of_a_sandbox_is_never_read_as_a_formula() -> None:
 
 def test_good_and_bad_ends_have_different_colours() -> None:
     assert html(replace(DONE, status=Status.OK), "x") != html(DONE, "x")
+
+
+def test_why_a_backend_was_chosen_is_told_where_it_is_news_and_kept_in_the_metadata() -> None:
+    why = "backend 'auto' took wasm: modules of WebAssembly run nowhere else"
+    chosen = replace(DONE, backend="wasm", isolation="wasm", chosen=why)
+    assert f"  note: {why}" in plain_text(chosen, "ok").splitlines()
+    assert "took wasm" in html(chosen, "ok")
+    assert measurements(chosen)["chosen"] == why
+    plain = replace(DONE, chosen="backend 'auto' took process: …")
+    assert plain._repr_mimebundle_()[0] == DONE._repr_mimebundle_()[0]
+    assert measurements(plain)["chosen"] == plain.chosen

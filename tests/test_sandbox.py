@@ -163,3 +163,18 @@ def test_the_work_folder_of_the_host_is_never_on_the_hosts_import_path(box: Sand
     assert json.dumps([1]) == "[1]"
     assert not any("sandbox-kernel-box" in entry for entry in sys.path)
     assert os.getcwd() not in ("", "/box")
+
+
+HELLO_WAT = '(module (memory (export "memory") 1) (func (export "_start")))'
+
+
+def test_the_receipt_says_why_auto_took_a_backend() -> None:
+    with Sandbox() as box:
+        module, process = box.run(HELLO_WAT, "wasm"), box.run("print(1)")
+        named = box.run("print(1)", backend="process")
+        cell = box.session().run("1")
+    assert (module.backend, process.backend) == ("wasm", "process")
+    assert "'auto' took wasm" in module.chosen and "'auto' took process" in process.chosen
+    assert "'auto' took wasm" in str(module._repr_mimebundle_()[0]["text/plain"])
+    assert cell.chosen == process.chosen
+    assert named.chosen == ""

@@ -92,6 +92,7 @@ function rows(facts, measured) {
     ['session', facts.rolled_back === true ? 'as it was before this cell' : ''],
     ['backend', safeText(facts.backend)],
     ['isolation', safeText(facts.isolation)],
+    ['why', safeText(measured.chosen)],
     ['time limit', show(amount(facts.timeout_s), secondsText)],
     ['memory limit', show(amount(facts.memory_limit_mb), megabytesText)],
     ['time', show(amount(measured.duration_s), secondsText)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
@@ -110,14 +110,11 @@ def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
 
 
 def _load(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    box = desk.runner.box(desk.defaults)
-    load = getattr(box, "load_session", None)
-    if load is None:
-        raise InvalidRequest(
-            f"%sandbox load {command.target}: sessions cannot be loaded here; wasm sessions can be saved"
-        )
-    desk.runner.sessions.adopt(command.options, load(command.target))
-    return _text(f"Going on with {command.target}.")
+    session = desk.runner.box(desk.defaults).load_session(command.target)
+    # Cells of its own language go on with it, whatever the notebook's is.
+    options = replace(command.options, language=session.language, backend="wasm")
+    desk.runner.sessions.adopt(options, session)
+    return _text(f"Going on with {command.target}: {session.language} cells run in it.")
 
 
 def _report(command: LineCommand, desk: Desk) -> tuple[Message, ...]:

@@ -140,7 +140,8 @@ class NotebookSessions:
         key = _key(options)
         with self._lock:
             old = self._held.get(key)
-            self._held[key] = _Held(session, begun_with(options))
+            # It holds what somebody saved: like one in which a cell has run, it does not give way to other defaults.
+            self._held[key] = _Held(session, begun_with(options), used=True)
             self._last = key
         if old is not None:
             old.session.close()

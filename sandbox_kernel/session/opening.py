@@ -59,6 +59,7 @@ def open_session(
     limits: Limits | None = None,
     on_close: Callable[[], None] | None = None,
     share: FolderLink | None = None,
+    chosen: str = "",
 ) -> Session:
     """Open a session behind a backend's walls and policy; bad input is a typed error before anything starts."""
     spoken = Language.parse(language)
@@ -89,7 +90,13 @@ def open_session(
         checkpoints=checkpoints,
         limits=limit,
         grace_s=engine.grace_s,
-        frame=Frame(language=str(spoken), backend=backend.name, isolation=backend.isolation_class, memory_mb=memory_mb),
+        frame=Frame(
+            language=str(spoken),
+            backend=backend.name,
+            isolation=backend.isolation_class,
+            memory_mb=memory_mb,
+            chosen=chosen,
+        ),
     )
 
     def begin() -> Live:

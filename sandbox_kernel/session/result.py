@@ -49,6 +49,8 @@ class Frame:
     backend: str
     isolation: str
     memory_mb: int
+    #: Why this backend, when nobody had named one.
+    chosen: str = ""
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
@@ -175,4 +177,5 @@ def make_result(
         timeout=timeout,
         memory_limit_mb=frame.memory_mb,
         notes=(*notes, *more),
+        chosen=frame.chosen,
     )

@@ -26,7 +26,7 @@ def test_every_fact_and_measurement_of_a_result_is_shown(evaluate: Evaluate) -> 
         fuel_used=77, rolled_back=True, language="rust", backend="process", isolation="process+sandbox", timeout=2,
         memory_limit_mb=64,
         violations=(Violation(rule="network", subject="a.org", reason="no network", remedy="--allow-net a.org"),),
-        notes=("a note",),
+        notes=("a note",), chosen="backend 'auto' took a process",
     )  # fmt: skip
     shown = read_result(evaluate, result)
     assert shown["rows"] == [
@@ -37,6 +37,7 @@ def test_every_fact_and_measurement_of_a_result_is_shown(evaluate: Evaluate) -> 
         ["session", "as it was before this cell"],
         ["backend", "process"],
         ["isolation", "process+sandbox"],
+        ["why", "backend 'auto' took a process"],
         ["time limit", "2 s"],
         ["memory limit", "64 MB"],
         ["time", "1.5 s"],

@@ -116,11 +116,9 @@ def test_without_a_session_they_say_how_one_begins(line):
         answer(line)
 
 
-def test_saving_and_loading_are_refused_where_there_is_no_such_thing():
+def test_saving_is_refused_where_there_is_no_such_thing():
     with pytest.raises(InvalidRequest, match="cannot be saved"):
         answer("save work", Runner(Session()))
-    with pytest.raises(InvalidRequest, match="cannot be loaded"):
-        answer("load work")
 
 
 def test_the_report_is_a_static_table_first_and_then_a_widget():

@@ -8,7 +8,9 @@ import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.options import parse_cell
+from sandbox_kernel.notebook.line_commands import Desk, run_command
+from sandbox_kernel.notebook.options import parse_cell, parse_line
+from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.session.wasm_opening import WasmSession
 
@@ -41,3 +43,26 @@ def test_a_notebook_on_wasm_keeps_javascript_and_runs_the_others_fresh(tmp_path:
         assert again is not None and again is not kept
         assert again.run("y").displays[-1].data["text/plain"] == "5"
         sessions.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path: Path, monkeypatch) -> None:
+    """It was taken for a session of the notebook's language: python cells ran as JavaScript."""
+    monkeypatch.chdir(tmp_path)
+    with Sandbox(backend="wasm") as box, box.session("javascript") as saved:
+        saved.run("let x = 41")
+        saved.save("work")
+    runner, defaults = CellRunner(), CellOptions()
+    try:
+        (told,) = run_command(parse_line("load work"), Desk(runner, defaults))
+        assert told.data["text/plain"] == "Going on with work: javascript cells run in it."
+        loaded = runner.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
+        assert isinstance(loaded, WasmSession)
+        assert loaded.run("x + 1").displays[-1].data["text/plain"] == "42"
+        python = runner.sessions.choose(parse_cell("x = 1", defaults)).session
+        assert python is not None and str(python.language) == "python"
+        assert loaded.alive
+        run_command(parse_line("save again js"), Desk(runner, defaults))
+        assert (tmp_path / "again").is_file()
+    finally:
+        runner.close()

@@ -254,3 +254,12 @@ def test_the_facade_opens_and_loads_them(tmp_path: Path) -> None:
         assert other.run("x").displays[-1].data["text/plain"] == "5"
         forked = session.fork()
     assert not session.alive and not other.alive and not forked.alive
+
+
+def test_a_saved_session_is_loaded_without_making_a_sandbox_first(session: WasmSession, tmp_path: Path) -> None:
+    session.run("let y = 6")
+    session.save(tmp_path / "s")
+    with Sandbox.load_session(tmp_path / "s", name="again") as other:
+        assert other.name == "again"
+        assert other.run("y * 7").displays[-1].data["text/plain"] == "42"
+        assert other.run("require('fs').writeFileSync('f', 'x'); 0").ok
