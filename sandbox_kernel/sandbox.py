@@ -287,16 +287,18 @@ class Sandbox:
             raise InvalidRequest(f"check is for typescript, not for {request.language}; leave it out")
         if python is not None and request.language is not Language.PYTHON:
             raise InvalidRequest(f"python={python!r} is for python, not for {request.language}; leave it out")
+        if python is not None and name == "wasm":
+            raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
+        if name == "wasm":
+            return self._wasm_backend(check)
         if check or python is not None:
-            if name == "wasm":
-                raise InvalidRequest("check and python choose programs of the host, which backend='wasm' does not run")
             # Backends are cheap: spares and capabilities are shared by all of a process.
             config = replace(self.backend.config, check_types=check)
             config = config if python is None else replace(config, python_path=python)
             return self._dask_backend(config) if name == "dask" else ProcessBackend(config, policy=self.policy)
         if name == "dask":
             return self._dask_backend(self.backend.config)
-        if name == "wasm" or (name == "auto" and request.language is Language.WASM):
+        if name == "auto" and request.language is Language.WASM:
             return self._wasm_backend()
         return self.backend
 
@@ -313,11 +315,14 @@ class Sandbox:
 
         return DaskBackend(config=config, policy=self.policy)
 
-    def _wasm_backend(self) -> WasmBackend:
-        if self._wasm is None:
-            from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
+    def _wasm_backend(self, check: bool = False) -> WasmBackend:
+        from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
 
-            self._wasm = WasmBackend(policy=self.policy, pool_size=self.backend.config.pool_size)
+        size = self.backend.config.pool_size
+        if check or self.backend.config.check_types:
+            return WasmBackend(policy=self.policy, pool_size=size, check_types=True)
+        if self._wasm is None:
+            self._wasm = WasmBackend(policy=self.policy, pool_size=size)
         return self._wasm
 
     def _request(

@@ -62,12 +62,14 @@ class WasmBackend(BlockingBackend):
         enforcer: str = "auto",
         store: WasmStore | None = None,
         pool_size: int = 2,
+        check_types: bool = False,
         on_progress: OnProgress | None = None,
     ) -> None:
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer = get_enforcer(enforcer)
         self.store = store if store is not None else WasmStore()
         self.on_progress = on_progress
+        self.check_types = check_types
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
         self._preparer = Preparer(self.store, self.enforcer.name)
@@ -101,7 +103,9 @@ class WasmBackend(BlockingBackend):
                 continue
             guest = self._guest(language)
             if guest.entry != "zig":
-                self._preparer.prepare(guest, switches_of(guest, fuel=False), tell)
+                for one in (guest, guest.checked):
+                    if one is not None:
+                        self._preparer.prepare(one, switches_of(one, fuel=False), tell)
                 continue
             if tell is not None:
                 tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
@@ -145,7 +149,7 @@ class WasmBackend(BlockingBackend):
             raise InvalidRequest(
                 f"the wasm backend does not run {language}; it runs {known}; for {language} use backend='process'"
             )
-        return guest
+        return guest.checked if self.check_types and guest.checked is not None else guest
 
     def _interpreter(self, request: ExecRequest, guest: Guest, switches: Switches, entry: Entry) -> GuestRun:
         """The program as a file beside the helpers of its interpreter."""

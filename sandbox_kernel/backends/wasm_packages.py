@@ -5,9 +5,11 @@ Nothing of a package is ever run here: its archive is hashed, and plain files ar
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import importlib.util
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable
@@ -107,18 +109,32 @@ def find_npm() -> list[str]:
 
 
 def take_files(archive: bytes, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    """The content of these members of an archive; links, folders and oversized members are no files."""
+    """The content of these members of an archive; links, folders and oversized members are no files.
+
+    A pattern (``lib/*.d.ts``) stands for all texts that fit it, as one JSON table by their names.
+    """
     try:
         if zipfile.is_zipfile(io.BytesIO(archive)):
             with zipfile.ZipFile(io.BytesIO(archive)) as zipped:
-                return {
-                    name: _bounded(zipped.getinfo(member).file_size, zipped.read(member))
-                    for name, member in wanted.items()
-                }
+                return _taken(wanted, zipped.namelist(), lambda member: _unzipped(zipped, member))
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-            return {name: _member(tar, member) for name, member in wanted.items()}
+            return _taken(wanted, tar.getnames(), lambda member: _member(tar, member))
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
         raise BackendUnavailable(f"the archive does not hold what is expected of it: {error}") from None
+
+
+def _taken(wanted: Mapping[str, str], members: Sequence[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
+    taken = {}
+    for name, member in wanted.items():
+        if "*" not in member:
+            taken[name] = read(member)
+            continue
+        fitting = sorted(fnmatch.filter(members, member))
+        if not fitting:
+            raise KeyError(f"nothing like {member}")
+        texts = {os.path.basename(one): read(one).decode("utf-8", "replace") for one in fitting}
+        taken[name] = json.dumps(texts).encode()
+    return taken
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:
@@ -129,10 +145,10 @@ def _member(tar: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def _bounded(size: int, data: bytes) -> bytes:
-    if size > _MOST_FILE_BYTES:
-        raise KeyError(f"a member of {size} bytes")
-    return data
+def _unzipped(zipped: zipfile.ZipFile, name: str) -> bytes:
+    if (size := zipped.getinfo(name).file_size) > _MOST_FILE_BYTES:
+        raise KeyError(f"{name} has {size} bytes")
+    return zipped.read(name)
 
 
 def _failure(package: Package, words: str) -> str:

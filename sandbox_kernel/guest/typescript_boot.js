@@ -1,5 +1,6 @@
 // TypeScript for the JavaScript engine: the compiler is in the image, and turns each program into JavaScript.
-(function (host, ts) {
+// With the types of the language and of the engine around it, it can also check a program's own.
+(function (host, ts, library, decorators, world) {
   "use strict";
   const options = {
     target: ts.ScriptTarget.ES2022,
@@ -12,22 +13,72 @@
     removeComments: false,
   };
 
+  function refused(errors, name) {
+    const lines = errors.map((found) => {
+      const message = ts.flattenDiagnosticMessageText(found.messageText, "\n");
+      if (found.file === undefined || found.start === undefined) return `${name}: error TS${found.code}: ${message}`;
+      const { line, character } = found.file.getLineAndCharacterOfPosition(found.start);
+      return `${name}(${line + 1},${character + 1}): error TS${found.code}: ${message}`;
+    });
+    return JSON.stringify({ error: lines.join("\n"), code: 2, compile: true });
+  }
+
   function transpile(source, name) {
     const { outputText, diagnostics } = ts.transpileModule(source, { compilerOptions: options, fileName: name, reportDiagnostics: true });
     const errors = diagnostics.filter((found) => found.category === ts.DiagnosticCategory.Error);
-    if (errors.length) {
-      const lines = errors.map((found) => {
-        const message = ts.flattenDiagnosticMessageText(found.messageText, "\n");
-        if (found.file === undefined || found.start === undefined) return `${name}: error TS${found.code}: ${message}`;
-        const { line, character } = found.file.getLineAndCharacterOfPosition(found.start);
-        return `${name}(${line + 1},${character + 1}): error TS${found.code}: ${message}`;
-      });
-      return JSON.stringify({ error: lines.join("\n"), code: 2, compile: true });
-    }
+    if (errors.length) return refused(errors, name);
     // A program that only exports types, or nothing, is a script and not a module.
     return JSON.stringify({ source: outputText.replace(/^export \{\};?$/m, "") });
   }
 
   transpile("enum A { B } namespace N { export const c: number = A.B; } class D<T> { constructor(private x: T) {} }", "warm.ts");
-  return { transpile };
+  if (library === undefined) return { transpile };
+
+  // ---- checking --------------------------------------------------------------------------------------------------------
+  const strict = {
+    ...options, isolatedModules: false, strict: true, noEmit: true, skipLibCheck: true, types: [], allowImportingTsExtensions: true,
+    lib: ["lib.es2024.d.ts"], moduleResolution: ts.ModuleResolutionKind.Bundler,
+    // Each cell is a module: its names are its own, and it may await.
+    moduleDetection: ts.ModuleDetectionKind.Force,
+  };
+  const WORLD = "/types/world.d.ts";
+  const texts = { ...library, ...decorators };
+  const read = new Map();
+  const known = (path) => (path === WORLD ? world : texts[path.slice(path.lastIndexOf("/") + 1)]);
+  let program;
+
+  function problems(source, name) {
+    const files = {
+      getSourceFile(path, version) {
+        if (path === name) return ts.createSourceFile(name, source, version);
+        if (!read.has(path)) {
+          const text = known(path);
+          read.set(path, text === undefined ? undefined : ts.createSourceFile(path, text, version));
+        }
+        return read.get(path);
+      },
+      fileExists: (path) => path === name || known(path) !== undefined,
+      readFile: (path) => (path === name ? source : known(path)),
+      directoryExists: () => false,
+      getDefaultLibFileName: () => "/types/lib.es2024.d.ts",
+      getDefaultLibLocation: () => "/types",
+      getCurrentDirectory: () => "/cell",
+      getCanonicalFileName: (path) => path,
+      useCaseSensitiveFileNames: () => true,
+      getNewLine: () => "\n",
+      writeFile() {},
+    };
+    program = ts.createProgram({ rootNames: [WORLD, name], options: strict, host: files, oldProgram: program });
+    const file = program.getSourceFile(name);
+    const found = [...program.getOptionsDiagnostics(), ...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file)];
+    return found.filter((one) => one.category === ts.DiagnosticCategory.Error);
+  }
+
+  function check(source, name) {
+    const errors = problems(source, name);
+    return errors.length ? refused(errors, name) : transpile(source, name);
+  }
+
+  problems("const warm: Map<string, number[]> = new Map(); console.log([...warm].map(([k, v]) => `${k}${v}`)); await 0;", "cell.ts");
+  return { transpile, check };
 })

@@ -106,6 +106,10 @@ def _library(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
     if library.kind == "script":
         js.free(js.evaluate(source, name))
         return None
+    if library.kind == "text":
+        return js.string(source)
+    if library.kind == "json":
+        return js.evaluate(f"JSON.parse({json.dumps(source)})", name)
     if library.kind == "commonjs":
         exported = js.evaluate(_COMMONJS.format(source), name)
     else:

@@ -66,8 +66,8 @@ class CompilePlan:
 class LibraryPlan:
     """A file that is read into an image: a path, or the name of a script beside this program.
 
-    ``kind`` is script, commonjs or module. One with a ``name`` is there for others to import; ``imports`` says what a
-    module imports, by name; ``patches`` are texts to replace.
+    ``kind`` is script, commonjs, module, or json and text, which are values and no code. One with a ``name`` is there
+    for others to import; ``imports`` says what a module imports, by name; ``patches`` are texts to replace.
     """
 
     path: str

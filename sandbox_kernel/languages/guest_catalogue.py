@@ -7,7 +7,7 @@ import importlib.resources
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sandbox_kernel.limits import MIB
@@ -49,7 +49,8 @@ class Package:
 class Library:
     """A file that is read into an image: of a package, or one of ours in ``guest/``.
 
-    ``kind`` is script, commonjs or module; the rest is told in ``guest/wasm_plan.py``, which gets it as it is.
+    ``kind`` is script, commonjs, module, json or text; the rest is told in ``guest/wasm_plan.py``, which gets it as it
+    is.
     """
 
     file: str
@@ -98,6 +99,8 @@ class Guest:
     glue: str | None = None
     functions: tuple[str, ...] = ()
     translate: str | None = None
+    #: The same language with its types checked first, where that is an image of its own.
+    checked: Guest | None = None
 
     @property
     def packages(self) -> tuple[Package, ...]:
@@ -175,7 +178,7 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
     if entry not in ENTRIES:
         raise CatalogueError(f"{language}.entry must be one of {', '.join(ENTRIES)}")
     module = strings("module")
-    return Guest(
+    guest = Guest(
         language=language,
         entry=entry,
         script=str(fields["script"]),
@@ -194,6 +197,18 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
         functions=strings("functions"),
         translate=str(fields["translate"]) if "translate" in fields else None,
     )
+    check = fields.get("check")
+    if not isinstance(check, dict):
+        return guest
+    added = tuple(_library(row, owner) for row in _rows(check.get("libraries", [])))
+    checked = replace(
+        guest,
+        libraries=(*guest.libraries, *added),
+        functions=tuple(check["functions"]),
+        translate=str(check["translate"]),
+        memory_mb=int(check["memory_mb"]),
+    )
+    return replace(guest, checked=checked)
 
 
 def _rows(value: object) -> list[dict[str, object]]:
@@ -204,7 +219,7 @@ def _rows(value: object) -> list[dict[str, object]]:
 
 def _library(row: dict[str, object], owner: Callable[[str, str], Package]) -> Library:
     file, imports, patches = str(row["file"]), row.get("imports", {}), row.get("patches", [])
-    if row["kind"] not in ("script", "commonjs", "module"):
+    if row["kind"] not in ("script", "commonjs", "module", "json", "text"):
         raise CatalogueError(f"library {file} has the unknown kind {row['kind']!r}")
     if not isinstance(imports, dict) or not isinstance(patches, list):
         raise CatalogueError(f"library {file} has imports or patches of the wrong form")
