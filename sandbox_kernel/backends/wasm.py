@@ -17,11 +17,12 @@ from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
 from sandbox_kernel.backends.wasm_key import Switches, engine_version
 from sandbox_kernel.backends.wasm_modules import CellModules
-from sandbox_kernel.backends.wasm_native import build, native_availability, warm
+from sandbox_kernel.backends.wasm_native import build
 from sandbox_kernel.backends.wasm_prepare import OnProgress, Preparer, Progress, switches_of
 from sandbox_kernel.backends.wasm_report import unfinished, wasm_result
 from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
+from sandbox_kernel.backends.wasm_toolchains import find_toolchain, toolchain_availability
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import Stop, run_job
@@ -91,25 +92,25 @@ class WasmBackend(BlockingBackend):
     def _languages(self) -> dict[Language, Availability]:
         languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
         for language, guest in catalogue().items():
-            ready = native_availability(language) if guest.entry == "zig" else self._preparer.availability(guest)
+            ready = toolchain_availability(language) if guest.is_compiled else self._preparer.availability(guest)
             languages[language] = ready
         return languages
 
     def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
         """Make languages ready, all of the catalogue when none is named."""
         tell = on_progress or self.on_progress
-        for language in languages or catalogue():
+        for language in languages or self._can_be_made_ready():
             if language is Language.WASM:
                 continue
             guest = self._guest(language)
-            if guest.entry != "zig":
+            if not guest.is_compiled:
                 for one in (guest, guest.checked):
                     if one is not None:
                         self._preparer.prepare(one, switches_of(one, fuel=False), tell)
                 continue
             if tell is not None:
                 tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-            warm(language)
+            find_toolchain(language).warm()
             if tell is not None:
                 tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 
@@ -132,11 +133,14 @@ class WasmBackend(BlockingBackend):
                 f"a memory limit of {request.memory_mb} MB is below what {request.language} in WebAssembly needs to "
                 f"start; give at least {guest.memory_mb} MB"
             )
-        if guest.entry == "zig":
+        if guest.is_compiled:
             return self._run_compiled(request, guest, ears)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, ears)
+
+    def _can_be_made_ready(self) -> list[Language]:
+        return [name for name, found in self._languages().items() if found.available]
 
     def ready(self, guest: Guest, switches: Switches) -> Entry:
         """What a language needs, made now if it must be."""
@@ -176,7 +180,7 @@ class WasmBackend(BlockingBackend):
         guest: Guest,
         ears: _Ears,
     ) -> ExecResult:
-        warm(request.language)
+        find_toolchain(request.language).warm()
         built = build(request, guest.script, self.pool, self.enforcer.name, ears.stop)
         if isinstance(built, ExecResult):
             return built

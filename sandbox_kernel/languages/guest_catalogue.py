@@ -13,7 +13,7 @@ from types import MappingProxyType
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
 
-ENTRIES = ("command", "quickjs", "zig")
+ENTRIES = ("command", "quickjs", "zig", "rustc")
 REGISTRIES = ("npm", "pypi")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -107,6 +107,11 @@ class Guest:
         """Everything that must be fetched."""
         found = [self.package, *(library.package for library in self.libraries)]
         return tuple(dict.fromkeys(package for package in found if package is not None))
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a compiler makes the module, program by program; else there is one module, an interpreter."""
+        return self.entry in ("zig", "rustc")
 
     def __hash__(self) -> int:
         return hash(self.language)
