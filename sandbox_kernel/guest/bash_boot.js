@@ -3,11 +3,13 @@
   "use strict";
   const fs = require("fs");
   const SHELL = Symbol.for("sandbox.shell");
+  const libraries = globalThis[Symbol.for("sandbox.libraries")];
+  const { commands, traps } = libraries["sandbox-commands"](libraries["node:zlib"]);
 
   // ---- the folders of the host as just-bash wants to see a file system -----------------------------------------------
   const kindOf = (stats) => ({
     isFile: stats.isFile(), isDirectory: stats.isDirectory(), isSymbolicLink: stats.isSymbolicLink(),
-    mode: stats.mode & 0o7777, size: stats.size, mtime: stats.mtime,
+    mode: stats.mode & 0o7777, size: stats.size, mtime: stats.mtime, dev: stats.dev, ino: stats.ino,
   });
   const bytesOf = (content, encoding) => {
     if (typeof content !== "string") return content;
@@ -99,10 +101,13 @@
     bash.defineCommand("hostname", say("sandbox\n")),
     bash.defineCommand("id", async (args) => say(args.includes("-un") ? "sandbox\n" : args.includes("-u") ? "1000\n"
       : "uid=1000(sandbox) gid=1000(sandbox) groups=1000(sandbox)\n")()),
+    ...Object.entries(commands).map(([name, call]) => bash.defineCommand(name, call)),
     bash.defineCommand("uname", async (args) => say(args.includes("-a") ? "WASI sandbox wasm32\n" : "WASI\n")()),
   ];
 
-  const known = new Set([...bash.getCommandNames(), "whoami", "hostname", "id", "uname"]);
+  const absent = ["python", "python3", "html-to-markdown"]; // named by just-bash, and not in its bundle for browsers
+  const known = new Set([...bash.getCommandNames(), ...ours.map((command) => command.name), "which"]);
+  for (const name of [...absent, "trap"]) known.delete(name);
   ours.push(bash.defineCommand("which", async (args) => {
     const found = args.filter((name) => known.has(name));
     return { stdout: found.map((name) => `/usr/bin/${name}\n`).join(""), stderr: "", exitCode: found.length === args.length ? 0 : 1 };
@@ -130,7 +135,9 @@
 
   // What the outermost script prints is passed on statement by statement; inner scripts are captured by their caller.
   let outermost;
+  let state;
   const watch = {
+    state(made) { state ??= made; },
     made(part) { if (outermost === undefined && part.site === "script") outermost = part; },
     append(part, stream, text, kind) {
       if (part !== outermost || !text) return;
@@ -145,13 +152,27 @@
     // Arguments become $1, $2, …: quoted, so that nothing in them is read as code.
     const given = args.map((arg) => `'${arg.replaceAll("'", "'\\''")}'`).join(" ");
     const source = args.length ? `set -- ${given}\n${script}` : script;
-    const result = await shell.exec(source, { rawScript: true, stdin: host("stdin").slice(1), stdinKind: "bytes" });
+    let result = await shell.exec(source, { rawScript: true, stdin: host("stdin").slice(1), stdinKind: "bytes" });
+    result = await atExit(shell, result);
     if (outermost === undefined) {
       // The script could not even be read as one.
       process.stdout.write(result.stdout);
       process.stderr.write(result.stderr);
     }
     process.exitCode = result.exitCode & 0xff;
+  }
+
+  // The handler of EXIT runs where the script ended: its variables, functions and folder are there.
+  const WENT_ON = 199; // the handler came to its end; what it exits with itself counts instead
+  async function atExit(shell, result) {
+    const handler = traps.get("EXIT");
+    traps.clear();
+    if (!handler || state === undefined) return result;
+    const { env, arrays, cwd, functions } = state;
+    Object.assign(shell.state, { env, arrays, cwd, functions });
+    outermost = undefined;
+    const end = await shell.exec(`(exit ${result.exitCode})\n${handler}\nexit ${WENT_ON}`, { rawScript: true });
+    return { ...result, exitCode: end.exitCode === WENT_ON ? result.exitCode : end.exitCode };
   }
 
   let pending;

@@ -198,6 +198,8 @@ def _facts(status: os.stat_result) -> str:
             "size": status.st_size,
             "mode": status.st_mode,
             "mtimeMs": status.st_mtime * 1000,
+            "dev": status.st_dev,
+            "ino": status.st_ino,
         }
     )
 
