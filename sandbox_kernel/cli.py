@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ from sandbox_kernel.sandbox import BACKENDS
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm_prepare import Progress
 
+#: What ``prepare`` calls the Python of sessions inside WebAssembly.
+SCIENCE = "science"
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
     ".rs": "rust", ".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".zig": "zig", ".wat": "wasm",
@@ -94,7 +97,11 @@ def make_parser() -> argparse.ArgumentParser:
     for command in (run, mcp):
         _add_policy_options(command)
     prepare = commands.add_parser("prepare", help="make languages ready that run inside WebAssembly")
-    prepare.add_argument("languages", nargs="*", metavar="LANGUAGE", help="which (all of the catalogue)")
+    prepare.add_argument(
+        "languages", nargs="*", metavar="LANGUAGE",
+        help="which (all of the catalogue but science: Python sessions with numpy and pandas, which take minutes)",
+    )  # fmt: skip
+    prepare.add_argument("--background", action="store_true", help="go on meanwhile; what it says is in a file")
     report = commands.add_parser("report", help="what is enforced here, measured")
     form = report.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON")
@@ -249,8 +256,30 @@ def prepare_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel prepare``: fetch and compile what languages inside WebAssembly need, with a bar."""
     from sandbox_kernel.backends.wasm import WasmBackend
 
-    languages = [Language.parse(name) for name in options.languages]
-    WasmBackend().prepare(languages, _bar if sys.stderr.isatty() else _line)
+    names = [name for name in options.languages if name != SCIENCE]
+    languages = [Language.parse(name) for name in names]
+    if options.background:
+        return _prepare_in_background(options.languages)
+    tell = _bar if sys.stderr.isatty() else _Lines()
+    backend = WasmBackend()
+    if languages or not options.languages:
+        backend.prepare(languages, tell)
+    if SCIENCE in options.languages:
+        backend.prepare_science(tell)
+    return 0
+
+
+def _prepare_in_background(names: Sequence[str]) -> int:
+    """The same command, in a process of its own that outlives this one; two at once wait for each other."""
+    from sandbox_kernel.backends.wasm_store import WasmStore
+
+    told = os.path.join(WasmStore().folder, ".prepare.log")
+    with open(told, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "sandbox_kernel", "prepare", *names],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    print(f"preparing in the background as process {child.pid}; what it says is in {told}")
     return 0
 
 
@@ -268,8 +297,17 @@ def _bar(progress: Progress) -> None:
         print(file=sys.stderr)
 
 
-def _line(progress: Progress) -> None:
-    print(f"{progress.language}: {progress.text}", file=sys.stderr, flush=True)
+class _Lines:
+    """For logs: a line for each step, not for each second of it."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, progress: Progress) -> None:
+        line = f"{progress.language}: {progress.text}"
+        if line != self._last:
+            print(line, file=sys.stderr, flush=True)
+            self._last = line
 
 
 _COMMANDS = {

@@ -23,7 +23,7 @@ from sandbox_kernel.backends.wasm_report import unfinished, wasm_result
 from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.backends.wasm_toolchains import find_toolchain, toolchain_availability
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import Stop, run_job
 from sandbox_kernel.jail.meter import OnUsage
@@ -139,11 +139,22 @@ class WasmBackend(BlockingBackend):
         entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, ears)
 
+    def prepare_science(self, on_progress: OnProgress | None = None) -> None:
+        """Make the Python of sessions ready, with its scientific packages: minutes, once; never done in passing."""
+        guest = catalogue()[Language.PYTHON].session
+        assert guest is not None
+        self._preparer.prepare(guest, switches_of(guest, fuel=False), on_progress or self.on_progress)
+
     def _can_be_made_ready(self) -> list[Language]:
         return [name for name, found in self._languages().items() if found.available]
 
     def ready(self, guest: Guest, switches: Switches) -> Entry:
-        """What a language needs, made now if it must be."""
+        """What a language needs, made now if it must be; what takes minutes is never made in passing."""
+        if guest.entry == "turn" and self._preparer.find(guest, switches) is None:
+            raise BackendUnavailable(
+                f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "
+                "do it beforehand with: sandbox-kernel prepare science (add --background to go on meanwhile)"
+            )
         return self._preparer.prepare(guest, switches, self.on_progress)
 
     def _guest(self, language: Language) -> Guest:

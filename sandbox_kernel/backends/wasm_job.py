@@ -141,13 +141,14 @@ def compile_job(
     )
 
 
-def trusted_compile_job(jail: Jail, module: TrustedFile, switches: Switches) -> Job:
+def trusted_compile_job(jail: Jail, module: TrustedFile, switches: Switches, *, plain: bool = False) -> Job:
     """Compile a module of the catalogue, which may be large and takes its time."""
     plan = {
         "task": "compile",
         "source": module.path,
         "out": f"{jail.places.work}/{COMPILED}",
         "trusted": True,
+        "plain": plain,
         "switches": switches.to_dict(),
     }
     return _preparation(jail, plan)

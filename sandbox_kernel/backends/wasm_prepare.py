@@ -13,7 +13,8 @@ import importlib.resources
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.wasm_job import (
     COMPILED,
@@ -95,16 +96,32 @@ class Preparer:
                 for index, package in enumerate(packages):
                     tell(f"fetching {package.name} {package.version}", 0.4 * index / len(packages))
                     package_files(self._store, package)
-                tell(f"compiling {guest.version}", 0.4)
-                ready = self._store.add(guest_name(guest, switches), self._build(guest, switches))
+                files = self._built(guest, switches, tell)
+                ready = self._store.add(guest_name(guest, switches), files)
             tell(f"{guest.version} is ready", 1.0)
             return ready
+
+    def _built(self, guest: Guest, switches: Switches, tell: Callable[[str, float], None]) -> dict[str, bytes]:
+        """Build in another thread while this one tells how long it has taken, against what it usually takes."""
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-prepare") as thread:
+            work, seconds = thread.submit(self._build, guest, switches), 0
+            while True:
+                tell(f"compiling {guest.version}", 0.4 + 0.55 * min(1.0, seconds / guest.compile_s))
+                try:
+                    return work.result(timeout=1.0)
+                except TimeoutError:
+                    if work.done():
+                        raise
+                    seconds += 1
 
     def _build(self, guest: Guest, switches: Switches) -> dict[str, bytes]:
         assert guest.package is not None
         module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
-        if guest.entry == "command":
-            return self._run(lambda jail: trusted_compile_job(jail, module, switches), [module], (COMPILED,))
+        if guest.entry in ("command", "turn"):
+            plain = guest.entry == "turn"
+            return self._run(
+                lambda jail: trusted_compile_job(jail, module, switches, plain=plain), [module], (COMPILED,)
+            )
         given, plans = [module], []
         for library in guest.libraries:
             path = library.file
@@ -152,13 +169,16 @@ class Preparer:
 
 def switches_of(guest: Guest, *, fuel: bool) -> Switches:
     """The engine that a language needs."""
-    return Switches(fuel=fuel, stack_bytes=guest.stack_bytes)
+    return Switches(fuel=fuel, stack_bytes=guest.stack_bytes, exceptions=guest.entry == "turn")
 
 
 def guest_digest(guest: Guest) -> str:
     """Everything that a language is made of; memory of one guest fits another with the same digest."""
     assert guest.package is not None
     parts = [guest.entry, guest.package.sha256, guest.file]
+    if guest.boot is not None:
+        boot = importlib.resources.files("sandbox_kernel") / "guest" / guest.boot
+        parts.append(hashlib.sha256(boot.read_bytes()).hexdigest())
     if guest.entry == "quickjs":
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         ours = [library.file for library in guest.libraries if library.package is None]
@@ -172,8 +192,13 @@ def guest_name(guest: Guest, switches: Switches) -> str:
     """The store's name for a language that is ready: what it is made of, and the engine."""
     assert guest.package is not None
     # Languages that share a module share what was compiled of it.
-    owner = guest.package.key if guest.entry == "command" else str(guest.language)
-    return compiled_name(f"guest-{owner}-", guest_digest(guest), switches)
+    owner = str(guest.language) if guest.entry == "quickjs" else guest.package.key
+    return compiled_name(f"guest-{owner}-", compiled_digest(guest), switches)
+
+
+def compiled_digest(guest: Guest) -> str:
+    """What a compiled module is made of; programs that are read when it starts are no part of it."""
+    return guest_digest(replace(guest, boot=None))
 
 
 def read_file(folder: int, name: str) -> bytes:

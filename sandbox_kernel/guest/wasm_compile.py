@@ -39,6 +39,8 @@ def compile_module(plan: CompilePlan) -> Ending:
     try:
         if plan.text:
             data = bytes(wasmtime.wat2wasm(data.decode()))
+        if plan.plain:
+            return _written(plan, wasmtime.Module(make_engine(plan.switches, parallel=True), data).serialize(), 0)
         facts = inspect(data, TRUSTED if plan.trusted else Caps())
         _check_entry(facts, plan)
         too_large = _too_large(facts, plan.memory_bytes)
@@ -53,10 +55,14 @@ def compile_module(plan: CompilePlan) -> Ending:
         return Ending(end="invalid", message=str(error))
     except wasmtime.WasmtimeError as error:
         return Ending(end="invalid", message=describe_error(error))
+    return _written(plan, compiled, (facts.memory_pages or 0) * PAGE_BYTES)
+
+
+def _written(plan: CompilePlan, compiled: bytearray, memory_bytes: int) -> Ending:
     descriptor = os.open(plan.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(compiled)
-    return Ending(end="compiled", memory_bytes=(facts.memory_pages or 0) * PAGE_BYTES)
+    return Ending(end="compiled", memory_bytes=memory_bytes)
 
 
 def _check_entry(facts: Facts, plan: CompilePlan) -> None:

@@ -75,6 +75,11 @@ class Folders:
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
 
+    def open(self, path: str, flags: int, mode: int = 0) -> int:
+        """A descriptor that is the caller's to close."""
+        with self._opened(path, flags, mode) as descriptor:
+            return os.dup(descriptor)
+
     def stat(self, path: str, *, follow: bool = True) -> os.stat_result:
         """What a path is; a link itself when it is not followed."""
         if follow:
@@ -172,7 +177,8 @@ class Folders:
 
     @contextlib.contextmanager
     def _opened(self, path: str, flags: int, mode: int = 0, *, changes: bool = False) -> Iterator[int]:
-        writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR))
+        # Opened only for reading, a file can still be made or emptied.
+        writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         host, below = self._root(path, writes=writes)
         with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
             with _descriptor(_open_beneath(root, below, flags, mode)) as descriptor:

@@ -5,21 +5,31 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+from typing import Protocol
+
+import wasmtime
 
 from .wasm_inspect import PAGE_BYTES
-from .wasm_quickjs import QuickJs
+
+
+class HasMemory(Protocol):
+    """A guest between two calls."""
+
+    memory: wasmtime.Memory
+    store: wasmtime.Store
+
 
 _CHUNK = 1 << 20
 
 
-def _view(js: QuickJs) -> memoryview:
+def _view(js: HasMemory) -> memoryview:
     """The memory as bytes, without a copy; only good until it grows."""
     size = js.memory.data_len(js.store)
     base = ctypes.addressof(js.memory.data_ptr(js.store).contents)
     return memoryview((ctypes.c_ubyte * size).from_address(base)).cast("B")
 
 
-def write_memory(js: QuickJs, path: str) -> dict[str, object]:
+def write_memory(js: HasMemory, path: str) -> dict[str, object]:
     """Write the memory to a new file; its size and SHA-256, or the ``problem``."""
     view = _view(js)
     try:
@@ -38,7 +48,7 @@ def write_memory(js: QuickJs, path: str) -> dict[str, object]:
     return {"size": len(view), "sha256": hashlib.sha256(view).hexdigest()}
 
 
-def read_memory(js: QuickJs, path: str, size: int) -> None:
+def read_memory(js: HasMemory, path: str, size: int) -> None:
     """Fill the memory of a fresh instance with what was written; it grows to that size first."""
     missing = size - js.memory.data_len(js.store)
     if missing > 0:

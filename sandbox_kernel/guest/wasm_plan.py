@@ -59,6 +59,8 @@ class CompilePlan:
     #: A module of the catalogue, whose checksum the host has verified: it may be larger than a cell's.
     trusted: bool = False
     memory_bytes: int | None = None
+    #: Compiled as it is, without the function that counts refused memory: too large to be rewritten here.
+    plain: bool = False
     switches: Switches = PLAIN
 
 
@@ -114,6 +116,7 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
             text=bool(fields.get("text", False)),
             trusted=bool(fields.get("trusted", False)),
             memory_bytes=None if memory is None else _whole(memory),
+            plain=bool(fields.get("plain", False)),
             switches=switches,
         )
     if fields.get("task") != "run":

@@ -17,14 +17,14 @@ import time
 import wasmtime
 
 from .wasm_endings import describe_trap
-from .wasm_engine import make_engine
+from .wasm_engine import PLAIN, make_engine
 from .wasm_files import Folders
 from .wasm_javascript import Exited, Interrupted, JavaScript
 from .wasm_javascript_host import write_all
 from .wasm_memory import read_memory, write_memory
 from .wasm_plain_wasi import plain_linker
 from .wasm_plan import Preopen, read_switches
-from .wasm_quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
+from .wasm_quickjs import EVAL_COMPILE, Export, JavaScriptError, QuickJs
 from .wasm_rewrite import REFUSED
 
 TYPE_CHECKING = False
@@ -158,6 +158,23 @@ class JavaScriptEngine(Engine):
             ended = _ENDED.search(message)
             return {"status": "incomplete" if ended else "invalid", "indent": "  " if ended else ""}
         return {"status": "complete", "indent": ""}
+
+
+_NOTHING = '(module (memory (export "memory") 1) (func (export "go")))'
+
+
+def warm_up() -> None:
+    """Use each part of the engine once, without a thread: what this touches need not be brought in by a session."""
+    engine = make_engine(PLAIN)
+    store = wasmtime.Store(engine)
+    store.set_epoch_deadline(1)
+    module = wasmtime.Module.deserialize(engine, wasmtime.Module(engine, _NOTHING).serialize())
+    instance = plain_linker(engine, write_all).instantiate(store, module)
+    Export(store, instance).function("go")(store)
+
+
+# This file is imported while a jail waits for its session, and forked from there.
+warm_up()
 
 
 def main(channel: int, arguments: list[str]) -> None:

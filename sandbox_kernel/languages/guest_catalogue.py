@@ -13,7 +13,7 @@ from types import MappingProxyType
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
 
-ENTRIES = ("command", "quickjs", "zig", "rustc")
+ENTRIES = ("command", "quickjs", "turn", "zig", "rustc")
 REGISTRIES = ("npm", "pypi")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -101,6 +101,12 @@ class Guest:
     translate: str | None = None
     #: The same language with its types checked first, where that is an image of its own.
     checked: Guest | None = None
+    #: The guest that sessions of the language use, where it is another one.
+    session: Guest | None = None
+    #: How long its compilation usually takes, for a bar.
+    compile_s: int = 10
+    #: A program of ours that becomes part of a session's memory when it begins.
+    boot: str | None = None
 
     @property
     def packages(self) -> tuple[Package, ...]:
@@ -201,7 +207,12 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
         glue=str(fields["glue"]) if "glue" in fields else None,
         functions=strings("functions"),
         translate=str(fields["translate"]) if "translate" in fields else None,
+        boot=str(fields["boot"]) if "boot" in fields else None,
+        compile_s=whole("compile_s", 10),
     )
+    session = fields.get("session")
+    if isinstance(session, dict):
+        guest = replace(guest, session=_guest(language, {**session, "script": ""}, packages))
     check = fields.get("check")
     if not isinstance(check, dict):
         return guest

@@ -17,6 +17,7 @@ from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.jail.walls import TMP, Places, Walls, sizes
 from sandbox_kernel.languages.command import shell
+from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
@@ -32,7 +33,7 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
 #: Languages whose state is the memory of one guest inside WebAssembly (``wasm_opening.py``).
-WASM_LANGUAGES = (Language.JAVASCRIPT,)
+WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
 _numbers = itertools.count(1)
 
 
@@ -40,7 +41,18 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
     """Whether a language can keep its state from run to run on a backend; the others are always fresh."""
     if backend == "dask":
         return False
+    if backend == "wasm" and language is Language.PYTHON:
+        return _science_is_ready()
     return language in (WASM_LANGUAGES if backend == "wasm" else ENGINES)
+
+
+def _science_is_ready() -> bool:
+    """Whether Python sessions can begin in WebAssembly: their guest is made beforehand or not at all."""
+    from sandbox_kernel.backends.wasm_prepare import guest_name, switches_of
+    from sandbox_kernel.backends.wasm_store import WasmStore
+
+    guest = catalogue()[Language.PYTHON].session
+    return guest is not None and WasmStore().has(guest_name(guest, switches_of(guest, fuel=False)))
 
 
 def session_languages() -> tuple[Language, ...]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
+from sandbox_kernel.backends.wasm_packages import package_files
 from sandbox_kernel.backends.wasm_prepare import guest_digest, switches_of
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.control import JobFile, Step
@@ -41,7 +42,8 @@ from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 
-_WORKER = "sandbox_guest.wasm_session"
+#: What runs the cells of a guest, by how it is entered.
+_WORKERS = {"quickjs": "sandbox_guest.wasm_session", "turn": "sandbox_guest.wasm_python"}
 _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
 _PROCESSES = 16
@@ -49,6 +51,8 @@ _SAVE_S = 60.0
 #: How long a cell may go on after an interrupt before it is rolled back.
 _GRACE_S = 2.0
 _PLAN, _IMAGE = "plan.json", "image"
+#: Where CPython looks for its library.
+LIBRARY = "/usr/local/lib"
 #: The folder of the cell holds images up to this size.
 _SENT_BYTES = 48 << 20
 _numbers = itertools.count(1)
@@ -105,13 +109,14 @@ class _Opening:
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._saved = saved
         self._switches = switches_of(guest, fuel=False)
+        self._worker = _WORKERS[guest.entry]
         self._entry = backend.ready(guest, self._switches)
 
     def begin(self) -> Live:
         """Start a worker; the saved state is for the first one only, a later one begins with nothing."""
         saved, self._saved = self._saved, None
         limits, memory_mb, store = self.spec.limits, self.spec.memory_mb, self.backend.store
-        runtime = [Grant(self._entry.path, self._entry.path, False)]
+        runtime = [Grant(self._entry.path, self._entry.path, False), *self._library()]
         shown = None
         if saved is not None and saved.header.memory_bytes > _SENT_BYTES:
             # A small image is sent to a jail that waits; a large one is shown to a jail made for it.
@@ -121,7 +126,7 @@ class _Opening:
         walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
         try:
             jail = (self.backend.pool if shown is None else Pool(0)).take(
-                replace(walls, preload=("site", _WORKER), warm=None)
+                replace(walls, preload=("site", self._worker), warm=None)
             )
             return self._start(jail, saved, shown)
         finally:
@@ -150,22 +155,33 @@ class _Opening:
                 image["path"] = f"{jail.places.cell}/{_IMAGE}"
                 files.append(JobFile(root=jail.places.cell, name=_IMAGE, data=read_memory(saved)))
             files += [JobFile(root=jail.places.work, name=name, data=data) for name, data in saved.files.items()]
+        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
+        # Behind the work folder, so that mounts change no number of a folder that a saved session knows.
+        folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
         plan = {
             "module": self._entry.file(COMPILED),
-            "handles": self._entry.file(HANDLES),
+            "handles": self._entry.file(HANDLES) if self.guest.entry == "quickjs" else None,
             "switches": self._switches.to_dict(),
             "memory_bytes": self.spec.memory_mb * MIB,
-            "preopens": [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."],
+            "preopens": folders,
+            "scratch": jail.places.tmp,
             "env": dict(self.backend.policy.env),
             "image": image,
         }
         return [JobFile(root=jail.places.cell, name=_PLAN, data=json.dumps(plan).encode()), *files]
 
+    def _library(self) -> list[Grant]:
+        """The folder with the libraries of an interpreter that does not carry them in its memory."""
+        if self.guest.entry != "turn" or self.guest.package is None:
+            return []
+        folder = package_files(self.backend.store, self.guest.package).path
+        return [Grant(folder, folder, False)]
+
     def _step(self, jail: Jail) -> Step:
         own_disk = has_own_disk(jail.walls.enforcer)
         return Step(
             kind="session",
-            argv=[_WORKER, f"{jail.places.cell}/{_PLAN}"],
+            argv=[self._worker, f"{jail.places.cell}/{_PLAN}"],
             cwd=jail.places.work,
             env={},
             rlimits=runner_rlimits(self.spec.limits, self.spec.memory_mb + RUNTIME_MB, own_disk),
@@ -195,8 +211,9 @@ def open_wasm_session(
     if spoken not in WASM_LANGUAGES:
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
-    spec = _spec(spoken, name, memory_mb, checkpoints, limits or Limits())
-    return WasmSession(_Opening(backend, catalogue()[spoken], spec, None, on_open, share))
+    guest = session_guest(spoken)
+    spec = _spec(guest, name, memory_mb, checkpoints, limits or Limits())
+    return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
 
 
 def load_wasm_session(
@@ -219,7 +236,7 @@ def load_wasm_session(
         language = Language.WASM
     if language not in WASM_LANGUAGES:
         raise InvalidRequest(f"{saved.path!r} is a session of {header.language!r}, which cannot be loaded here")
-    guest = catalogue()[language]
+    guest = session_guest(language)
     if header.guest != guest_digest(guest):
         raise InvalidRequest(
             f"{saved.path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
@@ -228,14 +245,21 @@ def load_wasm_session(
     if like is not None:
         spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
     else:
-        spec = _spec(language, name, header.memory_mb, checkpoints, limits or Limits())
+        spec = _spec(guest, name, header.memory_mb, checkpoints, limits or Limits())
     return WasmSession(_Opening(backend, guest, spec, saved, on_open, share))
 
 
-def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:
+def session_guest(language: Language) -> Guest:
+    """The guest that keeps the state of a language."""
+    guest = catalogue()[language]
+    return guest.session or guest
+
+
+def _spec(guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:
+    language, least = guest.language, max(_LEAST_MB, guest.memory_mb)
     check_memory_mb(memory_mb)
-    if memory_mb < _LEAST_MB:
-        raise InvalidRequest(f"a {language} session needs at least {_LEAST_MB} MB of memory, got {memory_mb}")
+    if memory_mb < least:
+        raise InvalidRequest(f"a {language} session needs at least {least} MB of memory, got {memory_mb}")
     if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):

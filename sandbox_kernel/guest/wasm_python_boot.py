@@ -1,0 +1,180 @@
+"""Runs inside the Python of a WebAssembly session, once: what turns source into a cell. Not imported by anybody.
+
+It speaks with its worker through the letter box (``wasm_wasi``): one JSON request, one JSON answer.
+"""
+
+import ast
+import builtins
+import codeop
+import json
+import linecache
+import os
+import sys
+import traceback
+
+_main = sys.modules["__main__"].__dict__
+
+
+def _tell(**letter: object) -> dict[str, object]:
+    box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
+    data = json.dumps(letter).encode("utf-8", "backslashreplace")
+    while data:
+        data = data[os.write(box, data) :]
+    os.close(box)
+    box = os.open("/sandbox/letter", os.O_RDONLY)
+    parts = []
+    while part := os.read(box, 1 << 16):
+        parts.append(part)
+    os.close(box)
+    answer: dict[str, object] = json.loads(b"".join(parts) or b"{}")
+    return answer
+
+
+def _input(prompt: object = "", /) -> str:
+    sys.stdout.flush()
+    answer = _tell(op="input", prompt=str(prompt))
+    if answer.get("value") is None:
+        raise EOFError("no input is available here")
+    return str(answer["value"])
+
+
+def _bundle(value: object) -> dict[str, str]:
+    data = {"text/plain": repr(value)}
+    for mime, name in (("text/html", "_repr_html_"), ("text/latex", "_repr_latex_"), ("image/svg+xml", "_repr_svg_")):
+        draw = getattr(type(value), name, None)
+        if draw is not None:
+            try:
+                drawn = draw(value)
+            except Exception:  # a value that cannot be drawn is still shown as text
+                drawn = None
+            if isinstance(drawn, str):
+                data[mime] = drawn
+    return data
+
+
+def display(*values: object) -> None:
+    """Show values as a notebook does."""
+    for value in values:
+        _show(_bundle(value), "display")
+
+
+def _show(data: dict[str, str], kind: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _tell(op="show", data=data, kind=kind)
+
+
+def _show_figures() -> None:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return
+    import base64
+    import io
+
+    for number in pyplot.get_fignums():
+        out = io.BytesIO()
+        pyplot.figure(number).savefig(out, format="png", bbox_inches="tight")
+        _show({"text/plain": "<Figure>", "image/png": base64.b64encode(out.getvalue()).decode()}, "display")
+    pyplot.close("all")
+
+
+def run(source: str, number: int) -> None:
+    """One cell; how it ended is the last letter."""
+    name = f"cell {number}"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    try:
+        tree = ast.parse(source, name)
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        exec(compile(tree, name, "exec"), _main)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), name, "eval"), _main)  # noqa: S307 - that is what it is for
+            if value is not None:
+                _main["_"] = value
+                _show(_bundle(value), "result")
+        _show_figures()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        _finish(status="error" if code else "ok", exit_code=code)
+    except BaseException as error:
+        _fail(error)
+    else:
+        _finish(status="ok", exit_code=0)
+
+
+def _fail(error: BaseException) -> None:
+    # What the parser refuses has no place in the program but the one that it names itself.
+    frames = None if isinstance(error, SyntaxError) else error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
+        frames = frames.tb_next
+    lines = "".join(traceback.format_exception(type(error), error, frames)).splitlines()
+    told = {"ename": type(error).__name__, "evalue": str(error)[:2000], "traceback": lines[:100]}
+    limit = {"limit": "memory"} if isinstance(error, MemoryError) else {}
+    _finish(status="error", error=told, **limit)
+
+
+def _finish(**end: object) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _tell(op="done", **end)
+
+
+def ask(what: str, source: str, position: int) -> None:
+    """Questions about code; none of it is run but for looking up attributes of names that exist."""
+    answer: dict[str, object] = {}
+    if what == "is_complete":
+        try:
+            whole = codeop.compile_command(source, "cell", "exec")
+            answer = {"status": "complete" if whole is not None else "incomplete", "indent": ""}
+        except (SyntaxError, ValueError, OverflowError):
+            answer = {"status": "invalid", "indent": ""}
+    else:
+        before = source[:position]
+        start = len(before)
+        while start and (before[start - 1].isidentifier() or before[start - 1] in "._0123456789"):
+            start -= 1
+        chain = before[start:]
+        if what == "complete":
+            import rlcompleter
+
+            find, found = rlcompleter.Completer(_main), list[str]()
+            while len(found) < 500 and (match := find.complete(chain, len(found))) is not None:
+                found.append(match.rstrip("()"))
+            answer = {"matches": found, "cursor_start": start, "cursor_end": position, "metadata": {}}
+        elif chain:
+            end = position
+            while end < len(source) and (source[end].isalnum() or source[end] == "_"):
+                end += 1
+            name, *path = (chain + source[position:end]).split(".")
+            value = _main.get(name, getattr(builtins, name, None))
+            for part in path:
+                value = getattr(value, part, None)
+            if value is not None:
+                text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
+                answer = {"data": {"text/plain": text}}
+    _tell(op="answer", answer=answer)
+
+
+def names() -> None:
+    """How many variables the user has made."""
+    _tell(op="names", count=sum(not name.startswith("_") for name in _main))
+
+
+class _Figures:
+    """Before matplotlib is imported its data files are laid out."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """See ``importlib.abc.MetaPathFinder``; finds nothing itself."""
+        if name == "matplotlib":
+            _tell(op="matplotlib")
+
+
+sys.meta_path.insert(0, _Figures)
+builtins.input = _input
+builtins.display = display  # type: ignore[attr-defined]
+os.chdir("/box")
+sys.path.insert(0, "/box")
