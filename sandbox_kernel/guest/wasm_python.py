@@ -64,7 +64,6 @@ class PythonEngine(Engine):
         places = [folder.guest for folder in preopens]
         env = {**_ENV, **plan["env"]}
         self.wasi = PlainWasi(Folders(preopens), places, ["python"], env, write_all, self._letter)
-        self.wasi.stop = lambda: self.stopped
         linker = wasmtime.Linker(self.engine)
         self.wasi.define(linker)
         i32 = wasmtime.ValType.i32()
@@ -72,7 +71,6 @@ class PythonEngine(Engine):
         self.export = Export(self.store, linker.instantiate(self.store, module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
-        self.stopped = False
         self.number = 0
         self.told: dict[str, Any] = {}
         image = plan.get("image")
@@ -85,13 +83,9 @@ class PythonEngine(Engine):
                     raise wasmtime.WasmtimeError("the session's own program failed")
 
     def begin(self, worker: Worker) -> None:
-        """See ``Engine``. An interrupt ends the guest where it is; a checkpoint takes over."""
+        """See ``Engine``. The guest cannot be told of an interrupt: the host ends the cell, a checkpoint takes over."""
         self.worker = worker
-        signal.signal(signal.SIGINT, self._interrupt)
-
-    def _interrupt(self, *_: object) -> None:
-        self.stopped = True
-        self.engine.increment_epoch()
+        signal.signal(signal.SIGINT, lambda *_: None)
 
     def _turn(self, code: str) -> int:
         data = code.encode("utf-8", "surrogatepass")
@@ -130,14 +124,12 @@ class PythonEngine(Engine):
 
     def run(self, code: str, number: int | None) -> dict[str, Any]:
         """See ``Engine``."""
-        self.stopped, self.told = False, {}
+        self.told = {}
         self.number = number if number is not None else self.number + 1
         try:
             self._turn(f"__import__('_sandbox').run({code!r}, {self.number})")
         except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
             # The guest broke off somewhere inside: it cannot go on, a checkpoint takes over.
-            if self.stopped:
-                os._exit(130)
             text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
             write_all(2, text.encode() + b"\n")
             os._exit(134)
@@ -152,7 +144,7 @@ class PythonEngine(Engine):
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
         """See ``Engine``; ``image`` writes the session's memory to the file that ``code`` names."""
-        self.stopped, self.told = False, {}
+        self.told = {}
         if what == "image":
             opened = self.wasi.open_files()
             if opened:

@@ -17,7 +17,7 @@ from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.grants import limits_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.sandbox import Sandbox
-from sandbox_kernel.session.opening import has_sessions
+from sandbox_kernel.session.opening import has_sessions, only_when_named
 from sandbox_kernel.session.session import Session
 
 #: What ``Sandbox.session`` gives when nobody asks for more.
@@ -98,7 +98,8 @@ class NotebookSessions:
         options, key = plan.options, _key(plan.options)
         if not options.keeps_state:
             return Choice()
-        if not has_sessions(key[0], options.backend):
+        named = options.session is not None and only_when_named(key[0], options.backend)
+        if not (has_sessions(key[0], options.backend) or named or key in self._held):
             if options.session is not None:
                 raise InvalidRequest(f"--session {options.session!r}: there are no sessions for {key[0]} here yet")
             return Choice()

@@ -38,15 +38,22 @@ _numbers = itertools.count(1)
 
 
 def has_sessions(language: Language, backend: str | None = None) -> bool:
-    """Whether a language can keep its state from run to run on a backend; the others are always fresh."""
+    """Whether a language keeps its state from run to run on a backend; the others are always fresh."""
     if backend == "dask":
         return False
-    if backend == "wasm" and language is Language.PYTHON:
-        return _science_is_ready()
-    return language in (WASM_LANGUAGES if backend == "wasm" else ENGINES)
+    return language is Language.JAVASCRIPT if backend == "wasm" else language in ENGINES
 
 
-def _science_is_ready() -> bool:
+def only_when_named(language: Language, backend: str | None) -> bool:
+    """Whether a language keeps its state on a backend when somebody asks for a session by name.
+
+    So it is with Python inside WebAssembly: its guest there is another, larger Python, which must have been prepared,
+    and what a plain cell shows must not depend on that.
+    """
+    return backend == "wasm" and language is Language.PYTHON
+
+
+def science_is_ready() -> bool:
     """Whether Python sessions can begin in WebAssembly: their guest is made beforehand or not at all."""
     from sandbox_kernel.backends.wasm_prepare import guest_name, switches_of
     from sandbox_kernel.backends.wasm_store import WasmStore

@@ -48,8 +48,8 @@ _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
 _PROCESSES = 16
 _SAVE_S = 60.0
-#: How long a cell may go on after an interrupt before it is rolled back.
-_GRACE_S = 2.0
+#: How long a cell may go on after an interrupt before it is rolled back; JavaScript hears of it, Python does not.
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1}
 _PLAN, _IMAGE = "plan.json", "image"
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
@@ -272,7 +272,7 @@ def _spec(guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limi
         checkpoints=checkpoints,
         limits=limits,
         frame=frame,
-        grace_s=_GRACE_S,
+        grace_s=_GRACE_S[guest.entry],
     )
 
 

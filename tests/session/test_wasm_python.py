@@ -15,7 +15,10 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, SessionError
 from sandbox_kernel.model import ExecResult, Language, Status
-from sandbox_kernel.session.opening import has_sessions
+from sandbox_kernel.notebook.cell_options import CellOptions
+from sandbox_kernel.notebook.options import parse_cell
+from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.session.opening import has_sessions, only_when_named, science_is_ready
 from sandbox_kernel.session.wasm_opening import WasmSession, load_wasm_session, open_wasm_session
 
 pytestmark = pytest.mark.timeout(300)
@@ -28,7 +31,7 @@ def value(result: ExecResult) -> str:
 
 @pytest.fixture(scope="module")
 def backend() -> WasmBackend:
-    if not has_sessions(Language.PYTHON, "wasm"):
+    if not science_is_ready():
         pytest.skip("the science Python is not prepared: sandbox-kernel prepare science")
     return WasmBackend()
 
@@ -166,3 +169,21 @@ def test_too_little_memory_is_refused_with_the_least(backend: WasmBackend) -> No
 def test_the_facade_opens_them(backend: WasmBackend) -> None:
     with Sandbox(backend="wasm") as box:
         assert value(box.session("python").run("6 * 7")) == "42"
+
+
+def test_plain_cells_stay_fresh_and_a_named_session_is_kept(backend: WasmBackend, tmp_path: Path) -> None:
+    """What a notebook shows must not depend on what was prepared on a machine."""
+    assert not has_sessions(Language.PYTHON, "wasm")
+    assert only_when_named(Language.PYTHON, "wasm")
+    defaults = CellOptions(backend="wasm")
+    with Sandbox(backend="wasm") as box:
+        sessions = NotebookSessions(lambda _: box)
+        assert sessions.choose(parse_cell("%%sandbox python\nx = 1", defaults)).session is None
+        named = sessions.choose(parse_cell("%%sandbox python --session lab\nx = 1", defaults)).session
+        assert isinstance(named, WasmSession)
+        named.run("x = 5")
+        named.save(tmp_path / "s")
+        loaded = box.load_session(tmp_path / "s")
+        sessions.adopt(CellOptions(language=Language.PYTHON, backend="wasm"), loaded)
+        assert sessions.choose(parse_cell("%%sandbox python\nx", defaults)).session is loaded
+        sessions.close()
