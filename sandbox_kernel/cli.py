@@ -178,6 +178,7 @@ def run_command(options: argparse.Namespace) -> int:
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
     with Sandbox(policy, require=options.require) as box:
+        box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
             limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,

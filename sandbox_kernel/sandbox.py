@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.backends.wasm_prepare import OnProgress as OnPrepare
     from sandbox_kernel.net.messages import FetchResponse
 
 BACKENDS = ("auto", "process", "wasm", "dask")
@@ -66,6 +67,8 @@ class Sandbox:
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.backend = ProcessBackend(config, policy=self.policy)
         self._wasm: WasmBackend | None = None
+        #: Hears how far a language is that WebAssembly must make ready first; see ``WasmBackend``.
+        self.on_prepare: OnPrepare | None = None
         self._folder = BoxFolder()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._destroyed = False
@@ -320,9 +323,9 @@ class Sandbox:
 
         size = self.backend.config.pool_size
         if check or self.backend.config.check_types:
-            return WasmBackend(policy=self.policy, pool_size=size, check_types=True)
+            return WasmBackend(policy=self.policy, pool_size=size, check_types=True, on_progress=self.on_prepare)
         if self._wasm is None:
-            self._wasm = WasmBackend(policy=self.policy, pool_size=size)
+            self._wasm = WasmBackend(policy=self.policy, pool_size=size, on_progress=self.on_prepare)
         return self._wasm
 
     def _request(

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 import wasmtime
 
 from sandbox_kernel.backends.wasm import WasmBackend
+from sandbox_kernel.backends.wasm_prepare import Progress
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
 from sandbox_kernel.limits import Limits
@@ -471,3 +473,21 @@ def test_name_class_and_capabilities(wasm_backend) -> None:
     assert {name for name, line in found.enforced_limits.items() if not line} == set()
     assert all(line.mechanism and line.evidence for _, line in found.enforced_limits.items())
     assert found.enforced_limits.filesystem_isolation
+
+
+def test_a_run_leaves_no_thread_and_no_timer_behind(run_wasm, wat) -> None:
+    """The seed left one sleeping thread for each run, as long as its timeout."""
+    run_wasm(wat(""))
+    before = threading.active_count()
+    for _ in range(3):
+        assert run_wasm(wat(""), timeout=300).ok
+    assert threading.active_count() <= before
+
+
+def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    backend = WasmBackend(store=WasmStore(str(tmp_path / "store")), on_progress=told.append)
+    result = backend.run(ExecRequest(language=Language.JAVASCRIPT, code="console.log(1)", timeout=1))
+    assert (result.stdout, result.status) == ("1\n", Status.OK)  # its clock starts when the language is ready
+    assert [one.fraction for one in told] == sorted(one.fraction for one in told)
+    assert (told[0].text, told[-1].fraction) == ("fetching quickjs-wasi 3.6.2", 1.0)
