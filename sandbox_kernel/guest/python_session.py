@@ -194,10 +194,6 @@ class Python(Engine):
 
         builtins.input = ask
         getpass.getpass = ask_secret
-        # The programs of this folder are not the user's: their names are free.
-        for name, module in list(sys.modules.items()):
-            if "." not in name and os.path.dirname(getattr(module, "__file__", None) or "") == _HERE:
-                del sys.modules[name]
         sys.path[:] = ["", *(path for path in sys.path if path not in ("", os.path.dirname(__file__)))]
         sys.argv = [""]
 
