@@ -233,6 +233,7 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
         processes=_PROCESSES,
         cpu_seconds=request.limits.cpu_seconds,
         output_bytes=request.limits.output_bytes,
+        ends_with_report=True,
     )
 
 

@@ -13,12 +13,14 @@ from sandbox_kernel.jail.walls import WORK, Walls
 MIB = 1 << 20
 
 
-def run(source: str, *, reports: bool, timeout_s: float = 20) -> Outcome:
+def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False) -> Outcome:
     python = find_python("python3")
     jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
     jail.wait_ready()
     step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=source.encode(), reports=reports)
-    job = Job(steps=(step,), timeout_s=timeout_s, memory_bytes=256 * MIB, processes=16, output_bytes=MIB)
+    job = Job(
+        steps=(step,), timeout_s=timeout_s, memory_bytes=256 * MIB, processes=16, output_bytes=MIB, ends_with_report=ends
+    )  # fmt: skip
     try:
         return run_job(jail, job)
     finally:
@@ -46,3 +48,15 @@ def test_other_steps_have_no_channel(probe: str) -> None:
     source = f"import os\ntry:\n    {probe}\n    print('open')\nexcept OSError as error:\n    print(error.errno)"
     done = run(source, reports=False)
     assert (done.stdout.text, done.report) == ("9\n", b"")
+
+
+def test_a_report_can_be_the_end_and_what_was_printed_before_it_is_there() -> None:
+    """A runner that has reported only takes itself down; nobody waits for that."""
+    program = "import os, time; os.write(1, b'x' * 200_000); os.write(3, b'done'); time.sleep(60)"
+    done = run(program, reports=True, ends=True)
+    assert (done.report, done.exits, done.stopped_by, done.stdout.total) == (b"done", (), None, 200_000)
+
+
+def test_a_step_that_dies_without_a_report_is_still_waited_for() -> None:
+    done = run("import os; os._exit(7)", reports=True, ends=True)
+    assert (done.report, done.exits[-1].code, done.stopped_by) == (b"", 7, None)
