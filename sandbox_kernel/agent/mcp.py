@@ -132,10 +132,10 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def serve_stdio(policy: SandboxPolicy | None = None, *, version: str = "") -> None:
-    """Serve one client on standard input and output until it closes them."""
+def serve_stdio(policy: SandboxPolicy | None = None, *, version: str = "", audit: str | None = None) -> None:
+    """Serve one client on standard input and output until it closes them; ``audit`` as for ``Sandbox``."""
     need_sdk()
-    with Sandbox(policy) as box:
+    with Sandbox(policy, audit=audit) as box:
         asyncio.run(_stdio(box, version))
 
 

@@ -106,11 +106,12 @@ def serve_http(
     port: int = 0,
     token_file: str | None = None,
     version: str = "",
+    audit: str | None = None,
 ) -> None:
     """Serve until interrupted; says on standard error where, and the token if it made one."""
     need_sdk()
     token, made = read_token(token_file)
-    with listen(host, port) as server, Sandbox(policy) as box:
+    with listen(host, port) as server, Sandbox(policy, audit=audit) as box:
         address, bound = server.getsockname()[:2]
         place = f"[{address}]" if ":" in address else address
         sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")

@@ -155,6 +155,18 @@ class ProcessBackend(SandboxBackend):
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
+    def network_env(self) -> dict[str, str]:
+        """What a program needs to know beside the address of the proxy, which the jail adds; empty without network.
+
+        Its own servers on loopback are not asked for at the proxy, unless a rule means the loopback of the host.
+        Node.js does not look at the variables of others before it is told to.
+        """
+        if not self.policy.network and not self.policy.network_rules:
+            return {}
+        named = {rule.domain for rule in self.policy.network_rules}
+        own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
+        return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
+
     def check_network(self) -> None:
         """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
         asked = "allow_network()" if self.policy.network else None
@@ -223,6 +235,7 @@ class ProcessBackend(SandboxBackend):
             rlimits=self._rlimits(request, recipe),
             no_spawn=self._no_spawn(),
             cache=self._cache,
+            network_env=self.network_env(),
         )
 
     def _job(self, request: ExecRequest, plan: Plan, places: Places) -> Job:

@@ -86,8 +86,11 @@ def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: st
 
 
 def node_step(request: ExecRequest, kitchen: Kitchen, argv: Sequence[str], kind: str) -> Step:
-    """Give a cell to the waiting Node.js, or start one when the environment tells it how to start."""
-    if any(_READ_AT_START.match(name) for name in _names(request, kitchen)):
+    """Give a cell to the waiting Node.js, or start one when the environment tells it how to start.
+
+    Where the proxy is, is such a thing too: ``NODE_USE_ENV_PROXY`` is looked at once.
+    """
+    if kitchen.network_env or any(_READ_AT_START.match(name) for name in _names(request, kitchen)):
         command = node_command(kitchen.config, request.memory_mb, kitchen.places, kind)
         return kitchen.program(request, [*command, "-", *argv])
     return kitchen.waiting(request, argv)

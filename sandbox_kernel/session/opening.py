@@ -148,6 +148,7 @@ def session_step(
         "XDG_CACHE_HOME": f"{places.tmp}/.cache",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
         **engine.environment(places, checkpoints),
+        **backend.network_env(),
         **backend.policy.env,
     }
     return Step(

@@ -10,7 +10,8 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from sandbox_kernel.limits import MIB
@@ -44,9 +45,17 @@ class BoxFolder:
 
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
+        with self.changing() as root:
+            root.write(path, data.encode() if isinstance(data, str) else data)
+
+    @contextmanager
+    def changing(self) -> Iterator[Rooted]:
+        """The folder while its files are changed by the host; sessions look again afterwards."""
         with self.lock:
-            self.opened().write(path, data.encode() if isinstance(data, str) else data)
-            self.generation += 1
+            try:
+                yield self.opened()
+            finally:
+                self.generation += 1
 
     def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
         """What a folder holds, sorted by name."""

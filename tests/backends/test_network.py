@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
+from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 
@@ -98,3 +99,59 @@ def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_re
         refused = session.run("get('other.test')")
         assert [violation.subject for violation in refused.violations] != []
         assert session.run("1").violations == ()
+
+
+NODE_GETS = {
+    "fetch": "console.log(await (await fetch(URL)).text())",
+    "http.get": "require('http').get(URL, r => r.on('data', d => console.log(String(d))))",
+}
+
+
+@pytest.mark.parametrize("code", NODE_GETS.values(), ids=NODE_GETS)
+@pytest.mark.parametrize("language", ["javascript", "typescript"])
+def test_node_did_not_look_for_the_proxy(port: int, language: str, code: str) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    source = code.replace("URL", f"'http://allowed.test:{port}/'")
+    result = backend(port, policy).run(ExecRequest(language=Language.parse(language), code=source, timeout=30))
+    assert result.stdout == f"served allowed.test:{port}\n", result.stderr
+    refused = backend(port, policy).run(
+        ExecRequest(language=Language.parse(language), code=source.replace("allowed.", "other."), timeout=30)
+    )
+    assert [violation.remedy for violation in refused.violations] == [f"--allow-net other.test:{port}"]
+
+
+def test_a_session_of_node_did_not_look_for_the_proxy(port: int) -> None:
+    from sandbox_kernel.session.opening import open_session
+
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    with open_session(backend(port, policy), "javascript") as session:
+        code = f"const get = async (h) => (await fetch(`http://${{h}}:{port}/`)).text()"
+        assert session.run(code).ok
+        result = session.run("console.log(await get('allowed.test'))")
+        assert result.stdout == f"served allowed.test:{port}\n", result.stderr
+        assert session.run("await get('other.test')").violations
+
+
+OWN_SERVER = """
+import http.server, threading, urllib.request
+server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+for host in ("127.0.0.1", "localhost"):
+    print(urllib.request.urlopen(f"http://{host}:{server.server_port}/", timeout=10).status)
+"""
+
+
+def test_a_program_lost_its_own_loopback_when_a_domain_was_allowed(port: int) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=OWN_SERVER, timeout=30))
+    assert result.stdout == "200\n200\n", result.stderr
+    assert result.violations == ()
+
+
+def test_the_hosts_loopback_is_reached_only_where_host_and_policy_name_it(port: int) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("127.0.0.1", port)
+    opened = Egress(allow_private_for=["127.0.0.1"]).proxy
+    result = ProcessBackend(ProcessConfig(pool_size=0), policy=policy, proxy=opened).run(fetch(port, "127.0.0.1"))
+    assert result.stdout == f"served 127.0.0.1:{port}\n", result.stderr
+    refused = ProcessBackend(ProcessConfig(pool_size=0), policy=policy).run(fetch(port, "127.0.0.1"))
+    assert [violation.rule for violation in refused.violations] == ["private_ip_blocked"]
