@@ -323,7 +323,8 @@ class Sandbox(BoxFiles):
         if self._wasm is None:
             from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
 
-            self._wasm = WasmBackend(policy=self.policy, pool_size=self.backend.config.pool_size)
+            size = self.backend.config.pool_size
+            self._wasm = WasmBackend(policy=self.policy, pool_size=size, client=self._egress.client)
         return self._wasm
 
     def _request(

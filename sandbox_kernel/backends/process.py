@@ -14,7 +14,7 @@ from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxB
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.outcome import make_result
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViolation
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
@@ -168,15 +168,9 @@ class ProcessBackend(SandboxBackend):
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
 
     def check_network(self) -> None:
-        """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
-        asked = "allow_network()" if self.policy.network else None
-        if self.policy.network_rules:
-            asked = f"allow_domain({self.policy.network_rules[0].domain!r})"
-        if asked is not None and self.enforcer is not None and not self.enforcer.allows_network:
-            raise PolicyViolation(
-                f"the policy has {asked}, which the enforcer {self.enforcer.name!r} cannot hold: without a network of "
-                "its own a program is either shut in or out; run where bubblewrap works, or fetch with box.fetch"
-            )
+        """Refuse, before anything runs, a network that the enforcer cannot hold."""
+        if self.enforcer is not None:
+            self.enforcer.check_network(self.policy)
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Begin to make ready what the first request of a language will need."""

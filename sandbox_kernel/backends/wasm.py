@@ -8,9 +8,12 @@ the request's clock. Languages run on interpreters that are such modules (``lang
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.resources
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.in_thread import in_thread
@@ -35,6 +38,11 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
+if TYPE_CHECKING:
+    from sandbox_kernel.net.fetch_bridge import FetchBridge
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.safe_client import SafeClient
+
 
 class WasmBackend(SandboxBackend):
     """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
@@ -54,11 +62,13 @@ class WasmBackend(SandboxBackend):
         store: WasmStore | None = None,
         pool_size: int = 2,
         on_progress: OnProgress | None = None,
+        client: Callable[[FetchPolicy], SafeClient] | None = None,
     ) -> None:
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer = get_enforcer(enforcer)
         self.store = store if store is not None else WasmStore()
         self.on_progress = on_progress
+        self._client = client
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
         self._preparer = Preparer(self.store, self.enforcer.name)
@@ -140,6 +150,17 @@ class WasmBackend(SandboxBackend):
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, on_output, stop, keep)
+
+    def egress(self) -> AbstractContextManager[FetchBridge | None]:
+        """What fetches for one guest, when the policy allows any network; the guest itself has no socket."""
+        if not self.policy.network and not self.policy.network_rules:
+            return contextlib.nullcontext()
+        self.enforcer.check_network(self.policy)
+        from sandbox_kernel.net.fetch_bridge import FetchBridge, guest_rules
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
+        from sandbox_kernel.net.safe_client import SafeClient
+
+        return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
 
     def ready(self, guest: Guest, switches: Switches) -> Entry:
         """What a language needs, made now if it must be."""
@@ -228,14 +249,18 @@ class WasmBackend(SandboxBackend):
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
         walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime)
-        jail = self.pool.take(walls)
-        try:
-            job = run_job_of(request, guest, jail, left)
-            outcome = run_job(jail, job, on_output=on_output, stop=stop)
-            result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
-            result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
-            return with_changes(result, jail.box_fd, request, keep)
-        finally:
-            jail.destroy()
-            jail.forget()
-            self.pool.done()
+        with self.egress() as bridge:
+            jail = self.pool.take(walls)
+            try:
+                job = run_job_of(request, guest, jail, left)
+                listen = bridge.start if bridge is not None else None
+                outcome = run_job(jail, job, on_output=on_output, on_listener=listen, stop=stop)
+                result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
+                if bridge is not None:
+                    result = replace(result, violations=bridge.violations)
+                return with_changes(result, jail.box_fd, request, keep)
+            finally:
+                jail.destroy()
+                jail.forget()
+                self.pool.done()

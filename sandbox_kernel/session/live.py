@@ -26,6 +26,7 @@ from sandbox_kernel.session.memory import Budget, anonymous_bytes
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.egress_proxy import EgressProxy
+    from sandbox_kernel.net.fetch_bridge import FetchBridge
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
@@ -49,7 +50,7 @@ class Live:
     """A worker that runs cells. ``cell`` counts the cells that are in its state."""
 
     def __init__(
-        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
+        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | FetchBridge | None = None
     ) -> None:
         self.jail = jail
         self.proxy = proxy

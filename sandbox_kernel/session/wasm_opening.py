@@ -129,7 +129,8 @@ class _Opening:
                 os.unlink(shown)
 
     def _start(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> Live:
-        live = Live(jail, self.spec.checkpoints, (self.spec.memory_mb + RUNTIME_MB) * MIB, _PROCESSES)
+        memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
+        live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, self.backend.egress().__enter__())
         try:
             live.start(self._step(jail), self._files(jail, saved, shown))
         except (SandboxError, GateLost) as error:
