@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
+from sandbox_kernel.backends.network_note import network_note
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
@@ -79,6 +80,15 @@ class ProcessBackend(SandboxBackend):
     def _enforcer_name(self) -> str | None:
         return self.enforcer.name if self.enforcer is not None else None
 
+    @property
+    def _lets_out(self) -> bool:
+        return self.policy.network or bool(self.policy.network_rules)
+
+    @property
+    def offline(self) -> bool:
+        """Whether programs have no network at all."""
+        return self.enforcer is not None and not self._lets_out
+
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
@@ -117,6 +127,8 @@ class ProcessBackend(SandboxBackend):
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                     if proxy is not None:
                         result = replace(result, violations=proxy.violations)
+                    elif self.offline:
+                        result = replace(result, notes=(*result.notes, *network_note(result.stderr)))
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:
                     jail.destroy()
@@ -148,7 +160,7 @@ class ProcessBackend(SandboxBackend):
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
-        if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
+        if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
         from sandbox_kernel.net.egress_proxy import EgressProxy
         from sandbox_kernel.net.fetch_policy import FetchPolicy
@@ -161,7 +173,7 @@ class ProcessBackend(SandboxBackend):
         Its own servers on loopback are not asked for at the proxy, unless a rule means the loopback of the host.
         Node.js does not look at the variables of others before it is told to.
         """
-        if not self.policy.network and not self.policy.network_rules:
+        if not self._lets_out:
             return {}
         named = {rule.domain for rule in self.policy.network_rules}
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)

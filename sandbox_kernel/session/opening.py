@@ -89,7 +89,13 @@ def open_session(
         checkpoints=checkpoints,
         limits=limit,
         grace_s=engine.grace_s,
-        frame=Frame(language=str(spoken), backend=backend.name, isolation=backend.isolation_class, memory_mb=memory_mb),
+        frame=Frame(
+            language=str(spoken),
+            backend=backend.name,
+            isolation=backend.isolation_class,
+            memory_mb=memory_mb,
+            offline=backend.offline,
+        ),
     )
 
     def begin() -> Live:

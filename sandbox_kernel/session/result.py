@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from signal import SIGABRT, SIGTRAP
 
+from sandbox_kernel.backends.network_note import network_note
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
 from sandbox_kernel.session.cell import CellEnd
@@ -49,6 +50,8 @@ class Frame:
     backend: str
     isolation: str
     memory_mb: int
+    #: Whether cells have no network at all.
+    offline: bool = False
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
@@ -151,9 +154,12 @@ def make_result(
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
     if end.done is not None and end.done.unsaved:
         more.append("the shell ended without leaving its state: variables and functions are as before this cell")
+    stderr = facts.stderr.text + _told(end)
+    if frame.offline:
+        more += network_note(stderr)
     return ExecResult(
         stdout=facts.stdout.text,
-        stderr=facts.stderr.text + _told(end),
+        stderr=stderr,
         exit_code=None if code is None else code if code >= 0 else 128 - code,
         duration=end.duration_s,
         status=status,

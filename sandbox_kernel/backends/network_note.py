@@ -1,0 +1,30 @@
+"""What is said to somebody whose program looked for a host where there is no network: a hint, never a verdict.
+
+Without any rule there is no proxy that could tell what was asked for; what the program complained of is all there is.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Only the end is looked at: programs complain when they give up.
+_LOOKED_AT = 1 << 16
+_SIGNS = re.compile(
+    r"Name or service not known|Temporary failure in name resolution|[Cc]ould not resolve host|no such host"
+    r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|unable to resolve host|failed to lookup address|Network is unreachable"
+)
+_HOST = re.compile(
+    r"(?:could not resolve host:|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|unable to resolve host address|failed to resolve"
+    r"|Pool\(host=|lookup) ?[‘'\"]?([a-z0-9-]+(?:\.[a-z0-9-]+)+)\b",
+    re.IGNORECASE,
+)
+
+
+def network_note(stderr: str) -> tuple[str, ...]:
+    """The note for a program without network that complained of a host; nothing for any other."""
+    text = stderr[-_LOOKED_AT:]
+    if _SIGNS.search(text) is None:
+        return ()
+    found = _HOST.search(text)
+    domain = found.group(1).lower() if found is not None else "DOMAIN"
+    return (f"there is no network in this sandbox; to let it reach a host: --allow-net {domain}",)
