@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
 import pytest
+import trustme
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
 from sandbox_kernel.net.egress import Egress
@@ -16,7 +19,8 @@ from sandbox_kernel.net.fetch_policy import FetchPolicy
 
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        body = f"served {self.headers['Host']}".encode()
+        pages = {"/info/refs": f"{'1' * 40}\trefs/heads/main\n", "/HEAD": "ref: refs/heads/main\n"}
+        body = pages.get(self.path.partition("?")[0], f"served {self.headers['Host']}").encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -155,3 +159,40 @@ def test_the_hosts_loopback_is_reached_only_where_host_and_policy_name_it(port: 
     assert result.stdout == f"served 127.0.0.1:{port}\n", result.stderr
     refused = ProcessBackend(ProcessConfig(pool_size=0), policy=policy).run(fetch(port, "127.0.0.1"))
     assert [violation.rule for violation in refused.violations] == ["private_ip_blocked"]
+
+
+HTTPS = {
+    "python": ("python", "import urllib.request; print(urllib.request.urlopen(URL).read().decode())", "SSL_CERT_FILE"),
+    "curl": ("command", "curl -sS URL; echo", "CURL_CA_BUNDLE"),
+    "node": ("javascript", "console.log(await (await fetch(URL)).text())", "NODE_EXTRA_CA_CERTS"),
+    "git": ("command", "git ls-remote URL refs/heads/main | cut -f 2", "GIT_SSL_CAINFO"),
+}
+
+
+@pytest.mark.parametrize(("language", "code", "variable"), HTTPS.values(), ids=HTTPS)
+def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code: str, variable: str) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("allowed.test").configure_cert(context)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+        source = code.replace(
+            "URL", f"https://allowed.test:{port}/" if language == "command" else f"'https://allowed.test:{port}/'"
+        )
+        files = {"ca.pem": authority.cert_pem.bytes()}
+        asked = ExecRequest(
+            language=Language.parse(language), code=source, timeout=30, env={variable: "/box/ca.pem"}, files=files
+        )
+        result = backend(port, policy).run(asked)
+        assert result.stdout in (f"served allowed.test:{port}\n", "refs/heads/main\n"), result.stderr
+        distrusted = backend(port, policy).run(replace(asked, env={}))
+        assert distrusted.stdout.strip() == ""
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
