@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
+from tests.conftest import need
 
 
 class _Site(BaseHTTPRequestHandler):
@@ -44,8 +45,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture(scope="module", params=["process", "wasm"])
 def box(request: pytest.FixtureRequest, port: int) -> Iterator[Sandbox]:
-    if request.param == "process" and shutil.which("curl") is None:
-        pytest.skip("this host has no curl")
+    need(request.param == "wasm" or shutil.which("curl"), "this host has no curl")
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     with Sandbox(policy, request.param, allow_private_for=["allowed.test"], resolver=lambda *_: ["127.0.0.1"]) as made:
         yield made

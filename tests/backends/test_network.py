@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import threading
 from collections.abc import Iterator
@@ -9,12 +10,12 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
 import pytest
-import trustme
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
+from tests.conftest import need
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -171,6 +172,9 @@ HTTPS = {
 
 @pytest.mark.parametrize(("language", "code", "variable"), HTTPS.values(), ids=HTTPS)
 def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code: str, variable: str) -> None:
+    trustme = pytest.importorskip("trustme")
+    program = code.split()[0]
+    need(language != "command" or shutil.which(program), f"this host has no {program}")
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("allowed.test").configure_cert(context)
