@@ -1,11 +1,14 @@
-"""What is said to somebody whose program looked for a host where there is no network: a hint, never a verdict.
+"""What a result says of the network: that all of it was open, or how a program without any could get some.
 
-Without any rule there is no proxy that could tell what was asked for; what the program complained of is all there is.
+The second is a hint and never a verdict. Without any rule there is no proxy that could tell what was asked for; what
+the program complained of is all there is.
 """
 
 from __future__ import annotations
 
 import re
+
+from sandbox_kernel.policy import SandboxPolicy
 
 #: Only the end is looked at: programs complain when they give up.
 _LOOKED_AT = 1 << 16
@@ -20,8 +23,18 @@ _HOST = re.compile(
 )
 
 
-def network_note(stderr: str) -> tuple[str, ...]:
-    """The note for a program without network that complained of a host; nothing for any other."""
+OPEN = "the network was open: every public address, on ports 80 and 443"
+
+
+def network_notes(policy: SandboxPolicy, stderr: str) -> tuple[str, ...]:
+    """The notes of a run behind walls, by what its policy allows and what it complained of."""
+    if policy.network:
+        return (OPEN,)
+    return () if policy.network_rules else hint(stderr)
+
+
+def hint(stderr: str) -> tuple[str, ...]:
+    """For a program without network that complained of a host; nothing for any other."""
     text = stderr[-_LOOKED_AT:]
     if _SIGNS.search(text) is None:
         return ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
-from sandbox_kernel.backends.network_note import network_note
+from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
@@ -84,11 +84,6 @@ class ProcessBackend(SandboxBackend):
     def _lets_out(self) -> bool:
         return self.policy.network or bool(self.policy.network_rules)
 
-    @property
-    def offline(self) -> bool:
-        """Whether programs have no network at all."""
-        return self.enforcer is not None and not self._lets_out
-
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
@@ -127,8 +122,7 @@ class ProcessBackend(SandboxBackend):
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                     if proxy is not None:
                         result = replace(result, violations=proxy.violations)
-                    elif self.offline:
-                        result = replace(result, notes=(*result.notes, *network_note(result.stderr)))
+                    result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr)))
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:
                     jail.destroy()
@@ -178,6 +172,10 @@ class ProcessBackend(SandboxBackend):
         named = {rule.domain for rule in self.policy.network_rules}
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
+
+    def network_notes(self, stderr: str) -> tuple[str, ...]:
+        """What the result of a run or a cell says of the network; without walls there is nothing to say."""
+        return network_notes(self.policy, stderr) if self.enforcer is not None else ()
 
     def check_network(self) -> None:
         """Refuse, before anything runs, a network that the enforcer cannot hold."""

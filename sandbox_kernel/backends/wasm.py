@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
 from sandbox_kernel.backends.in_thread import in_thread
+from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
@@ -258,7 +259,8 @@ class WasmBackend(SandboxBackend):
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
                 if bridge is not None:
-                    result = replace(result, violations=bridge.violations)
+                    notes = (*result.notes, *network_notes(self.policy, ""))
+                    result = replace(result, violations=bridge.violations, notes=notes)
                 return with_changes(result, jail.box_fd, request, keep)
             finally:
                 jail.destroy()

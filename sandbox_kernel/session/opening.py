@@ -94,7 +94,7 @@ def open_session(
             backend=backend.name,
             isolation=backend.isolation_class,
             memory_mb=memory_mb,
-            offline=backend.offline,
+            network_notes=backend.network_notes,
         ),
     )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from signal import SIGABRT, SIGTRAP
 
-from sandbox_kernel.backends.network_note import network_note
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
 from sandbox_kernel.session.cell import CellEnd
@@ -42,6 +41,11 @@ class Facts:
     peak_bytes: int | None
 
 
+def no_notes(_stderr: str) -> Sequence[str]:
+    """Of a session without network there is nothing to say."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     """What is the same for all cells of a session."""
@@ -50,8 +54,8 @@ class Frame:
     backend: str
     isolation: str
     memory_mb: int
-    #: Whether cells have no network at all.
-    offline: bool = False
+    #: What is said of the network, by what the cell wrote to stderr.
+    network_notes: Callable[[str], Sequence[str]] = no_notes
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
@@ -155,8 +159,7 @@ def make_result(
     if end.done is not None and end.done.unsaved:
         more.append("the shell ended without leaving its state: variables and functions are as before this cell")
     stderr = facts.stderr.text + _told(end)
-    if frame.offline:
-        more += network_note(stderr)
+    more += frame.network_notes(stderr)
     return ExecResult(
         stdout=facts.stdout.text,
         stderr=stderr,

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
 from sandbox_kernel.backends.wasm_prepare import guest_digest, switches_of
@@ -196,7 +197,7 @@ def open_wasm_session(
     if spoken not in WASM_LANGUAGES:
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
-    spec = _spec(spoken, name, memory_mb, checkpoints, limits or Limits())
+    spec = _spec(backend, spoken, name, memory_mb, checkpoints, limits or Limits())
     return WasmSession(_Opening(backend, catalogue()[spoken], spec, None, on_open, share))
 
 
@@ -229,11 +230,13 @@ def load_wasm_session(
     if like is not None:
         spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
     else:
-        spec = _spec(language, name, header.memory_mb, checkpoints, limits or Limits())
+        spec = _spec(backend, language, name, header.memory_mb, checkpoints, limits or Limits())
     return WasmSession(_Opening(backend, guest, spec, saved, on_open, share))
 
 
-def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:
+def _spec(
+    backend: WasmBackend, language: Language, name: str | None, memory_mb: int, checkpoints: int, limits: Limits
+) -> SessionSpec:
     check_memory_mb(memory_mb)
     if memory_mb < _LEAST_MB:
         raise InvalidRequest(f"a {language} session needs at least {_LEAST_MB} MB of memory, got {memory_mb}")
@@ -241,7 +244,13 @@ def _spec(language: Language, name: str | None, memory_mb: int, checkpoints: int
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
-    frame = Frame(language=str(language), backend="wasm", isolation="wasm", memory_mb=memory_mb)
+    frame = Frame(
+        language=str(language),
+        backend="wasm",
+        isolation="wasm",
+        memory_mb=memory_mb,
+        network_notes=lambda _stderr: network_notes(backend.policy, ""),
+    )
     return SessionSpec(
         name=name or f"{language}-wasm-{next(_numbers)}",
         language=language,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.network_note import network_note
+from sandbox_kernel import Sandbox, SandboxPolicy
+from sandbox_kernel.backends.network_note import OPEN, hint
 
 COMPLAINTS = {
     "curl": ("curl: (6) Could not resolve host: example.org", "example.org"),
@@ -20,17 +20,17 @@ COMPLAINTS = {
 
 @pytest.mark.parametrize(("said", "domain"), COMPLAINTS.values(), ids=COMPLAINTS)
 def test_the_usual_complaints_name_the_option(said: str, domain: str) -> None:
-    (note,) = network_note(f"something before\n{said}\nsomething after\n")
+    (note,) = hint(f"something before\n{said}\nsomething after\n")
     assert note.endswith(f"--allow-net {domain}")
 
 
 @pytest.mark.parametrize("said", ["", "Traceback\nValueError: host", "lookup example.org", "x" * (1 << 20)])
 def test_what_is_no_such_complaint_gets_no_hint(said: str) -> None:
-    assert network_note(said) == ()
+    assert hint(said) == ()
 
 
 def test_a_hint_quotes_nothing_but_a_host() -> None:
-    (note,) = network_note("Could not resolve host: \x1b[2J<b>evil.test</b> --policy /etc")
+    (note,) = hint("Could not resolve host: \x1b[2J<b>evil.test</b> --policy /etc")
     assert note.endswith("--allow-net DOMAIN")
 
 
@@ -43,3 +43,16 @@ def test_a_program_that_had_never_heard_of_the_option_was_left_alone_with_a_reso
             assert session.run("1").notes == ()
         fetched = box.run("fetch('http://example.org/')", "javascript")
         assert "--allow-net example.org" in "".join(fetched.notes)
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_an_open_network_was_not_marked_in_the_receipt(backend: str) -> None:
+    code = "console.log(1)"
+    with Sandbox(SandboxPolicy.preset("standard").allow_network(), backend) as box:
+        assert box.run(code, "javascript").notes == (OPEN,)
+        with box.session("javascript") as session:
+            result = session.run(code)
+            assert result.notes == (OPEN,)
+            assert OPEN in result._repr_mimebundle_()[0]["text/plain"]
+    with Sandbox(SandboxPolicy.preset("standard").allow_domain("a.test"), backend) as box:
+        assert box.run(code, "javascript").notes == ()
