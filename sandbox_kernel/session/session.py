@@ -23,7 +23,8 @@ from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
-from sandbox_kernel.session.cell import CellOrder, OnInput
+from sandbox_kernel.session.asking import OnInput
+from sandbox_kernel.session.cell import CellOrder
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What
