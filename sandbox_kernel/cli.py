@@ -110,6 +110,7 @@ def _add_policy_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
     add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    add("--allow-private", action="append", default=[], metavar="HOST", help="an allowed domain may be on this network")
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
@@ -171,7 +172,8 @@ def run_command(options: argparse.Namespace) -> int:
     env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    with Sandbox(policy, require=options.require, audit=options.audit) as box:
+    private = options.allow_private
+    with Sandbox(policy, require=options.require, audit=options.audit, allow_private_for=private) as box:
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
             limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,
@@ -248,12 +250,12 @@ def mcp_command(options: argparse.Namespace) -> int:
 
         serve_http(
             policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__,
-            audit=options.audit,
+            audit=options.audit, allow_private_for=options.allow_private,
         )  # fmt: skip
     else:
         from sandbox_kernel.agent.mcp import serve_stdio
 
-        serve_stdio(policy, version=__version__, audit=options.audit)
+        serve_stdio(policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private)
     return 0
 
 

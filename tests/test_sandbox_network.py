@@ -156,3 +156,16 @@ def test_the_command_line_said_nothing_of_refusals(
     assert "[refused other.test:80: other.test is not on the allow list" in (said := capfd.readouterr().err)
     assert "to allow it: --allow-net other.test:80]" in said
     assert json.loads(log.read_text())["rule"] == "domain_not_allowed"
+
+
+def test_a_host_on_this_network_could_not_be_reached_from_the_command_line(
+    port: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = get(f"http://127.0.0.1:{port}/")
+    words = ["run", "-c", code, "--allow-net", f"127.0.0.1:{port}"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert main([*words, "--allow-private", "127.0.0.1"]) == 0
+    assert capfd.readouterr().out == "200\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert main(words) == 1
+    assert "--allow-private 127.0.0.1" in capfd.readouterr().err
