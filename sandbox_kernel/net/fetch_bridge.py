@@ -88,6 +88,10 @@ class FetchBridge:
                 await self._serve(reader, writer)
         except (OSError, EOFError, TimeoutError):
             pass  # the guest went away, or never said what it wants: nobody waits for an answer
+        except asyncio.CancelledError:
+            # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
+            if not self._closed:
+                raise
         finally:
             self._connections.discard(task)
             writer.close()

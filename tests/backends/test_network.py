@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
+from sandbox_kernel.languages import node
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
@@ -113,8 +114,13 @@ NODE_GETS = {
 
 
 @pytest.mark.parametrize("code", NODE_GETS.values(), ids=NODE_GETS)
+@pytest.mark.parametrize("told", ["later", "at its start"])
 @pytest.mark.parametrize("language", ["javascript", "typescript"])
-def test_node_did_not_look_for_the_proxy(port: int, language: str, code: str) -> None:
+def test_node_did_not_look_for_the_proxy(
+    port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if told == "at its start":
+        monkeypatch.setattr(node, "_can_be_told", lambda version: False)
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     source = code.replace("URL", f"'http://allowed.test:{port}/'")
     result = backend(port, policy).run(ExecRequest(language=Language.parse(language), code=source, timeout=30))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -14,6 +15,7 @@ from sandbox_kernel.errors import SandboxDestroyed
 from sandbox_kernel.net.bridge import MAX_REQUEST_JSON_BYTES
 from sandbox_kernel.net.fetch_bridge import MAX_GUEST_BODY_BYTES, MAX_GUEST_FETCHES, FetchBridge, guest_rules
 from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.net.loop_thread import run_on_network_loop
 from sandbox_kernel.net.safe_client import SafeClient
 
 
@@ -124,7 +126,9 @@ def test_a_runner_that_goes_away_ends_its_fetch(bridge: FetchBridge, held: Held,
     assert held.left.acquire(timeout=20)
 
 
-def test_closing_ends_every_fetch_and_may_be_done_twice(bridge: FetchBridge, held: Held, place: socket.socket) -> None:
+def test_closing_ends_every_fetch_and_may_be_done_twice(
+    bridge: FetchBridge, held: Held, place: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
     with dial(place) as connection:
         connection.sendall(frame(json.dumps({"url": f"http://site.test:{held.port}/"}).encode()))
         assert held.asked.acquire(timeout=20)
@@ -132,6 +136,8 @@ def test_closing_ends_every_fetch_and_may_be_done_twice(bridge: FetchBridge, hel
         assert held.left.acquire(timeout=20)
         assert receive(connection) == b""
     bridge.close()
+    run_on_network_loop(asyncio.sleep(0))
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
     with pytest.raises(SandboxDestroyed), socket.create_server(("127.0.0.1", 0)) as other:
         bridge.start(other)
 
