@@ -138,6 +138,7 @@ class WasmBackend(SandboxBackend):
 
         ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
         """
+        self.check_network()
         if request.language is Language.WASM:
             return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, on_output, stop, keep)
         guest = self._guest(request.language)
@@ -152,11 +153,14 @@ class WasmBackend(SandboxBackend):
         entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, on_output, stop, keep)
 
+    def check_network(self) -> None:
+        """Refuse, before anything runs, a network that the enforcer cannot hold."""
+        self.enforcer.check_network(self.policy)
+
     def egress(self) -> AbstractContextManager[FetchBridge | None]:
         """What fetches for one guest, when the policy allows any network; the guest itself has no socket."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
-        self.enforcer.check_network(self.policy)
         from sandbox_kernel.net.fetch_bridge import FetchBridge, guest_rules
         from sandbox_kernel.net.fetch_policy import FetchPolicy
         from sandbox_kernel.net.safe_client import SafeClient

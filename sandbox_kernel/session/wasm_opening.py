@@ -102,6 +102,7 @@ class _Opening:
         on_open: OnOpen | None,
         share: FolderLink | None,
     ) -> None:
+        backend.check_network()
         self.share = share
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._saved = saved

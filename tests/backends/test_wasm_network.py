@@ -22,6 +22,7 @@ from sandbox_kernel import (
     WasmBackend,
 )
 from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.session.wasm_opening import open_wasm_session
 
 BINARY = bytes(range(256))
 
@@ -248,5 +249,6 @@ def test_a_session_in_wasm_fetches_and_each_cell_tells_its_own_refusals(port: in
 def test_a_network_that_the_walls_cannot_hold_is_refused_before_anything_runs(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     ours = WasmBackend(policy, enforcer="landlock", pool_size=0)
-    with pytest.raises(PolicyViolation, match=r"allow_domain.*landlock"):
-        run(ours, "1")
+    for act in (lambda: run(ours, "1"), lambda: open_wasm_session(ours)):
+        with pytest.raises(PolicyViolation, match=r"allow_domain.*landlock"):
+            act()
