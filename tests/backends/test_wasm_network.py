@@ -22,6 +22,7 @@ from sandbox_kernel import (
     WasmBackend,
 )
 from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.net.loop_thread import network_loop
 from sandbox_kernel.session.wasm_opening import open_wasm_session
 
 BINARY = bytes(range(256))
@@ -68,6 +69,7 @@ def port() -> Iterator[int]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     _Site.never.clear()
+    network_loop()  # it stays, with descriptors of its own
     yield server.server_address[1]
     _Site.never.set()
     server.shutdown()
@@ -233,7 +235,7 @@ def test_a_refused_fetch_is_a_violation_of_the_result(port: int, url: str, rule:
     assert [violation.rule for violation in result.violations] == [rule], result.stderr
 
 
-def test_a_session_in_wasm_fetches_and_each_cell_tells_its_own_refusals(port: int) -> None:
+def test_a_session_in_wasm_fetches_and_each_cell_tells_its_own_refusals(port: int, nothing_left: None) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     with (
         Sandbox(policy, "wasm", allow_private_for=["allowed.test"], resolver=lambda *_: ["127.0.0.1"]) as box,
