@@ -88,7 +88,7 @@ def run(ours: WasmBackend, code: str, language: Language = Language.JAVASCRIPT, 
 
 
 def module(request: bytes, *, address: int = 4096, size: int | None = None, pages: int = 64) -> str:
-    """Asks, prints the response, and exits with what the call returned, made positive."""
+    """Asks, prints the response, and exits with what the call returned, made positive; behind the request are spaces."""
     data = "".join(f"\\{byte:02x}" for byte in request)
     length = len(request) if size is None else size
     return f"""(module
@@ -100,6 +100,7 @@ def module(request: bytes, *, address: int = 4096, size: int | None = None, page
       (memory (export "memory") {pages})
       (data (i32.const 4096) "{data}")
       (func (export "_start") (local $told i32)
+        (memory.fill (i32.const {4096 + len(request)}) (i32.const 32) (i32.const {(pages - 2) * 65536}))
         (local.set $told (call $fetch (i32.const {address}) (i32.const {length})))
         (i32.store (i32.const 0) (i32.const 65536))
         (i32.store (i32.const 4) (call $len))
