@@ -95,7 +95,7 @@ def test_environment_isolation(backend: ProcessBackend, monkeypatch: pytest.Monk
 )
 def test_prop_environment_isolation(env: dict[str, str]) -> None:
     code = "import json, os; print(json.dumps(dict(os.environ)))"
-    result = ProcessBackend(policy=SandboxPolicy()).run(python(code, env=env))
+    result = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy()).run(python(code, env=env))
     seen = json.loads(result.stdout)
     assert {name: value for name, value in seen.items() if name not in ("PATH", "HOME", "LANG")} == env
 
@@ -452,11 +452,12 @@ def test_a_task_that_is_cancelled_twice_leaves_no_descriptor_behind(backend: Pro
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    before = _eventfds()
     for _ in range(5):
         asyncio.run(cancelled())
     # The threads of those runs go on for a moment after their callers left.
     deadline = time.monotonic() + 20
-    while _eventfds():
+    while _eventfds() > before:
         assert time.monotonic() < deadline, "descriptors of cancelled runs are left"
 
 
