@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.in_thread import in_thread
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
@@ -127,6 +128,13 @@ class WasmBackend(SandboxBackend):
 
         ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
         """
+        listener = Listener(on_output) if on_output is not None else None
+        with host_trouble(listener):
+            return self._run(request, listener, stop, keep)
+
+    def _run(
+        self, request: ExecRequest, on_output: OnOutput | None, stop: Stop | None, keep: Keep | None
+    ) -> ExecResult:
         if request.language is Language.WASM:
             return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, on_output, stop, keep)
         guest = self._guest(request.language)
