@@ -27,9 +27,10 @@ class Table:
         found = {row[0]: _NUMBER.search(row[index]) for row in self.rows}
         return {key: float(match[0]) for key, match in found.items() if match is not None}
 
-    def series(self, *names: str) -> list[Series]:
-        """Columns over the first one, which holds numbers too."""
-        return [Series(name, tuple((float(x), y) for x, y in self.column(name).items())) for name in names]
+    def lines(self) -> list[Series]:
+        """Every column over the first one, which holds numbers too."""
+        columns = ((name, self.column(name)) for name in self.header[1:])
+        return [Series(name, tuple((float(x), y) for x, y in column.items())) for name, column in columns]
 
 
 @dataclass(frozen=True)
@@ -64,37 +65,32 @@ def _starts(title: str, table: Table) -> str:
 
 
 def _rates(title: str, table: Table) -> str:
-    return line_chart(title, _ending(table, " /s"), x="at once", y="a second", log_x=True)
+    return line_chart(title, table.lines(), x="at once", y="per second", log_x=True)
 
 
 def _delays(title: str, table: Table) -> str:
-    return line_chart(title, _ending(table, " p95 ms"), x="at once", y="p95, ms", log_x=True, log_y=True)
+    return line_chart(title, table.lines(), x="at once", y="ms", log_x=True, log_y=True)
 
 
 def _heaps(title: str, table: Table) -> str:
-    return line_chart(title, _ending(table, " ms"), x="heap, MB", y="ms", log_x=True, log_y=True)
+    return line_chart(title, table.lines(), x="heap, MB", y="ms", log_x=True, log_y=True)
 
 
 def _sessions(title: str, table: Table) -> str:
-    return line_chart(title, _ending(table, " MB"), x="sessions or kernels", y="MB", log_x=True, log_y=True)
+    return line_chart(title, table.lines(), x="sessions or kernels", y="MB", log_x=True, log_y=True)
 
 
 def _idle(title: str, table: Table) -> str:
     return bar_chart(title, table.column("PSS, MB"), unit="MB (proportional set size)")
 
 
-def _ending(table: Table, suffix: str) -> list[Series]:
-    lines = table.series(*(name for name in table.header if name.endswith(suffix)))
-    return [Series(line.name.removesuffix(suffix), line.points) for line in lines]
-
-
 PLOTS = (
     Plot("start", "A fresh Python program", "start.svg", "A fresh Python program, against one without walls", _starts),
-    Plot("scaling", "Many at once", "scaling_rate.svg", "Executions a second, by how many run at once", _rates),
-    Plot("scaling", "Many at once", "scaling_delay.svg", "The slowest twentieth, by how many run at once", _delays),
-    Plot("scaling", "Heaps", "scaling_heaps.svg", "A checkpoint, by the size of the heap", _heaps),
-    Plot("scaling", "Sessions", "scaling_sessions.svg", "Memory of everything, by the number of sessions", _sessions),
     Plot("scaling", "Idle", "scaling_idle.svg", "Memory when nothing runs", _idle),
+    Plot("scaling", "Sessions", "scaling_sessions.svg", "Memory of everything, by the number of sessions", _sessions),
+    Plot("scaling", "Heaps", "scaling_heaps.svg", "A checkpoint, by the size of the heap", _heaps),
+    Plot("scaling", "Many at once: executions", "scaling_rate.svg", "Executions a second, by how many at once", _rates),
+    Plot("scaling", "Many at once: 95th", "scaling_delay.svg", "95th percentile of one, by how many at once", _delays),
 )
 
 
