@@ -160,6 +160,10 @@ class Leaf:
         for folder in dict.fromkeys(self._folders.values()):
             _write(f"{folder}/cgroup.procs", str(pid))
 
+    def exists(self) -> bool:
+        """Whether nobody has removed it."""
+        return all(os.path.isdir(folder) for folder in set(self._folders.values()))
+
     def limit(self, memory_bytes: int, processes: int) -> None:
         """Set the limits; called once, before the program starts."""
         memory = self._folders["memory"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import struct
 from collections import deque
 
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.session.frames import Cutter, FromWorker, ToWorker, encode
 
 _CREDENTIALS = struct.Struct("3i")
@@ -28,13 +28,6 @@ def inner_pid(pid: int) -> int:
                 if line.startswith("NSpid:"):
                     return int(line.split()[-1])
     return 0
-
-
-def readable(fd: int, timeout_s: float) -> bool:
-    """Wait for a descriptor of any number; ``select`` knows only the first thousand."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
 
 class Channel:
