@@ -53,8 +53,7 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
 
 def _gave_up_for_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
     """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
-    peak = outcome.reading.peak_bytes or last.max_rss_bytes
-    return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and peak >= job.memory_bytes * 3 // 4
+    return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and (outcome.peak_bytes or 0) >= job.memory_bytes * 3 // 4
 
 
 def _was_refused_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
@@ -66,8 +65,8 @@ def _was_refused_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
     if not outcome.reading.refuses_memory:
         return False
     if last.code < 0:
-        peak = outcome.reading.peak_bytes or last.max_rss_bytes
-        return last.code in (-signal.SIGSEGV, -signal.SIGBUS) and peak >= job.memory_bytes * 3 // 4
+        died = last.code in (-signal.SIGSEGV, -signal.SIGBUS)
+        return died and (outcome.peak_bytes or 0) >= job.memory_bytes * 3 // 4
     return any(word in outcome.stderr.text[-4096:].lower() for word in _OUT_OF_MEMORY)
 
 
@@ -103,10 +102,8 @@ def make_result(
     ended_itself = last is not None and outcome.stopped_by is None
     code = last.code if ended_itself and last is not None else None
     cpu = outcome.reading.cpu_seconds
-    peak = outcome.reading.peak_bytes
     if outcome.exits:
         cpu = max(cpu or 0.0, max(e.cpu_seconds for e in outcome.exits))
-        peak = max(peak or 0, max(e.max_rss_bytes for e in outcome.exits)) if peak is None else peak
     return ExecResult(
         stdout=outcome.stdout.text,
         stderr=outcome.stderr.text,
@@ -120,7 +117,7 @@ def make_result(
         stderr_bytes=outcome.stderr.total,
         stdout_truncated=outcome.stdout.truncated,
         stderr_truncated=outcome.stderr.truncated,
-        peak_memory_bytes=peak,
+        peak_memory_bytes=outcome.peak_bytes,
         cpu_seconds=cpu,
         language=str(request.language),
         backend=backend,

@@ -69,8 +69,8 @@ def run(command: List[str], line_filter: Callable[[bytes], bytes] | None, printe
 def lay_over(base: str, top: str) -> None:
     """A writable Zig cache whose built parts are those of a read-only one; manifests are locked, so they are copied.
 
-    Folders are made and only files are links: where Zig does not trust a manifest (its sources were installed anew, say)
-    it builds that part again and renames it over the old one, which must not lead out of this file system.
+    Folders are made and only files are links: where Zig does not trust a manifest (its sources were installed anew,
+    say) it builds that part again and renames it over the old one, which must not lead out of this file system.
     """
     for name in ("h", "o", "tmp"):
         os.makedirs(f"{top}/{name}")

@@ -21,9 +21,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
-    from sandbox_kernel.guest import gate, lockdown
+    from sandbox_kernel.guest import gate, gate_step, lockdown
 else:
     import gate
+    import gate_step
     import lockdown
 
 #: Sent by the kernel when the host is gone; the gate ignores those that people send.
@@ -166,8 +167,8 @@ def main() -> None:
     # After the change of user, which would undo it.
     lockdown.set_pdeathsig(HOST_GONE, parent=spec["parent"])
     lockdown.load()
-    gate.put_up_walls = Walls(spec)
-    gate.prepare = lambda step: make_executable(spec["cell"], step)
+    gate_step.put_up_walls = Walls(spec)
+    gate_step.prepare = lambda step: make_executable(spec["cell"], step)
     us = os.getpid()
     try:
         gate.main()

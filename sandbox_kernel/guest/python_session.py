@@ -152,10 +152,11 @@ def warm_up(shell: Shell) -> None:
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
-    try:
-        raise ValueError
-    except ValueError as error:
-        shell.InteractiveTB.structured_traceback(ValueError, error, error.__traceback__)
+    # A short cell: what is shown of a failure is parsed and coloured whole.
+    shell.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)
+    shell.last_execution_result, shell.last_execution_succeeded = None, True
     gc.collect()
 
 
@@ -194,10 +195,6 @@ class Python(Engine):
 
         builtins.input = ask
         getpass.getpass = ask_secret
-        # The programs of this folder are not the user's: their names are free.
-        for name, module in list(sys.modules.items()):
-            if "." not in name and os.path.dirname(getattr(module, "__file__", None) or "") == _HERE:
-                del sys.modules[name]
         sys.path[:] = ["", *(path for path in sys.path if path not in ("", os.path.dirname(__file__)))]
         sys.argv = [""]
 

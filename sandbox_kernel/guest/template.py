@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
     from sandbox_kernel.guest import gate, lockdown, namespaces
+    from sandbox_kernel.guest.gate_step import move_up
+    from sandbox_kernel.guest.gate_wire import send
     from sandbox_kernel.guest.namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
 else:
     import gate
     import lockdown
     import namespaces
+    from gate_step import move_up
+    from gate_wire import send
     from namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
 
 #: The user inside, and the size of /cell; ``jail/walls.py`` and ``jail/bubblewrap.py`` say the same.
@@ -70,7 +74,7 @@ def main() -> None:
     except OSError as error:
         sys.stderr.write(f"template: {error}\n")
         sys.exit(1)
-    gate.send(orders, {"op": "ready"})
+    send(orders, {"op": "ready"})
     while True:
         data, ancillary, _, _ = orders.recvmsg(ORDER.size, socket.CMSG_SPACE(5 * 4))
         if not data:
@@ -129,7 +133,7 @@ def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left
 
 def take_descriptors(given: List[int]) -> None:
     """Have what we were given, at its place, and nothing else."""
-    control, channel, *streams = [gate.move_up(fd) for fd in given]
+    control, channel, *streams = [move_up(fd) for fd in given]
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     os.dup2(control, CONTROL_FD, inheritable=False)

@@ -17,6 +17,7 @@ from sandbox_kernel.jail.disk import Disk, of_file_system
 from sandbox_kernel.jail.jail import Command, Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
+from sandbox_kernel.jail.waiting_children import sweep_once
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
 
@@ -63,6 +64,7 @@ class BubblewrapJail(NamespaceJail):
         super().__init__(walls)
         self._info_fd = -1
         self._launch()
+        sweep_once()
 
     def _command(self, control: int, channel: int) -> Command:
         """See ``Jail``."""

@@ -107,6 +107,18 @@ class Outcome:
     report: bytes = b""
     kept: tuple[bytes, ...] = ()
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that was in use at once.
+
+        A meter that only looks from time to time (one that can merely refuse) misses what comes and goes between two
+        looks; the kernel remembers the largest process, which is the better answer then.
+        """
+        seen = self.reading.peak_bytes
+        if seen is not None and not self.reading.refuses_memory:
+            return seen
+        return max((seen or 0, *(step.max_rss_bytes for step in self.exits))) or None
+
 
 def run_job(
     jail: Jail,

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.session.cell import OnInput
+from sandbox_kernel.session.asking import OnInput
 from sandbox_kernel.session.displays import OnDisplay, SessionDisplay
 
 AnyOnInput = Callable[[str, bool], str | Awaitable[str]]

@@ -13,7 +13,6 @@ import fcntl
 import os
 import selectors
 import termios
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import OnOutput, Stop
 from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture
+from sandbox_kernel.session.asking import Asking, OnInput
 from sandbox_kernel.session.displays import Displays, OnDisplay
 from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Question, Run, Shown
 from sandbox_kernel.session.keeper import GateLost
@@ -32,7 +32,6 @@ from sandbox_kernel.session.live import Live
 #: Longest line that ``input()`` is given.
 MAX_INPUT = 32 << 10
 
-OnInput = Callable[[str, bool], str]
 Item = TypeVar("Item")
 
 
@@ -89,7 +88,7 @@ class Cell:
         self._began = False
         self._interrupt_at: float | None = None
         self._signalled = False
-        self._question: _Asking | None = None
+        self._question: Asking | None = None
         self._deadline = 0.0
         self._next_usage = 0.0
         self._started = 0.0
@@ -292,7 +291,7 @@ class Cell:
         if self.order.on_input is None or self._interrupt_at is not None:
             self.live.channel.put({"op": "input", "question": question.question, "value": None})
             return
-        self._question = _Asking(question, self.order.on_input)
+        self._question = Asking(question, self.order.on_input)
         self._selector.register(self._question, selectors.EVENT_READ, self._answered)
 
     def _answered(self, fd: int) -> None:
@@ -321,42 +320,6 @@ class ListenerFailed(Exception):
     def __init__(self, reason: BaseException) -> None:
         super().__init__(str(reason))
         self.reason = reason
-
-
-class _Asking:
-    """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
-
-    def __init__(self, question: Question, ask: OnInput) -> None:
-        self.number = question.question
-        self.began = time.monotonic()
-        self.value: object = ""
-        self.failure: BaseException | None = None
-        self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
-        self._lock = threading.Lock()
-        self._open = True
-
-        def target() -> None:
-            try:
-                self.value = ask(question.prompt, question.password)
-            except BaseException as error:
-                self.failure = error
-            with self._lock:
-                if self._open:
-                    os.write(self._tell, b"x")
-
-        threading.Thread(target=target, name="sandbox-input", daemon=True).start()
-
-    def fileno(self) -> int:
-        """For ``selectors``."""
-        return self._answered
-
-    def close(self) -> None:
-        """Nobody waits for the answer any more; may be called twice."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                os.close(self._answered)
-                os.close(self._tell)
 
 
 def _waiting_bytes(fd: int) -> int:

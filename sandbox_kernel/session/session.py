@@ -24,7 +24,8 @@ from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
-from sandbox_kernel.session.cell import CellOrder, ListenerFailed, OnInput
+from sandbox_kernel.session.asking import OnInput
+from sandbox_kernel.session.cell import CellOrder, ListenerFailed
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What

@@ -209,3 +209,26 @@ def test_a_run_that_was_stopped_while_it_compiled_says_so_and_one_that_ran_does_
     two = job(step(compiles=True), step())
     assert told(outcome(stopped_by="timeout"), of=two).notes == ("it was stopped while it was being compiled",)
     assert told(outcome(end(0), stopped_by="timeout"), of=two).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("reading", "peak"),
+    [
+        (Reading(), 8 << 20),
+        (Reading(peak_bytes=5 << 20), 5 << 20),
+        (Reading(peak_bytes=5 << 20, refuses_memory=True), 8 << 20),
+        (Reading(peak_bytes=9 << 20, refuses_memory=True), 9 << 20),
+    ],
+    ids=[
+        "nothing was measured",
+        "the kernel counted",
+        "a look that came too late",
+        "a look that saw several processes",
+    ],
+)
+def test_a_peak_that_the_watchdog_missed_is_the_largest_process(reading: Reading, peak: int) -> None:
+    assert outcome(end(0, rss=8 << 20), end(0), reading=reading).peak_bytes == peak
+
+
+def test_a_run_that_left_no_trace_has_no_peak() -> None:
+    assert outcome().peak_bytes is None

@@ -588,3 +588,10 @@ def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypa
     monkeypatch.setattr(backend._pool, "take", dying)
     assert backend.run(python("print('ran')")).stdout == "ran\n"
     assert len(taken) == 2
+
+
+@pytest.mark.parametrize("name", ["gate", "gate_step", "lockdown", "python_once", "template", "namespaces"])
+def test_a_module_of_the_users_own_is_not_taken_for_one_of_ours(name: str) -> None:
+    with Sandbox() as box:
+        result = box.run(f"import {name}; print({name}.mine)", "python", files={f"{name}.py": "mine = 1"})
+    assert (result.stdout, result.stderr) == ("1\n", "")

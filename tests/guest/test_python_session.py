@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from sandbox_kernel import Sandbox
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.session import Session
 
@@ -174,3 +175,9 @@ def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
     files = python.run("many = []\nwhile True: many.append(open('/dev/null'))")
     assert (files.status, files.limit) == (Status.FAILED, "open_files")
     python.run("many = None")
+
+
+def test_nothing_of_the_rehearsed_failure_is_left() -> None:
+    with Sandbox() as box, box.session() as fresh:
+        found = fresh.run("import sys; hasattr(sys, 'last_value'), hasattr(sys, 'last_traceback'), len(In)")
+    assert data(found)["text/plain"] == "(False, False, 2)"

@@ -269,8 +269,8 @@ def test_siblings_share_a_hash_seed_and_templates_do_not(forked: Callable[..., J
 
 def test_memory_that_a_run_takes_is_its_own_and_limited(forked: Callable[..., Jail]) -> None:
     held = forked()
-    small = run(held, "print(1)").reading
-    big = run(forked(), "x = bytearray(64 << 20); print(1)").reading
+    small = run(held, "print(1)")
+    big = run(forked(), "x = bytearray(64 << 20); print(1)")
     assert big.peak_bytes is not None and small.peak_bytes is not None
     assert big.peak_bytes > 64 << 20 and small.peak_bytes < 32 << 20
     outcome = run(forked(), "x = bytearray(400 << 20)", memory_mb=128)
