@@ -21,8 +21,8 @@ _CHUNK = 1 << 18
 
 
 def inner_pid(pid: int) -> int:
-    """The pid that a process has inside its own namespace; 0 when it is gone."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    """The pid that a process has inside its own namespace; 0 when it is gone. Other trouble of the host is raised."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
         with open(f"/proc/{pid}/status") as file:
             for line in file:
                 if line.startswith("NSpid:"):
@@ -99,7 +99,10 @@ class Channel:
             self._waiting.clear()
 
     def read(self) -> list[FromWorker]:
-        """What the worker has said since; ``SessionError`` when it is nonsense."""
+        """What the worker has said since; ``SessionError`` when it is nonsense.
+
+        ``OSError`` when the host cannot find out who speaks: to drop what was said would be to wait for it in vain.
+        """
         found: list[FromWorker] = []
         try:
             data, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -117,7 +120,7 @@ class Channel:
 
     def _adopt(self, pid: int) -> None:
         """Take this process for the worker. It was looked up after it spoke, so look again once we hold it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ProcessLookupError):
             self._speaker_fd = os.pidfd_open(pid)
             if inner_pid(pid) == self._inner:
                 self.speaker = pid

@@ -70,3 +70,14 @@ def test_an_error_of_the_callers_listener_passes_as_it_is() -> None:
 
     with open_session(ProcessBackend()) as session, pytest.raises(BrokenPipeError, match="my own"):
         session.run("print(1)", on_output=on_output)
+
+
+def test_a_host_that_cannot_find_out_who_speaks_does_not_wait_in_vain(
+    monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("sandbox_kernel.session.channel.inner_pid", refuse)
+    with pytest.raises(BackendUnavailable, match="Too many open files"):
+        open_session(ProcessBackend(ProcessConfig(pool_size=0)))
