@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import root_view
+from sandbox_kernel.jail.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.meter import Meter, make_meter
@@ -214,6 +215,15 @@ class Jail(ABC):
     def usable(self) -> bool:
         """Whether it can be given a run after it has waited: the gate is there, and what limits it too."""
         return self.alive and self.meter.intact()
+
+    def check_limits(self) -> None:
+        """``EnforcerFailed`` when what limits it was taken away: it must not go on. Called at every tick of a run."""
+        if not self.meter.intact():
+            raise EnforcerFailed(
+                self.meter.mechanism,
+                "somebody removed the sandbox's control group, so nothing limited it any more and it was ended; see "
+                f"who cleans up groups named {GROUP_PREFIX}*, then run it again",
+            )
 
     def kill(self) -> None:
         """Kill everything inside; returns before it is dead."""

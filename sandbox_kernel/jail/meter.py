@@ -47,7 +47,7 @@ class Meter(Protocol):
         """A process of the sandbox exists; called before the program starts."""
 
     def intact(self) -> bool:
-        """Whether what limits the sandbox is still there; asked before a sandbox that has waited is used."""
+        """Whether what limits the sandbox is still there."""
 
     def arm(self, memory_bytes: int, processes: int) -> None:
         """Set the limits of the program about to start."""

@@ -201,6 +201,7 @@ class Cell:
         return bool(self.how)
 
     def _tick(self) -> None:
+        self.live.jail.check_limits()
         disk = self.live.jail.disk()
         self.disk_full = self.disk_full or (disk.full and not self._full_before)
         cpu_s = self.order.cpu_seconds

@@ -268,7 +268,7 @@ class Lives:
     def _roll_back(self, live: Live, end: CellEnd, *, for_memory: bool) -> tuple[Comeback | None, list[str]]:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         why = [] if for_memory or not reason(end) else [reason(end)]
-        before, lost = live.cell, _GONE
+        before, lost = live.cell, end.problem or _GONE
         if end.how != "lost" and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
             try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.soak_faults import without_descriptors
+from benchmarks.soak_faults import empty_groups, without_descriptors
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.cell import Cell
@@ -81,3 +82,14 @@ def test_a_host_that_cannot_find_out_who_speaks_does_not_wait_in_vain(
     monkeypatch.setattr("sandbox_kernel.session.channel.inner_pid", refuse)
     with pytest.raises(BackendUnavailable, match="Too many open files"):
         open_session(ProcessBackend(ProcessConfig(pool_size=0)))
+
+
+@pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
+def test_a_session_whose_control_group_was_removed_is_begun_anew_and_says_why(nothing_left: None) -> None:
+    with open_session(ProcessBackend(ProcessConfig(pool_size=0)), memory_mb=128) as session:
+        session.run("x = 1")
+        assert empty_groups() > 0
+        result = session.run("y = bytearray(b'1') * (400 << 20)")
+        assert (result.status, result.rolled_back) == (Status.KILLED, False)
+        assert "removed the sandbox's control group" in result.notes[-1]
+        assert session.run("bytearray(b'1') * (400 << 20)").status is Status.MEMORY_EXCEEDED
