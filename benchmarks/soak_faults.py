@@ -155,10 +155,10 @@ def spoil(cache: Path, dice: random.Random) -> int:
             match dice.randrange(4):
                 case 0:
                     path.write_bytes(content[:place])
-                case 1:
+                case 1 if content:
                     content[place] ^= 0xFF
                     path.write_bytes(content)
-                case 2:
+                case 1 | 2:
                     path.write_bytes(b"")
                 case _:
                     path.unlink()
