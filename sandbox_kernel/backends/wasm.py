@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.in_thread import in_thread
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
@@ -139,6 +140,13 @@ class WasmBackend(SandboxBackend):
         ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
         """
         self.check_network()
+        listener = Listener(on_output) if on_output is not None else None
+        with host_trouble(listener):
+            return self._run(request, listener, stop, keep)
+
+    def _run(
+        self, request: ExecRequest, on_output: OnOutput | None, stop: Stop | None, keep: Keep | None
+    ) -> ExecResult:
         if request.language is Language.WASM:
             return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, on_output, stop, keep)
         guest = self._guest(request.language)

@@ -17,8 +17,9 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.model import Violation
-from sandbox_kernel.session.channel import Channel, readable
+from sandbox_kernel.session.channel import Channel
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
 from sandbox_kernel.session.keeper import Keeper

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
@@ -74,6 +75,7 @@ class WasmSession(Session):
         with self._lives.turn() as live:
             _save(live, self._opening, target)
 
+    @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
         """Another session with the same state; what one does from now on the other does not see."""
         folder = self._opening.backend.store.folder
@@ -107,8 +109,10 @@ class _Opening:
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._saved = saved
         self._switches = switches_of(guest, fuel=False)
-        self._entry = backend.ready(guest, self._switches)
+        with host_trouble():
+            self._entry = backend.ready(guest, self._switches)
 
+    @host_trouble()
     def begin(self) -> Live:
         """Start a worker; the saved state is for the first one only, a later one begins with nothing."""
         saved, self._saved = self._saved, None
@@ -118,21 +122,27 @@ class _Opening:
         if saved is not None and saved.header.memory_bytes > _SENT_BYTES:
             # A small image is sent to a jail that waits; a large one is shown to a jail made for it.
             shown = os.path.join(store.folder, f".image-{secrets.token_hex(8)}")
-            copy_memory(saved, shown)
             runtime.append(Grant(shown, shown, False))
-        walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
         try:
+            if saved is not None and shown is not None:
+                copy_memory(saved, shown)
+            walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
             jail = (self.backend.pool if shown is None else Pool(0)).take(
                 replace(walls, preload=("site", _WORKER), warm=None)
             )
             return self._start(jail, saved, shown)
         finally:
             if shown is not None:
-                os.unlink(shown)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(shown)
 
     def _start(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> Live:
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
-        live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, self.backend.egress().__enter__())
+        try:
+            live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, self.backend.egress().__enter__())
+        except BaseException:
+            jail.destroy()
+            raise
         try:
             live.start(self._step(jail), self._files(jail, saved, shown))
         except (SandboxError, GateLost) as error:
