@@ -15,10 +15,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.markdown_section import replace_section
+from benchmarks.markdown_section import replace_section, section_of
 from benchmarks.measure import machine
+from benchmarks.page_plots import draw, with_pictures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+END = "<!-- /bench -->"
 _SECTION = re.compile(r"```\n(python [^\n]+)\n```\n\n<!-- bench:(\w+) -->")
 
 
@@ -48,6 +50,15 @@ def run(section: Section) -> str | None:
     return "".join(lines) if process.returncode == 0 else None
 
 
+def put(page: Path, name: str, told: str) -> None:
+    """Write a section into a page, and its plots beside the page."""
+    folder = page.parent / "plots"
+    for file, picture in draw(name, told).items():
+        folder.mkdir(exist_ok=True)
+        (folder / file).write_text(picture)
+    replace_section(page, f"<!-- bench:{name} -->", END, with_pictures(name, told, folder.name))
+
+
 def main() -> int:
     """Run what was asked for, and say which failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -56,9 +67,16 @@ def main() -> int:
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="put what is printed between the markers of this page"
     )
+    parser.add_argument(
+        "--draw", type=Path, metavar="FILE", help="run nothing; draw the plots anew from the tables of this page"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"no section {unknown[0]!r}; there are: {', '.join(known)}")
+    if options.draw:
+        for name in options.names or known:
+            put(options.draw, name, section_of(options.draw, f"<!-- bench:{name} -->", END))
+        return 0
     failed = []
     for name in options.names or known:
         printed = run(known[name])
@@ -66,7 +84,7 @@ def main() -> int:
             failed.append(name)
         elif options.write:
             told = f"{datetime.date.today().isoformat()} · {machine()}\n\n{printed}"
-            replace_section(options.write, f"<!-- bench:{name} -->", "<!-- /bench -->", told)
+            put(options.write, name, told)
     if failed:
         print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
+from benchmarks.checkpoint_cost import checkpoint_cost, heap_of, settle
 from benchmarks.measure import interleaved, machine, table
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.jail.process_tree import proportional_bytes, tree
@@ -23,9 +24,9 @@ from sandbox_kernel.session.session import Session
 
 _MB = 1 << 20
 HEAPS = {
-    "10 MB": "a = bytearray(b'1') * (10 << 20)",
-    "100 MB": "a = bytearray(b'1') * (100 << 20)",
-    "1 GB": "a = bytearray(b'1') * (1 << 30)",
+    "10 MB": heap_of(10),
+    "100 MB": heap_of(100),
+    "1 GB": heap_of(1024),
     "1 GB numpy array": "import numpy as np; a = np.ones(1 << 27)",
     "1 GB of small objects": "a = [(i, str(i)) for i in range(7_500_000)]",
 }
@@ -62,13 +63,6 @@ def cells(backend: ProcessBackend, rounds: int, *, with_ipykernel: bool) -> str:
         return table("A cell that does nothing, checkpoint included", interleaved(cases, rounds))
 
 
-def settle(session: Session) -> float:
-    """Milliseconds until the checkpoint that was begun after the last cell is there."""
-    began = time.perf_counter()
-    with session._lives.turn():
-        return (time.perf_counter() - began) * 1e3
-
-
 def checkpoints(backend: ProcessBackend, rounds: int) -> str:
     rows = [
         "### A checkpoint, by the size of the heap (off the user's path: after the reply, before the next cell)",
@@ -77,24 +71,11 @@ def checkpoints(backend: ProcessBackend, rounds: int) -> str:
         "|---|---|---|---|---|",
     ]
     for name, code in HEAPS.items():
-        with open_session(backend, memory_mb=6000, checkpoints=2) as session:
-            made = session.run(code, timeout=300)
-            assert made.ok, made
-            forks, nexts, backs = [], [], []
-            for _ in range(rounds):
-                began = time.perf_counter()
-                session.run("pass")
-                nexts.append((time.perf_counter() - began) * 1e3)
-                forks.append(settle(session))
-            for _ in range(5):
-                settle(session)
-                began = time.perf_counter()
-                assert session.run("import os; os._exit(1)").rolled_back
-                backs.append((time.perf_counter() - began) * 1e3)
-            middle = statistics.median
-            rows.append(
-                f"| {name} | {middle(forks):.1f} | {min(forks):.1f} | {middle(nexts):.1f} | {middle(backs):.1f} |"
-            )
+        cost, middle = checkpoint_cost(backend, code, rounds), statistics.median
+        rows.append(
+            f"| {name} | {middle(cost.forks):.1f} | {min(cost.forks):.1f} | {middle(cost.nexts):.1f} | "
+            f"{middle(cost.backs):.1f} |"
+        )
     return "\n".join(rows) + "\n"
 
 

@@ -11,10 +11,21 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def section_of(document: Path, begin: str, end: str) -> str:
+    """What stands between two marker lines."""
+    return _parts(document, begin, end)[1]
+
+
 def replace_section(document: Path, begin: str, end: str, content: str) -> None:
     """Write ``content`` between two marker lines; a document that lacks them is left alone, and that is an error."""
+    head, _, tail = _parts(document, begin, end)
+    inside = f"{content.strip()}\n" if content.strip() else ""
+    document.write_text(f"{head}{begin}\n{inside}{end}{tail}")
+
+
+def _parts(document: Path, begin: str, end: str) -> tuple[str, str, str]:
     head, found_begin, rest = document.read_text().partition(begin)
-    _, found_end, tail = rest.partition(end)
+    inside, found_end, tail = rest.partition(end)
     if not (found_begin and found_end):
         raise ValueError(f"{document} lacks the markers {begin} and {end}; put them where the section belongs")
-    document.write_text(f"{head}{begin}\n{content.strip()}\n{end}{tail}")
+    return head, inside, tail

@@ -1,12 +1,13 @@
 """Faults of the world around a host, done to it while it runs programs; each says what it did, and undoes it.
 
-Used by ``benchmarks.soak_executions``. A fault may make runs fail with a typed error while it lasts; once it is undone
+Used by ``benchmarks.soak_waves``. A fault may make runs fail with a typed error while it lasts; once it is undone
 everything must work again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import resource
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +29,7 @@ from sandbox_kernel.jail.process_tree import tree
 #: A second host on the same cache: argv is the folder and how many programs it runs.
 NEIGHBOUR = """
 import sys
-from benchmarks.soak_executions import backend_with, program
+from benchmarks.soak_programs import backend_with, program
 backend = backend_with(sys.argv[1])
 for number in range(int(sys.argv[2])):
     code, wanted = program("c", f"n{number % 3}")
@@ -36,14 +38,26 @@ for number in range(int(sys.argv[2])):
 print("well")
 """
 
-#: A host that will be killed in the middle of a run.
-VICTIM = """
+#: Hosts that will be killed in the middle of a run, and of a cell.
+VICTIMS = {
+    "run": """
 from sandbox_kernel import ExecRequest, Language, ProcessBackend
 code = "import os, time\\nif os.fork() == 0: os.setsid()\\nelse: print('up', flush=True)\\ntime.sleep(60)"
 ProcessBackend().run(
     ExecRequest(language=Language.PYTHON, code=code, timeout=60), on_output=lambda *_: print("up", flush=True)
 )
-"""
+""",
+    "cell": """
+from sandbox_kernel import Sandbox
+code = "import os, time\\nif os.fork() == 0: os.setsid()\\nelse: print('up', flush=True)\\ntime.sleep(60)"
+with Sandbox() as box:
+    session = box.session("python")
+    session.run("x = 1")
+    session.run(code, timeout=60, on_output=lambda *_: print("up", flush=True))
+""",
+}
+#: How far a clock jumps.
+DAY_S = 86_400.0
 
 
 def own_bwrap(folder: Path) -> None:
@@ -117,20 +131,34 @@ def without_descriptors(left: int) -> Iterator[None]:
             os.close(fd)
 
 
+@contextmanager
+def jumping_clock() -> Iterator[None]:
+    """The time of day goes a day forth or back whenever somebody looks; what is measured by it goes wrong at once."""
+    seconds, nanoseconds = time.time, time.time_ns
+    jumps = itertools.cycle((DAY_S, -DAY_S, 0.0))
+    time.time = lambda: seconds() + next(jumps)
+    time.time_ns = lambda: nanoseconds() + int(next(jumps) * 1e9)
+    try:
+        yield
+    finally:
+        time.time, time.time_ns = seconds, nanoseconds
+
+
 def spoil(cache: Path, dice: random.Random) -> int:
     """Cut, change or replace the files of a cache."""
     spoilt = 0
-    for path in sorted(cache.glob("*")) if cache.is_dir() else []:
-        if path.is_file():
+    for path in sorted(cache.rglob("*")) if cache.is_dir() else []:
+        # Without its key a store must be made anew by its owner.
+        if path.is_file() and path.name != "key":
             content = bytearray(path.read_bytes())
             place = dice.randrange(len(content)) if content else 0
             match dice.randrange(4):
                 case 0:
                     path.write_bytes(content[:place])
-                case 1:
+                case 1 if content:
                     content[place] ^= 0xFF
                     path.write_bytes(content)
-                case 2:
+                case 1 | 2:
                     path.write_bytes(b"")
                 case _:
                     path.unlink()
@@ -145,9 +173,9 @@ def neighbour(cache: Path, programs: int) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
-def kill_a_host() -> bool:
+def kill_a_host(victim: str) -> bool:
     """Start a host, kill it while its program runs, and say whether everything of it ends."""
-    with subprocess.Popen([sys.executable, "-c", VICTIM], stdout=subprocess.PIPE, text=True) as host:
+    with subprocess.Popen([sys.executable, "-c", VICTIMS[victim]], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         host.stdout.readline()
         watches = []

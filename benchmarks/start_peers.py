@@ -23,6 +23,18 @@ Case = Callable[[], object]
 
 
 @dataclass(frozen=True)
+class Command:
+    """A case that is a program of its own."""
+
+    argv: list[str]
+    cwd: str | None = None
+
+    def __call__(self) -> None:
+        """Run it to its end."""
+        subprocess.run(self.argv, check=True, capture_output=True, cwd=self.cwd)
+
+
+@dataclass(frozen=True)
 class Peers:
     """Who takes part, by a name with its version, and who does not and why."""
 
@@ -53,21 +65,17 @@ def _program(name: str, remedy: str) -> str:
     return found
 
 
-def _runs(argv: list[str], **options: object) -> Case:
-    return lambda: subprocess.run(argv, check=True, capture_output=True, **options)  # type: ignore[call-overload]
-
-
 def _bwrap(program: list[str], install: bool) -> tuple[str, Case]:
     bwrap = _program("bwrap", "apt-get install bubblewrap")
     walls = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all", "--die-with-parent"]
     version = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    return f"plain bwrap --unshare-all {version}", _runs([bwrap, *walls, "--", *program])
+    return f"plain bwrap --unshare-all {version}", Command([bwrap, *walls, "--", *program])
 
 
 def _firejail(program: list[str], install: bool) -> tuple[str, Case]:
     firejail = _program("firejail", "apt-get install firejail")
     told = subprocess.run([firejail, "--version"], capture_output=True, text=True, check=True).stdout.split()
-    return f"firejail {told[2]}", _runs([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
+    return f"firejail {told[2]}", Command([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
 
 
 def _fetched(package: str, install: bool) -> None:
@@ -133,4 +141,4 @@ def _srt(program: list[str], install: bool) -> tuple[str, Case]:
         _program(needed, f"{needed} is needed by it: apt-get install socat ripgrep")
     place = tempfile.mkdtemp(prefix="srt-")  # it leaves files where it runs
     version = subprocess.run([start, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return f"@anthropic-ai/sandbox-runtime {version}", _runs([str(start), "-c", shlex.join(program)], cwd=place)
+    return f"@anthropic-ai/sandbox-runtime {version}", Command([str(start), "-c", shlex.join(program)], cwd=place)

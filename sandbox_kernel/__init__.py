@@ -51,10 +51,16 @@ if TYPE_CHECKING:
         Status,
         Violation,
     )
+    from sandbox_kernel.net.domain_pattern import DomainPattern
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.messages import FetchRequest, FetchResponse
+    from sandbox_kernel.net.safe_client import SafeClient
     from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
     from sandbox_kernel.report import CapabilityReport
     from sandbox_kernel.sandbox import Sandbox
     from sandbox_kernel.session.session import Session
+    from sandbox_kernel.workspace.manifest import Manifest
+    from sandbox_kernel.workspace.walk import DirEntry
 
 __version__ = "0.1.0"
 
@@ -68,7 +74,9 @@ __all__ = [
     "CellError",
     "CommandNotFound",
     "DaskBackend",
+    "DirEntry",
     "Display",
+    "DomainPattern",
     "EnforcedLimits",
     "Enforcement",
     "Enforcer",
@@ -78,10 +86,14 @@ __all__ = [
     "ExecResult",
     "ExecutionFailed",
     "FetchError",
+    "FetchPolicy",
+    "FetchRequest",
+    "FetchResponse",
     "FsChange",
     "InvalidRequest",
     "Language",
     "Limits",
+    "Manifest",
     "MemoryExceeded",
     "Mount",
     "NetworkRule",
@@ -90,6 +102,7 @@ __all__ = [
     "PolicyViolation",
     "ProcessBackend",
     "ProcessConfig",
+    "SafeClient",
     "Sandbox",
     "SandboxBackend",
     "SandboxDestroyed",
@@ -120,10 +133,16 @@ _HOMES = {
     "languages.recipe": "Availability ProcessConfig",
     "limits": "Limits",
     "model": "CellError Display ExecRequest ExecResult FsChange Language Status Violation",
+    "net.domain_pattern": "DomainPattern",
+    "net.fetch_policy": "FetchPolicy",
+    "net.messages": "FetchRequest FetchResponse",
+    "net.safe_client": "SafeClient",
     "policy": "AccessMode AllowedPath Mount NetworkRule SandboxPolicy",
     "report": "CapabilityReport",
     "sandbox": "Sandbox",
     "session.session": "Session",
+    "workspace.manifest": "Manifest",
+    "workspace.walk": "DirEntry",
 }
 _HOME_OF = {name: f"sandbox_kernel.{home}" for home, names in _HOMES.items() for name in names.split()}
 

@@ -117,7 +117,9 @@ def _add_policy_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
     add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    add("--allow-private", action="append", default=[], metavar="HOST", help="an allowed domain may be on this network")
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+    add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
 
 def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
@@ -177,7 +179,8 @@ def run_command(options: argparse.Namespace) -> int:
     env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    with Sandbox(policy, require=options.require) as box:
+    private = options.allow_private
+    with Sandbox(policy, require=options.require, audit=options.audit, allow_private_for=private) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
@@ -196,10 +199,20 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(result.to_dict(), indent=2))
     elif not options.quiet:
+        for violation in result.violations:
+            allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
+            print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
+        for note in result.notes:
+            print(_printable(f"[{note}]"), file=sys.stderr)
         print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
     if result.exit_code is not None:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124
+
+
+def _printable(text: str) -> str:
+    """What quotes a program must not drive the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def report_command(options: argparse.Namespace) -> int:
@@ -244,12 +257,13 @@ def mcp_command(options: argparse.Namespace) -> int:
         from sandbox_kernel.agent.mcp_http import serve_http
 
         serve_http(
-            policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__
+            policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__,
+            audit=options.audit, allow_private_for=options.allow_private,
         )  # fmt: skip
     else:
         from sandbox_kernel.agent.mcp import serve_stdio
 
-        serve_stdio(policy, version=__version__)
+        serve_stdio(policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private)
     return 0
 
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.canaries import OnProgress
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled, SandboxDestroyed
+from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language
+from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.report import CapabilityReport, make_report
 from sandbox_kernel.session.opening import open_session
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.walk import DirEntry
+from sandbox_kernel.workspace.box_files import BoxFiles
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.backends.wasm_prepare import OnProgress as OnPrepare
-    from sandbox_kernel.net.messages import FetchResponse
+    from sandbox_kernel.net.audit import AuditSink
+    from sandbox_kernel.net.messages import FetchRequest, FetchResponse
+    from sandbox_kernel.net.resolve import Resolver
+    from sandbox_kernel.net.safe_client import SafeClient
 
 BACKENDS = ("auto", "process", "wasm", "dask")
 
@@ -47,7 +50,7 @@ class _LoadSession:
         return load_session
 
 
-class Sandbox:
+class Sandbox(BoxFiles):
     """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
     Each run is a sandbox of its own; what runs and sessions share is the folder /box, whose files live as long as this
@@ -61,17 +64,25 @@ class Sandbox:
         *,
         config: ProcessConfig | None = None,
         require: Iterable[str] = (),
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        allow_private_for: Iterable[str] = (),
+        resolver: Resolver | None = None,
     ) -> None:
-        """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here."""
+        """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here.
+
+        ``audit`` is a file to which every decision about the network is appended as a JSON line, or a function.
+        ``allow_private_for`` names hosts of the policy that may have private addresses; ``resolver`` resolves names.
+        """
+        super().__init__()
         self._default = _known_backend(backend)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        self.backend = ProcessBackend(config, policy=self.policy)
+        self._egress = Egress(audit, allow_private_for, resolver)
+        self._client: SafeClient | None = None
+        self.backend = self._process_backend(config)
         self._wasm: WasmBackend | None = None
         #: Hears how far a language is that WebAssembly must make ready first; see ``WasmBackend``.
         self.on_prepare: OnPrepare | None = None
-        self._folder = BoxFolder()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._destroyed = False
         if require:
             self.report(require=require)
 
@@ -242,37 +253,45 @@ class Sandbox:
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
-    def read_file(self, path: str) -> bytes:
-        """The content of a file of this sandbox's folder."""
-        self._check_alive()
-        return self._folder.read(path)
+    def fetch(
+        self,
+        url: FetchRequest | str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes | str | None = None,
+    ) -> FetchResponse:
+        """Fetch a URL from the host under this sandbox's network rules; private addresses stay refused.
 
-    def write_file(self, path: str, data: bytes | str) -> None:
-        """Make or replace a file that later runs find in /box."""
-        self._check_alive()
-        self._folder.write(path, data)
+        A status of 400 and more is a response. ``FetchError`` names the rule that refused; ``NetworkingDisabled`` means
+        that the policy allows nothing.
+        """
+        return self._fetcher(url).fetch(_fetch_request(url, method, headers, body))
 
-    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
-        """What a folder of this sandbox holds, sorted by name."""
-        self._check_alive()
-        return self._folder.list_dir(path)
+    async def afetch(
+        self,
+        url: FetchRequest | str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes | str | None = None,
+    ) -> FetchResponse:
+        """The same, on the caller's event loop; cancelling it closes the connection."""
+        return await self._fetcher(url).afetch(_fetch_request(url, method, headers, body))
 
-    def diff(self) -> tuple[FsChange, ...]:
-        """What runs and ``write_file`` have changed since the sandbox was made."""
-        self._check_alive()
-        return self._folder.diff()
-
-    def fetch(self, url: str) -> FetchResponse:
-        """Fetch a URL from the host under this sandbox's network rules; private addresses stay refused."""
+    def _fetcher(self, url: FetchRequest | str) -> SafeClient:
+        """One client for the life of the sandbox, so that its rate limit counts all fetches."""
         self._check_alive()
         if not self.policy.network and not self.policy.network_rules:
+            asked = url if isinstance(url, str) else url.url
             raise NetworkingDisabled(
-                f"networking disabled: {url!r} cannot be fetched; allow it with policy.allow_domain(…) first"
+                f"networking disabled: {asked!r} cannot be fetched; allow it with policy.allow_domain(…) first"
             )
-        from sandbox_kernel.net.fetch_policy import FetchPolicy
-        from sandbox_kernel.net.safe_client import SafeClient
+        if self._client is None:
+            from sandbox_kernel.net.fetch_policy import FetchPolicy
 
-        return SafeClient(FetchPolicy.from_sandbox_policy(self.policy)).fetch(url)
+            self._client = self._egress.client(FetchPolicy.from_sandbox_policy(self.policy))
+        return self._client
 
     def destroy(self) -> None:
         """End everything that this sandbox holds; every later call raises ``SandboxDestroyed``."""
@@ -298,7 +317,7 @@ class Sandbox:
             # Backends are cheap: spares and capabilities are shared by all of a process.
             config = replace(self.backend.config, check_types=check)
             config = config if python is None else replace(config, python_path=python)
-            return self._dask_backend(config) if name == "dask" else ProcessBackend(config, policy=self.policy)
+            return self._dask_backend(config) if name == "dask" else self._process_backend(config)
         if name == "dask":
             return self._dask_backend(self.backend.config)
         if name == "auto" and request.language is Language.WASM:
@@ -313,7 +332,15 @@ class Sandbox:
             return "backend 'auto' took wasm: modules of WebAssembly run nowhere else"
         return f"backend 'auto' took process: {language} runs at full speed there; 'wasm' is the second wall"
 
+    def _process_backend(self, config: ProcessConfig | None) -> ProcessBackend:
+        return ProcessBackend(config, policy=self.policy, proxy=self._egress.proxy)
+
     def _dask_backend(self, config: ProcessConfig) -> DaskBackend:
+        if self._egress.special and (self.policy.network or self.policy.network_rules):
+            raise InvalidRequest(
+                "audit, allow_private_for and resolver are of this machine, and the network of backend='dask' is its "
+                "workers'; leave them out, or use backend='process'"
+            )
         from sandbox_kernel.backends.dask import DaskBackend
 
         return DaskBackend(config=config, policy=self.policy)
@@ -321,11 +348,13 @@ class Sandbox:
     def _wasm_backend(self, check: bool = False) -> WasmBackend:
         from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
 
-        size = self.backend.config.pool_size
+        size, client = self.backend.config.pool_size, self._egress.client
         if check or self.backend.config.check_types:
-            return WasmBackend(policy=self.policy, pool_size=size, check_types=True, on_progress=self.on_prepare)
+            return WasmBackend(
+                policy=self.policy, pool_size=size, check_types=True, on_progress=self.on_prepare, client=client
+            )
         if self._wasm is None:
-            self._wasm = WasmBackend(policy=self.policy, pool_size=size, on_progress=self.on_prepare)
+            self._wasm = WasmBackend(policy=self.policy, pool_size=size, on_progress=self.on_prepare, client=client)
         return self._wasm
 
     def _request(
@@ -353,9 +382,20 @@ class Sandbox:
             limits=limits or Limits(),
         )
 
-    def _check_alive(self) -> None:
-        if self._destroyed:
-            raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")
+
+def _fetch_request(
+    url: FetchRequest | str,
+    method: str,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    body: bytes | str | None,
+) -> FetchRequest:
+    from sandbox_kernel.net.messages import FetchRequest
+
+    if not isinstance(url, FetchRequest):
+        return FetchRequest(url=url, method=method, headers=headers, body=body)
+    if method != "GET" or headers or body is not None:
+        raise InvalidRequest("a FetchRequest has its own method, headers and body; give them there")
+    return url
 
 
 def _known_backend(name: str) -> str:

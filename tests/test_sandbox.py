@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -116,7 +116,13 @@ def test_destroy_ends_everything(nothing_left: None) -> None:
     box.write_file("a", b"a")
     box.destroy()
     box.destroy()
-    for act in (lambda: box.run("1"), lambda: box.read_file("a"), box.list_dir, box.diff, box.report, box.session):
+    acts: list[Callable[[], object]] = [
+        lambda: box.run("1"), lambda: box.map("1", ["x"]), lambda: asyncio.run(box.arun("1")),
+        lambda: box.read_file("a"), lambda: box.write_file("a", b""), box.list_dir, box.diff, lambda: box.files,
+        lambda: box.snapshot("a"), lambda: box.resume("a"), lambda: box.provision([]), lambda: box.fetch("http://a.test"),
+        box.report, box.session, lambda: box.load_session("a"),
+    ]  # fmt: skip
+    for act in acts:
         with pytest.raises(SandboxDestroyed):
             act()
 

@@ -50,7 +50,7 @@ def describe(
         f"Execute code in an isolated sandbox ({capabilities.isolation_class}).",
         f"Languages: {', '.join(_language(capabilities, language) for language in languages) or 'none'}.",
         state,
-        _network(policy) if policy is not None else "",
+        _network(policy, guest=capabilities.isolation_class == "wasm") if policy is not None else "",
         f"Enforced here, measured: {', '.join(kept)}." if kept else "",
         f"NOT enforced here: {', '.join(missing)}." if missing else "",
         _limits(limits),
@@ -107,9 +107,15 @@ def _limits(limits: Limits) -> str:
     )
 
 
-def _network(policy: SandboxPolicy) -> str:
+def _network(policy: SandboxPolicy, *, guest: bool) -> str:
+    way = "fetch in JavaScript and curl in the shell" if guest else "the proxy variables"
     if policy.network:
-        return "Network: open."
+        return f"Network: public addresses on ports 80 and 443, through {way}."
     if policy.network_rules:
-        return f"Network: only {', '.join(rule.domain for rule in policy.network_rules)}, through the proxy variables."
+        named = (f"{rule.domain}{_ports(rule.ports)}" for rule in policy.network_rules)
+        return f"Network: only {', '.join(named)}, through {way}."
     return "Network: none."
+
+
+def _ports(ports: Sequence[int]) -> str:
+    return f" (port{'' if len(ports) == 1 else 's'} {', '.join(map(str, ports))})" if ports else ""

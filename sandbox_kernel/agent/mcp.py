@@ -13,7 +13,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.answer import as_text
@@ -132,10 +132,16 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def serve_stdio(policy: SandboxPolicy | None = None, *, version: str = "") -> None:
-    """Serve one client on standard input and output until it closes them."""
+def serve_stdio(
+    policy: SandboxPolicy | None = None,
+    *,
+    version: str = "",
+    audit: str | None = None,
+    allow_private_for: Iterable[str] = (),
+) -> None:
+    """Serve one client on standard input and output until it closes them; the rest is ``Sandbox``'s own."""
     need_sdk()
-    with Sandbox(policy) as box:
+    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for) as box:
         asyncio.run(_stdio(box, version))
 
 

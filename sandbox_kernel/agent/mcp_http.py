@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,11 +107,14 @@ def serve_http(
     port: int = 0,
     token_file: str | None = None,
     version: str = "",
+    audit: str | None = None,
+    allow_private_for: Iterable[str] = (),
 ) -> None:
     """Serve until interrupted; says on standard error where, and the token if it made one."""
     need_sdk()
     token, made = read_token(token_file)
-    with listen(host, port) as server, Sandbox(policy) as box:
+    private = tuple(allow_private_for)
+    with listen(host, port) as server, Sandbox(policy, audit=audit, allow_private_for=private) as box:
         address, bound = server.getsockname()[:2]
         place = f"[{address}]" if ":" in address else address
         sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.backends.canaries import Measurement, Mechanisms, OnProgress, measure
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.measured_cache import Measured, fingerprint, recall, remember
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.cgroup import find_hierarchies
@@ -48,9 +49,10 @@ def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: O
     with _lock:
         found = None if again else _measured.get(key) or recall(fingerprint(backend))
         if found is None:
-            lines = measure(
-                backend.run, mechanisms(backend), walls=backend.enforcer is not None, on_progress=on_progress
-            )
+            with host_trouble():
+                lines = measure(
+                    backend.run, mechanisms(backend), walls=backend.enforcer is not None, on_progress=on_progress
+                )
             found = Measured(lines, time.time())
             remember(fingerprint(backend), found)
         _measured[key] = found

@@ -29,13 +29,18 @@ class Listener:
 
 
 @contextmanager
-def host_trouble(listener: Listener | None) -> Iterator[None]:
+def host_trouble(listener: Listener | None = None) -> Iterator[None]:
     """Turn an ``OSError`` of ours into ``BackendUnavailable``; one of the listener's stays."""
     try:
         yield
     except OSError as error:
         if listener is not None and error is listener.failure:
             raise
-        raise BackendUnavailable(
-            f"the host could not run it: {error}; see to its open files, disk and control groups, then run it again"
-        ) from error
+        raise told(error) from error
+
+
+def told(error: OSError) -> BackendUnavailable:
+    """What the caller is told of the host's trouble."""
+    return BackendUnavailable(
+        f"the host could not run it: {error}; see to its open files, disk and control groups, then run it again"
+    )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.model import ExecResult
 
@@ -31,7 +32,8 @@ async def in_thread(
 ) -> ExecResult:
     """Run blocking work in a thread, its output on this loop, stopped by ``cancel`` or by cancelling the caller."""
     loop = asyncio.get_running_loop()
-    stop = Stop()
+    with host_trouble():
+        stop = Stop()
     failure: list[BaseException] = []
 
     def call(stream: str, text: str) -> None:

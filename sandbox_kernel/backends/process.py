@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
+from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViolation
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
@@ -77,6 +78,10 @@ class ProcessBackend(BlockingBackend):
     def _enforcer_name(self) -> str | None:
         return self.enforcer.name if self.enforcer is not None else None
 
+    @property
+    def _lets_out(self) -> bool:
+        return self.policy.network or bool(self.policy.network_rules)
+
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
         return process_capabilities(self)
@@ -112,6 +117,7 @@ class ProcessBackend(BlockingBackend):
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                     if proxy is not None:
                         result = replace(result, violations=proxy.violations)
+                    result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr)))
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:
                     jail.destroy()
@@ -125,23 +131,33 @@ class ProcessBackend(BlockingBackend):
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
-        if self.enforcer is None or not (self.policy.network or self.policy.network_rules):
+        if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
         from sandbox_kernel.net.egress_proxy import EgressProxy
         from sandbox_kernel.net.fetch_policy import FetchPolicy
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
+    def network_env(self) -> dict[str, str]:
+        """What a program needs to know beside the address of the proxy, which the jail adds; empty without network.
+
+        Its own servers on loopback are not asked for at the proxy, unless a rule means the loopback of the host.
+        Node.js does not look at the variables of others before it is told to.
+        """
+        if not self._lets_out:
+            return {}
+        named = {rule.domain for rule in self.policy.network_rules}
+        own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
+        return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
+
+    def network_notes(self, stderr: str) -> tuple[str, ...]:
+        """What the result of a run or a cell says of the network; without walls there is nothing to say."""
+        return network_notes(self.policy, stderr) if self.enforcer is not None else ()
+
     def check_network(self) -> None:
-        """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
-        asked = "allow_network()" if self.policy.network else None
-        if self.policy.network_rules:
-            asked = f"allow_domain({self.policy.network_rules[0].domain!r})"
-        if asked is not None and self.enforcer is not None and not self.enforcer.allows_network:
-            raise PolicyViolation(
-                f"the policy has {asked}, which the enforcer {self.enforcer.name!r} cannot hold: without a network of "
-                "its own a program is either shut in or out; run where bubblewrap works, or fetch with box.fetch"
-            )
+        """Refuse, before anything runs, a network that the enforcer cannot hold."""
+        if self.enforcer is not None:
+            self.enforcer.check_network(self.policy)
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
         """Begin to make ready what the first request of a language will need."""
@@ -200,6 +216,7 @@ class ProcessBackend(BlockingBackend):
             rlimits=self._rlimits(request, recipe),
             no_spawn=self._no_spawn(),
             cache=self._cache,
+            network_env=self.network_env(),
         )
 
     def _job(self, request: ExecRequest, plan: Plan, places: Places) -> Job:

@@ -7,11 +7,16 @@ the request's clock. Languages run on interpreters that are such modules (``lang
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.host_trouble import Listener, host_trouble
+from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
@@ -34,6 +39,11 @@ from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
+
+if TYPE_CHECKING:
+    from sandbox_kernel.net.fetch_bridge import FetchBridge
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.safe_client import SafeClient
 
 
 @dataclass(frozen=True)
@@ -65,12 +75,14 @@ class WasmBackend(BlockingBackend):
         pool_size: int = 2,
         check_types: bool = False,
         on_progress: OnProgress | None = None,
+        client: Callable[[FetchPolicy], SafeClient] | None = None,
     ) -> None:
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer = get_enforcer(enforcer)
         self.store = store if store is not None else WasmStore()
         self.on_progress = on_progress
         self.check_types = check_types
+        self._client = client
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
         self._preparer = Preparer(self.store, self.enforcer.name)
@@ -124,7 +136,12 @@ class WasmBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; the memory that is told includes the engine's own."""
-        ears = _Ears(on_output, stop, keep, on_usage)
+        self.check_network()
+        listener = Listener(on_output) if on_output is not None else None
+        with host_trouble(listener):
+            return self._run(request, _Ears(listener, stop, keep, on_usage))
+
+    def _run(self, request: ExecRequest, ears: _Ears) -> ExecResult:
         if request.language is Language.WASM:
             return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, ears)
         guest = self._guest(request.language)
@@ -147,6 +164,20 @@ class WasmBackend(BlockingBackend):
 
     def _can_be_made_ready(self) -> list[Language]:
         return [name for name, found in self._languages().items() if found.available]
+
+    def check_network(self) -> None:
+        """Refuse, before anything runs, a network that the enforcer cannot hold."""
+        self.enforcer.check_network(self.policy)
+
+    def egress(self) -> AbstractContextManager[FetchBridge | None]:
+        """What fetches for one guest, when the policy allows any network; the guest itself has no socket."""
+        if not self.policy.network and not self.policy.network_rules:
+            return contextlib.nullcontext()
+        from sandbox_kernel.net.fetch_bridge import FetchBridge, guest_rules
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
+        from sandbox_kernel.net.safe_client import SafeClient
+
+        return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
 
     def ready(self, guest: Guest, switches: Switches) -> Entry:
         """What a language needs, made now if it must be; what takes minutes is never made in passing."""
@@ -234,14 +265,21 @@ class WasmBackend(BlockingBackend):
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
         walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime)
-        jail = self.pool.take(walls)
-        try:
-            job = run_job_of(request, guest, jail, left)
-            outcome = run_job(jail, job, on_output=ears.on_output, stop=ears.stop, on_usage=ears.on_usage)
-            result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
-            result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
-            return with_changes(result, jail.box_fd, request, ears.keep)
-        finally:
-            jail.destroy()
-            jail.forget()
-            self.pool.done()
+        with self.egress() as bridge:
+            jail = self.pool.take(walls)
+            try:
+                job = run_job_of(request, guest, jail, left)
+                listen = bridge.start if bridge is not None else None
+                outcome = run_job(
+                    jail, job, on_output=ears.on_output, on_listener=listen, stop=ears.stop, on_usage=ears.on_usage
+                )
+                result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
+                result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
+                if bridge is not None:
+                    notes = (*result.notes, *network_notes(self.policy, ""))
+                    result = replace(result, violations=bridge.violations, notes=notes)
+                return with_changes(result, jail.box_fd, request, ears.keep)
+            finally:
+                jail.destroy()
+                jail.forget()
+                self.pool.done()

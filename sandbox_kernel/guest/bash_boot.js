@@ -113,6 +113,14 @@
     return { stdout: found.map((name) => `/usr/bin/${name}\n`).join(""), stderr: "", exitCode: found.length === args.length ? 0 : 1 };
   }));
 
+  // The network of curl: the host fetches, under the policy of the sandbox, and follows redirects itself.
+  const web = globalThis.fetch;
+  async function request(url, { method, headers, body } = {}) {
+    const answer = await web(url, { method, headers, body });
+    const found = Object.fromEntries(answer.headers);
+    return { status: answer.status, statusText: "", headers: found, body: await answer.bytes(), url };
+  }
+
   async function makeShell() {
     const folders = JSON.parse(host("folders").slice(1)).filter((path) => path !== "/cell");
     const mounts = folders.map((path) => ({ mountPoint: path, filesystem: new HostFolder(path) }));
@@ -127,6 +135,7 @@
       env: { ...home, ...process.env },
       executionLimits: limits,
       customCommands: ours,
+      fetch: request,
       defenseInDepth: false,
       processInfo: { pid: 1, ppid: 0, uid: 1000, gid: 1000 },
       sleep: (ms) => new Promise((done) => { setTimeout(done, ms); }),

@@ -147,9 +147,19 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
             os.close(fd)
 
 
+def low_number(fd: int) -> int:
+    """The same open file under the lowest free number: a host with a thousand open files gave it one that ``select``,
+    and a program's limit on open files, do not know.
+    """
+    low = os.dup(fd)
+    os.close(fd)
+    return low
+
+
 def main() -> None:
     """Settle in, then serve: the kernel ends everything else in the jail when we end."""
-    control, channel = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    number, channel = (low_number(int(given)) for given in sys.argv[1:3])
+    control = socket.socket(fileno=number)
     settle_in(sys.argv[3:])
     serve(control, channel)
 

@@ -312,7 +312,57 @@
     return encodingOf(options) ? ask("decode", all, "utf-8", "") : unlatin(all);
   })(fs.readFileSync);
 
+  // ---- fetch: the host does it, under the policy of the sandbox -----------------------------------------------------
+  class Headers {
+    #all = new Map();
+    constructor(init = {}) { for (const [name, value] of Symbol.iterator in init ? init : Object.entries(init)) this.append(name, value); }
+    append(name, value) { const key = String(name).toLowerCase(), old = this.#all.get(key); this.#all.set(key, old === undefined ? String(value) : `${old}, ${value}`); }
+    set(name, value) { this.#all.set(String(name).toLowerCase(), String(value)); }
+    get(name) { return this.#all.get(String(name).toLowerCase()) ?? null; }
+    has(name) { return this.#all.has(String(name).toLowerCase()); }
+    delete(name) { this.#all.delete(String(name).toLowerCase()); }
+    forEach(call) { this.#all.forEach((value, name) => call(value, name, this)); }
+    entries() { return this.#all.entries(); }
+    keys() { return this.#all.keys(); }
+    values() { return this.#all.values(); }
+    [Symbol.iterator]() { return this.#all.entries(); }
+  }
+
+  class Response {
+    #body; #used = false;
+    constructor(status, headers, url, body) {
+      this.#body = body;
+      Object.assign(this, { status, ok: status >= 200 && status <= 299, statusText: "", headers: new Headers(headers), url, type: "basic" });
+    }
+    get bodyUsed() { return this.#used; }
+    async #take() {
+      if (this.#used) throw new TypeError("Body is unusable: Body has already been read");
+      this.#used = true;
+      return this.#body;
+    }
+    async text() { return ask("decode", await this.#take(), "utf-8", ""); }
+    async json() { return JSON.parse(await this.text()); }
+    async bytes() { return unlatin(await this.#take()); }
+    async arrayBuffer() { return (await this.bytes()).buffer; }
+  }
+
+  const binary = (body) => (body instanceof ArrayBuffer ? new Uint8Array(body)
+    : ArrayBuffer.isView(body) ? new Uint8Array(body.buffer, body.byteOffset, body.byteLength) : undefined);
+
+  async function fetch(resource, options = {}) {
+    const { method = "GET", headers = {}, body } = options ?? {};
+    const request = { url: String(resource?.url ?? resource), method: String(method), headers: Object.fromEntries(new Headers(headers)) };
+    const bytes = binary(body);
+    if (bytes !== undefined) request.body_b64 = ask("btoa", latin(bytes));
+    else if (body !== undefined && body !== null) request.body = String(body);
+    const answer = ask("fetch", JSON.stringify(request)), end = answer.indexOf("\n");
+    const head = JSON.parse(answer.slice(0, end));
+    if (head.error) throw new TypeError(`fetch failed: ${head.error}`);
+    return new Response(head.status, head.headers, request.url, answer.slice(end + 1));
+  }
+
   const globals = {
+    fetch, Headers, Response,
     console, process, print: out, prompt: readLine, readline: readLine, require: requireFrom("/box"), TextEncoder, TextDecoder,
     setTimeout: (callback, delay, ...values) => setTimer(callback, delay, false, values),
     setInterval: (callback, delay, ...values) => setTimer(callback, delay, true, values),

@@ -29,6 +29,8 @@ function waitForOrder(fd) {
   for (const name of Object.keys(process.env)) delete process.env[name];
   Object.assign(process.env, order.env);
   process.chdir(order.cwd);
+  // Read at the start by others; we have started.
+  if (process.env.NODE_USE_ENV_PROXY === '1') require('node:http').setGlobalProxyFromEnv();
   return order.argv;
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import wasmtime
 
 from .wasm_endings import GuestExit
+from .wasm_fetch import define_fetch
 from .wasm_plan import RunPlan
 
 WASI = "wasi_snapshot_preview1"
@@ -41,6 +42,7 @@ def make_linker(engine: wasmtime.Engine, plan: RunPlan | None = None) -> wasmtim
         define("clock_time_get", [i32, i64, i32], 1, _fixed_clock(plan.clock_ns))
     if plan is not None and plan.seed is not None:
         define("random_get", [i32, i32], 1, _seeded_random(plan.seed))
+    define_fetch(linker)
     return linker
 
 

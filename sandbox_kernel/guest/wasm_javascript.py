@@ -55,6 +55,7 @@ class JavaScript:
         self.sleep: Callable[[float], None] = time.sleep
         #: Set from another thread: the code that runs is interrupted.
         self.stop = False
+        self.host.stopped = lambda: self.stop
         js.host = self.host.answer
         js.interrupted = lambda: self.stop or self.host.exit_code is not None
         js.load_module = self._module

@@ -19,10 +19,12 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 
+from .wasm_fetch import MOST_REQUEST_BYTES, NoNetwork, Stopped, ask_host, never
 from .wasm_files import Folders, read_at_most
 
 #: The most that one archive is unpacked to.
 _MOST_UNPACKED = 512 << 20
+NETWORKING_DISABLED = "networking disabled: no domain is allowed; add --allow-net example.org"
 
 
 class JavaScriptHost:
@@ -36,6 +38,8 @@ class JavaScriptHost:
         self.exit_code: int | None = None
         #: Asks the user of a session; where it is None, questions go to standard output and answers come from input.
         self.ask_user: Callable[[str], str] | None = None
+        #: Asked while a fetch waits.
+        self.stopped: Callable[[], bool] = never
         self._started = time.monotonic()
 
     def elapsed_s(self) -> float:
@@ -175,6 +179,23 @@ class JavaScriptHost:
         self.folders.make_link(target, path)
         return ""
 
+    def _fetch(self, request: str) -> str:
+        """The head of the response as JSON, a line break, and its body as it came."""
+        data = request.encode("utf-8", "backslashreplace")
+        if len(data) > MOST_REQUEST_BYTES:
+            raise ValueError(f"the request is longer than {MOST_REQUEST_BYTES} bytes")
+        try:
+            head = json.loads(ask_host(data, self.stopped))
+        except NoNetwork:
+            head = {"error": NETWORKING_DISABLED}
+        except Stopped:
+            head = {"error": "interrupted"}
+        except OSError as error:
+            head = {"error": f"the host does not answer: {error}"}
+        head.pop("body", None)
+        body = base64.b64decode(head.pop("body_b64", ""))
+        return json.dumps(head) + "\n" + body.decode("latin-1")
+
     def _btoa(self, text: str) -> str:
         return base64.b64encode(text.encode("latin-1")).decode()
 
@@ -187,6 +208,7 @@ class JavaScriptHost:
         "remove": _remove, "rmdir": _rmdir, "rename": _rename, "line": _line, "stdin": _stdin,
         "btoa": _btoa, "atob": _atob, "print": _print, "folders": _folders, "gzip": _gzip, "gunzip": _gunzip,
         "digest": _digest, "chmod": _chmod, "utimes": _utimes, "readlink": _readlink, "symlink": _symlink,
+        "fetch": _fetch,
     }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import wasmtime
 
 from . import wasm_javascript, wasm_quickjs  # imported ahead, for programs of that language
 from .wasm_engine import PLAIN, make_engine
+from .wasm_fetch import WHERE
 from .wasm_plan import RunPlan
 from .wasm_run import main, run_guest
 
@@ -32,6 +33,8 @@ def wait(order: int) -> None:
         (size,) = struct.unpack(">I", _receive(sock, 4))
         given = json.loads(_receive(sock, size))
     os.chdir(given["cwd"])
+    if WHERE in given["env"]:
+        os.environ[WHERE] = given["env"][WHERE]
     os._exit(main(given["argv"]))
 
 

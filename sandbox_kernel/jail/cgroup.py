@@ -14,7 +14,7 @@ import itertools
 import os
 from dataclasses import dataclass
 
-_PREFIX = "sandbox-kernel-"
+GROUP_PREFIX = "sandbox-kernel-"
 _numbers = itertools.count()
 
 
@@ -128,8 +128,8 @@ def sweep(folder: str) -> None:
     """Remove empty leaves whose host process no longer lives."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.startswith(_PREFIX):
-                pid = name.removeprefix(_PREFIX).split("-")[0]
+            if name.startswith(GROUP_PREFIX):
+                pid = name.removeprefix(GROUP_PREFIX).split("-")[0]
                 if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                     with contextlib.suppress(OSError):
                         os.rmdir(f"{folder}/{name}")
@@ -145,7 +145,7 @@ class Leaf:
 
     def __init__(self, where: Hierarchies) -> None:
         self._version = where.version
-        name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
+        name = f"{GROUP_PREFIX}{os.getpid()}-{next(_numbers)}"
         self._folders: dict[str, str] = {}
         self._limits: dict[str, int] = {}
         for role, parent in (("memory", where.memory), ("pids", where.pids), ("unified", where.unified)):
@@ -159,6 +159,10 @@ class Leaf:
         """Move a process (and what it will start) into the leaf."""
         for folder in dict.fromkeys(self._folders.values()):
             _write(f"{folder}/cgroup.procs", str(pid))
+
+    def exists(self) -> bool:
+        """Whether nobody has removed it."""
+        return all(os.path.isdir(folder) for folder in set(self._folders.values()))
 
     def limit(self, memory_bytes: int, processes: int) -> None:
         """Set the limits; called once, before the program starts."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, SandboxError
+from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.appcontainer import probe_appcontainer
 from sandbox_kernel.jail.interpreter import find_python
@@ -21,6 +21,7 @@ from sandbox_kernel.jail.seatbelt import probe_seatbelt
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
+from sandbox_kernel.policy import SandboxPolicy
 
 #: Best first: each is tried when those before it do not work here.
 LADDER = (bubblewrap.NAME, LANDLOCK, "seatbelt", "appcontainer")
@@ -40,6 +41,17 @@ class Enforcer:
     def allows_network(self) -> bool:
         """Whether a program can be let out to single domains: only from a network of its own."""
         return self.name == bubblewrap.NAME
+
+    def check_network(self, policy: SandboxPolicy) -> None:
+        """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
+        asked = "allow_network()" if policy.network else None
+        if policy.network_rules:
+            asked = f"allow_domain({policy.network_rules[0].domain!r})"
+        if asked is not None and not self.allows_network:
+            raise PolicyViolation(
+                f"the policy has {asked}, which the enforcer {self.name!r} cannot hold: without a network of "
+                "its own a program is either shut in or out; run where bubblewrap works, or fetch with box.fetch"
+            )
 
 
 def get_enforcer(name: str = "auto") -> Enforcer:

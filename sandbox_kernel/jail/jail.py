@@ -15,7 +15,6 @@ import functools
 import importlib.resources
 import importlib.util
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -26,10 +25,12 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import root_view
+from sandbox_kernel.jail.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.control import Inbox, encode_warm
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.meter import Meter, make_meter
 from sandbox_kernel.jail.pump import CHUNK
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.jail.sandbox_user import own_user
 from sandbox_kernel.jail.spawner import Start, spawn
 from sandbox_kernel.jail.walls import Places, Walls
@@ -208,7 +209,21 @@ class Jail(ABC):
         """Whether the gate still waits: a spare may have been killed from outside."""
         if self._dead or self.init_fd < 0:
             return False
-        return not select.select([self.init_fd], [], [], 0)[0]
+        return not readable(self.init_fd, 0)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be given a run after it has waited: the gate is there, and what limits it too."""
+        return self.alive and self.meter.intact()
+
+    def check_limits(self) -> None:
+        """``EnforcerFailed`` when what limits it was taken away: it must not go on. Called at every tick of a run."""
+        if not self.meter.intact():
+            raise EnforcerFailed(
+                self.meter.mechanism,
+                "somebody removed the sandbox's control group, so nothing limited it any more and it was ended; see "
+                f"who cleans up groups named {GROUP_PREFIX}*, then run it again",
+            )
 
     def kill(self) -> None:
         """Kill everything inside; returns before it is dead."""
@@ -226,7 +241,7 @@ class Jail(ABC):
     def wait_dead(self) -> None:
         """Wait until everything that was killed is gone."""
         if self.init_fd >= 0:
-            select.select([self.init_fd], [], [], DEATH_TIMEOUT_S)
+            readable(self.init_fd, DEATH_TIMEOUT_S)
         if self.starter is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.starter.wait(DEATH_TIMEOUT_S)
@@ -260,8 +275,7 @@ class Jail(ABC):
         return fd
 
     def _wait_readable(self, fd: int, deadline: float) -> None:
-        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not readable(fd, deadline - time.monotonic()):
             raise EOFError("it took too long")
 
     def _read_ready(self, deadline: float) -> None:

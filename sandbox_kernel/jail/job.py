@@ -267,6 +267,7 @@ class _Run:
 
     def _tick(self) -> None:
         meter, job = self.jail.meter, self.job
+        self.jail.check_limits()
         if (self.memory_alarm or meter.event_fd() is None) and meter.memory_is_exceeded():
             self.stopped_by = "memory"
         elif meter.too_many_processes():

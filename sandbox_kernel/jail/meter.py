@@ -46,6 +46,9 @@ class Meter(Protocol):
     def attach(self, pid: int) -> None:
         """A process of the sandbox exists; called before the program starts."""
 
+    def intact(self) -> bool:
+        """Whether what limits the sandbox is still there."""
+
     def arm(self, memory_bytes: int, processes: int) -> None:
         """Set the limits of the program about to start."""
 
@@ -130,6 +133,10 @@ class CgroupMeter:
         """See ``Meter``."""
         self._pid = self._pid or pid
         self._leaf.attach(pid)
+
+    def intact(self) -> bool:
+        """See ``Meter``."""
+        return self._leaf.exists()
 
     def arm(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
@@ -237,6 +244,10 @@ class WatchdogMeter:
     def attach(self, pid: int) -> None:
         """The first process attached is the root of the tree that is watched."""
         self._pid = self._pid or pid
+
+    def intact(self) -> bool:
+        """See ``Meter``; there is nothing that could be taken away."""
+        return True
 
     def arm(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""

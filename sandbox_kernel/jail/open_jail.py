@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import time
@@ -22,6 +21,7 @@ from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.open_spec import open_spec
 from sandbox_kernel.jail.private_folder import PrivateFolder
 from sandbox_kernel.jail.process_tree import living, of_user, signal_same, tree
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.jail.walls import Places, Walls
 
 #: What the gate takes as the host's end too: ``guest/open_gate.py`` kills all it has, then ends.
@@ -127,4 +127,4 @@ class OpenJail(Jail):
         if self.child.poll() is None:
             self.child.send_signal(END_EVERYTHING)
             self.child.send_signal(signal.SIGCONT)
-        return self.init_fd < 0 or bool(select.select([self.init_fd], [], [], 0)[0])
+        return self.init_fd < 0 or readable(self.init_fd, 0)

@@ -3,7 +3,8 @@
 Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
 while the last one is in use. A kind (``Walls``) is learnt when it is first asked for, and forgotten when it has not
 been asked for in a while. Where it can be done, all jails of a kind are forked from one template (``templates.py``), so
-that a spare costs little time and memory. Spares hold no secret; one that died is noticed before it is handed out.
+that a spare costs little time and memory. Spares hold no secret; one that died or lost its control group is noticed
+before it is handed out.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Pool:
             shelf.asked_at = time.monotonic()
             shelf.asked += 1
             spare = shelf.spares.pop(0) if shelf.spares else None
-        while spare is not None and not spare.alive:
+        while spare is not None and not spare.usable:
             spare.destroy()
             with self._lock:
                 spare = shelf.spares.pop(0) if shelf.spares else None

@@ -86,11 +86,21 @@ def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: st
 
 
 def node_step(request: ExecRequest, kitchen: Kitchen, argv: Sequence[str], kind: str) -> Step:
-    """Give a cell to the waiting Node.js, or start one when the environment tells it how to start."""
-    if any(_READ_AT_START.match(name) for name in _names(request, kitchen)):
+    """Give a cell to the waiting Node.js, or start one when the environment tells it how to start.
+
+    That there is a proxy is such a thing too, but for versions that can be told later.
+    """
+    at_start = bool(kitchen.network_env) and not _can_be_told(find_node(kitchen.config.node_path)[1])
+    if at_start or any(_READ_AT_START.match(name) for name in _names(request, kitchen)):
         command = node_command(kitchen.config, request.memory_mb, kitchen.places, kind)
         return kitchen.program(request, [*command, "-", *argv])
     return kitchen.waiting(request, argv)
+
+
+def _can_be_told(version: str) -> bool:
+    """Whether ``http.setGlobalProxyFromEnv`` is there."""
+    major, minor = map(int, version.split(".")[:2])
+    return (major, minor) >= (25, 4) or (24, 14) <= (major, minor) < (25, 0)
 
 
 def _names(request: ExecRequest, kitchen: Kitchen) -> Iterable[str]:

@@ -90,10 +90,12 @@ class Kitchen:
     no_spawn: bytes | None = None
     #: None when nothing may be remembered: what is compiled depends on more than the request.
     cache: CompileCache | None = None
+    #: What programs are told beside the address of the proxy; empty where the policy lets nothing out.
+    network_env: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a step."""
-        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir()}
+        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
 
     def _tmpdir(self) -> dict[str, str]:

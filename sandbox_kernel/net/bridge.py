@@ -2,7 +2,7 @@
 
 A guest calls the host import ``__sandbox_fetch`` with a request and reads the response back in pieces. The request is
 ``{url, method, headers, body | body_b64}``, the response ``{status, headers, body, body_b64, ok, error}``. ``body`` is
-text for guests that only know text; ``body_b64`` is the same, exact. The parent of the guest process calls ``answer``.
+text for guests that only know text; ``body_b64`` is the same, exact. ``fetch_bridge`` serves it to a jail.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 
 from sandbox_kernel.errors import FetchError, InvalidRequest, NetworkingDisabled, SandboxError
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.net.loop_thread import run_on_network_loop
 from sandbox_kernel.net.messages import FetchRequest, FetchResponse
 from sandbox_kernel.net.safe_client import SafeClient
 
@@ -84,32 +85,38 @@ def decode_response(response_json: bytes) -> FetchResponse:
 
 
 def answer(request_json: bytes, client: SafeClient | None) -> bytes:
+    """Carry out a guest's fetch and wait for it; never call it on the network thread."""
+    return run_on_network_loop(answer_async(request_json, client))
+
+
+async def answer_async(request_json: bytes, client: SafeClient | None) -> bytes:
     """Carry out a guest's fetch. Always answers: whatever goes wrong is the response's ``error``.
 
-    No client means that the sandbox has no network. Blocks; never call it on the network thread.
+    No client means that the sandbox has no network.
     """
     try:
         request = decode_request(request_json)
         if client is None:
             raise NetworkingDisabled(NETWORKING_DISABLED)
-        return encode_response(client.fetch(request))
+        return encode_response(await client.afetch(request))
     except FetchError as error:
-        return encode_error(f"{error.rule}: {error}")
+        text = str(error)
+        return encode_error(text if error.rule in text else f"{error.rule}: {text}")
     except SandboxError as error:
         return encode_error(str(error))
 
 
 def _document(status: int, headers: dict[str, str], body: bytes, ok: bool, error: str | None) -> bytes:
-    return json.dumps(
-        {
-            "status": status,
-            "headers": headers,
-            "body": body.decode("utf-8", "replace"),
-            "body_b64": base64.b64encode(body).decode("ascii"),
-            "ok": ok,
-            "error": error,
-        }
-    ).encode("ascii")
+    document = {
+        "status": status,
+        "headers": headers,
+        "body": body.decode("utf-8", "replace"),
+        "body_b64": base64.b64encode(body).decode("ascii"),
+        "ok": ok,
+        "error": error,
+    }
+    # A lone surrogate, which an error may quote, becomes the escape by which JSON writes it.
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def _joined(headers: tuple[tuple[str, str], ...], *, lower: bool) -> dict[str, str]:

@@ -123,6 +123,10 @@ class EgressProxy:
         self._connections.add(task)
         try:
             await ProxyConnection(self._gate, reader, writer).serve()
+        except asyncio.CancelledError:
+            # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
+            if not self._closed:
+                raise
         finally:
             self._connections.discard(task)
 

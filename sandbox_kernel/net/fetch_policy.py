@@ -209,7 +209,10 @@ def _allow_option(target: Target) -> str:
 
 
 def _private_remedy(host: str) -> str:
-    return f"no notebook option opens local networks; the host program may set allow_private_for=({host!r},)"
+    return (
+        f"no notebook option opens local networks; the host program may set allow_private_for=({host!r},), "
+        f"the command line --allow-private {host}"
+    )
 
 
 def _is_local_name(target: Target) -> bool:

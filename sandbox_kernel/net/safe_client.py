@@ -69,6 +69,10 @@ class SafeClient:
         """What was refused so far, each once."""
         return self._refusals.snapshot()
 
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What was refused since the last time, each once; forgets it."""
+        return self._refusals.take()
+
     def fetch(self, request: FetchRequest | str) -> FetchResponse:
         """Fetch and wait. Raises ``FetchError``; a status of 400 and more is a response, not an error."""
         return run_on_network_loop(self.afetch(request))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sandbox_kernel.backends.host_trouble import told
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import OnOutput, Stop
 from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
@@ -54,9 +55,9 @@ class CellOrder:
 class CellEnd:
     """How a cell ended. ``how`` is done, died, timeout, cpu, memory, interrupt, disk, protocol, failed or lost.
 
-    ``protocol`` is a worker that spoke nonsense, ``failed`` a listener of the caller's that raised, ``lost`` the end of
-    the whole jail. Anything but ``done`` means that the worker is dead or must die. ``disk_full`` is true when the disk
-    filled up during the cell, not when it was full before.
+    ``protocol`` is a worker that spoke nonsense, ``failed`` a listener of the caller's that raised or a host that could
+    not go on watching, ``lost`` the end of the whole jail. Anything but ``done`` means that the worker is dead or must
+    die. ``disk_full`` is true when the disk filled up during the cell, not when it was full before.
     """
 
     how: str
@@ -109,16 +110,18 @@ class Cell:
                     self._loop()
                 except KeyboardInterrupt as error:
                     # Control-C in the caller's terminal: the cell gets it first, then the caller.
-                    self.failure = error
+                    self.failure = ListenerFailed(error)
                     self._ask_to_stop()
-        except _ListenerFailed as error:
-            self.how, self.failure = "failed", error.reason
+        except ListenerFailed as error:
+            self.how, self.failure = "failed", error
         except GateLost:
             self.how = "lost"
         except SessionError as error:
             self.how, self.problem = "protocol", str(error)
         except SandboxError as error:
             self.how, self.problem = "lost", str(error)
+        except OSError as error:
+            self.how, self.failure = "failed", told(error)
         finally:
             self._selector.close()
             if self._question is not None:
@@ -144,8 +147,8 @@ class Cell:
                         left -= len(data)
                         capture.feed(data)
                 capture.finish()
-            except _ListenerFailed as error:
-                self.failure = self.failure or error.reason
+            except ListenerFailed as error:
+                self.failure = self.failure or error
 
     def _register(self) -> None:
         watch, live = self._selector, self.live
@@ -198,6 +201,7 @@ class Cell:
         return bool(self.how)
 
     def _tick(self) -> None:
+        self.live.jail.check_limits()
         disk = self.live.jail.disk()
         self.disk_full = self.disk_full or (disk.full and not self._full_before)
         cpu_s = self.order.cpu_seconds
@@ -303,13 +307,16 @@ class Cell:
             self._ask_to_stop()
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
-            raise _ListenerFailed(asking.failure)
+            raise ListenerFailed(asking.failure)
         value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
         self.live.channel.put({"op": "input", "question": asking.number, "value": value})
 
 
-class _ListenerFailed(Exception):
-    """A callback of the caller's raised; not to be taken for an error of ours."""
+class ListenerFailed(Exception):
+    """A callback of the caller's raised, or the caller was interrupted; not to be taken for an error of ours.
+
+    ``Session.run`` raises the reason.
+    """
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(str(reason))
@@ -337,6 +344,6 @@ def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] 
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise _ListenerFailed(error) from None
+            raise ListenerFailed(error) from None
 
     return call

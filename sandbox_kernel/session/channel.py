@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import struct
 from collections import deque
 
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.session.frames import Cutter, FromWorker, ToWorker, encode
 
 _CREDENTIALS = struct.Struct("3i")
@@ -21,20 +21,13 @@ _CHUNK = 1 << 18
 
 
 def inner_pid(pid: int) -> int:
-    """The pid that a process has inside its own namespace; 0 when it is gone."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    """The pid that a process has inside its own namespace; 0 when it is gone. Other trouble of the host is raised."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
         with open(f"/proc/{pid}/status") as file:
             for line in file:
                 if line.startswith("NSpid:"):
                     return int(line.split()[-1])
     return 0
-
-
-def readable(fd: int, timeout_s: float) -> bool:
-    """Wait for a descriptor of any number; ``select`` knows only the first thousand."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
 
 class Channel:
@@ -106,7 +99,10 @@ class Channel:
             self._waiting.clear()
 
     def read(self) -> list[FromWorker]:
-        """What the worker has said since; ``SessionError`` when it is nonsense."""
+        """What the worker has said since; ``SessionError`` when it is nonsense.
+
+        ``OSError`` when the host cannot find out who speaks: to drop what was said would be to wait for it in vain.
+        """
         found: list[FromWorker] = []
         try:
             data, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -124,7 +120,7 @@ class Channel:
 
     def _adopt(self, pid: int) -> None:
         """Take this process for the worker. It was looked up after it spoke, so look again once we hold it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(ProcessLookupError):
             self._speaker_fd = os.pidfd_open(pid)
             if inner_pid(pid) == self._inner:
                 self.speaker = pid

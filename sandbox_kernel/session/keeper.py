@@ -14,7 +14,7 @@ from sandbox_kernel.errors import EnforcerFailed, SessionError
 from sandbox_kernel.jail.control import JobFile, Step, encode_order, frame, number, receive_listener
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OnListener
-from sandbox_kernel.session.channel import readable
+from sandbox_kernel.jail.readable import readable
 
 #: How long the gate may take for an order. It waits for killed processes and writes files; it never waits for a cell.
 PATIENCE_S = 20.0

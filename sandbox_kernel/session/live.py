@@ -17,8 +17,9 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.model import Violation
-from sandbox_kernel.session.channel import Channel, readable
+from sandbox_kernel.session.channel import Channel
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
 from sandbox_kernel.session.keeper import Keeper
@@ -26,6 +27,7 @@ from sandbox_kernel.session.memory import Budget, anonymous_bytes
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.egress_proxy import EgressProxy
+    from sandbox_kernel.net.fetch_bridge import FetchBridge
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
@@ -49,7 +51,7 @@ class Live:
     """A worker that runs cells. ``cell`` counts the cells that are in its state."""
 
     def __init__(
-        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | None = None
+        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | FetchBridge | None = None
     ) -> None:
         self.jail = jail
         self.proxy = proxy

@@ -125,7 +125,7 @@ class Lives:
             yield self._ready(self.live)
 
     def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
-        """Run a cell, keep it or roll it back, and say what happened."""
+        """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own."""
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
             self._news += self.files.bring(live)
         meter = live.jail.meter
@@ -178,10 +178,14 @@ class Lives:
 
     def _changes(self, live: Live, end: CellEnd, back: Comeback | None) -> tuple[tuple[FsChange, ...], list[str]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
-        if (end.how == "done" and back is None) or (back is not None and back.files):
-            return self.files.after(live)
-        if back is not None:
-            self.files.rolled_back(live)
+        try:
+            if (end.how == "done" and back is None) or (back is not None and back.files):
+                return self.files.after(live)
+            if back is not None:
+                self.files.rolled_back(live)
+        except OSError as error:
+            # The cell has run: whatever is wrong with the host, its result is not lost.
+            return (), [f"changes in the work folder could not be looked at: {error}"]
         return (), []
 
     def undo(self, live: Live, steps: int) -> ExecResult:
@@ -264,7 +268,7 @@ class Lives:
     def _roll_back(self, live: Live, end: CellEnd, *, for_memory: bool) -> tuple[Comeback | None, list[str]]:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         why = [] if for_memory or not reason(end) else [reason(end)]
-        before, lost = live.cell, _GONE
+        before, lost = live.cell, end.problem or _GONE
         if end.how != "lost" and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
             try:

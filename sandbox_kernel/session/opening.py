@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable
 
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail import seccomp
@@ -115,12 +116,18 @@ def open_session(
             isolation=backend.isolation_class,
             memory_mb=memory_mb,
             chosen=chosen,
+            network_notes=backend.network_notes,
         ),
     )
 
+    @host_trouble()
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
-        live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress().__enter__())
+        try:
+            live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress().__enter__())
+        except BaseException:
+            jail.destroy()
+            raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
             live.start(step, engine.files(jail.places, checkpoints))
@@ -174,6 +181,7 @@ def session_step(
         "XDG_CACHE_HOME": f"{places.tmp}/.cache",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
         **engine.environment(places, checkpoints),
+        **backend.network_env(),
         **backend.policy.env,
     }
     return Step(

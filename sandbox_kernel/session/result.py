@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from signal import SIGABRT, SIGTRAP
 
@@ -41,6 +41,11 @@ class Facts:
     peak_bytes: int | None
 
 
+def no_notes(_stderr: str) -> Sequence[str]:
+    """Of a session without network there is nothing to say."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     """What is the same for all cells of a session."""
@@ -51,6 +56,8 @@ class Frame:
     memory_mb: int
     #: Why this backend, when nobody had named one.
     chosen: str = ""
+    #: What is said of the network, by what the cell wrote to stderr.
+    network_notes: Callable[[str], Sequence[str]] = no_notes
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
@@ -153,9 +160,11 @@ def make_result(
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
     if end.done is not None and end.done.unsaved:
         more.append("the shell ended without leaving its state: variables and functions are as before this cell")
+    stderr = facts.stderr.text + _told(end)
+    more += frame.network_notes(stderr)
     return ExecResult(
         stdout=facts.stdout.text,
-        stderr=facts.stderr.text + _told(end),
+        stderr=stderr,
         exit_code=None if code is None else code if code >= 0 else 128 - code,
         duration=end.duration_s,
         status=status,

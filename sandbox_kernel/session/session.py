@@ -18,13 +18,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.asking import OnInput
-from sandbox_kernel.session.cell import CellOrder
+from sandbox_kernel.session.cell import CellOrder, ListenerFailed
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What
@@ -123,8 +124,11 @@ class Session:
             on_input=on_input,
             on_usage=on_usage,
         )
-        with self._lives.turn() as live, self._stoppable() as stop:
-            return self._lives.run(live, order, stop)
+        try:
+            with host_trouble(), self._lives.turn() as live, self._stoppable() as stop:
+                return self._lives.run(live, order, stop)
+        except ListenerFailed as error:
+            raise error.reason from None
 
     async def arun(
         self,
@@ -172,12 +176,12 @@ class Session:
         """Go back to the state before the last ``n`` cells that are in it. The result says what is left."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
-        with self._lives.turn() as live:
+        with host_trouble(), self._lives.turn() as live:
             return self._lives.undo(live, n)
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """The states that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
-        with self._lives.turn() as live:
+        with host_trouble(), self._lives.turn() as live:
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 
@@ -248,7 +252,7 @@ class Session:
         if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.
             return {}
-        with self._lives.turn() as live:
+        with host_trouble(), self._lives.turn() as live:
             try:
                 return live.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
             except SessionError:

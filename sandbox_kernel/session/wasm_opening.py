@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
 from sandbox_kernel.backends.wasm_packages import package_files
@@ -77,6 +79,7 @@ class WasmSession(Session):
         with self._lives.turn() as live:
             _save(live, self._opening, target)
 
+    @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
         """Another session with the same state; what one does from now on the other does not see."""
         folder = self._opening.backend.store.folder
@@ -105,13 +108,16 @@ class _Opening:
         on_open: OnOpen | None,
         share: FolderLink | None,
     ) -> None:
+        backend.check_network()
         self.share = share
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._saved = saved
         self._switches = switches_of(guest, fuel=False)
         self._worker = _WORKERS[guest.entry]
-        self._entry = backend.ready(guest, self._switches)
+        with host_trouble():
+            self._entry = backend.ready(guest, self._switches)
 
+    @host_trouble()
     def begin(self) -> Live:
         """Start a worker; the saved state is for the first one only, a later one begins with nothing."""
         saved, self._saved = self._saved, None
@@ -121,20 +127,27 @@ class _Opening:
         if saved is not None and saved.header.memory_bytes > _SENT_BYTES:
             # A small image is sent to a jail that waits; a large one is shown to a jail made for it.
             shown = os.path.join(store.folder, f".image-{secrets.token_hex(8)}")
-            copy_memory(saved, shown)
             runtime.append(Grant(shown, shown, False))
-        walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
         try:
+            if saved is not None and shown is not None:
+                copy_memory(saved, shown)
+            walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
             jail = (self.backend.pool if shown is None else Pool(0)).take(
                 replace(walls, preload=("site", self._worker), warm=None)
             )
             return self._start(jail, saved, shown)
         finally:
             if shown is not None:
-                os.unlink(shown)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(shown)
 
     def _start(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> Live:
-        live = Live(jail, self.spec.checkpoints, (self.spec.memory_mb + RUNTIME_MB) * MIB, _PROCESSES)
+        memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
+        try:
+            live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, self.backend.egress().__enter__())
+        except BaseException:
+            jail.destroy()
+            raise
         try:
             live.start(self._step(jail), self._files(jail, saved, shown))
         except (SandboxError, GateLost) as error:
@@ -212,7 +225,7 @@ def open_wasm_session(
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     guest = session_guest(spoken)
-    spec = _spec(guest, name, memory_mb, checkpoints, limits or Limits())
+    spec = _spec(backend, guest, name, memory_mb, checkpoints, limits or Limits())
     return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
 
 
@@ -245,7 +258,7 @@ def load_wasm_session(
     if like is not None:
         spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
     else:
-        spec = _spec(guest, name, header.memory_mb, checkpoints, limits or Limits())
+        spec = _spec(backend, guest, name, header.memory_mb, checkpoints, limits or Limits())
     return WasmSession(_Opening(backend, guest, spec, saved, on_open, share))
 
 
@@ -255,7 +268,9 @@ def session_guest(language: Language) -> Guest:
     return guest.session or guest
 
 
-def _spec(guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limits: Limits) -> SessionSpec:
+def _spec(
+    backend: WasmBackend, guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limits: Limits
+) -> SessionSpec:
     language, least = guest.language, max(_LEAST_MB, guest.memory_mb)
     check_memory_mb(memory_mb)
     if memory_mb < least:
@@ -264,7 +279,13 @@ def _spec(guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limi
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
     if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
-    frame = Frame(language=str(language), backend="wasm", isolation="wasm", memory_mb=memory_mb)
+    frame = Frame(
+        language=str(language),
+        backend="wasm",
+        isolation="wasm",
+        memory_mb=memory_mb,
+        network_notes=lambda _stderr: network_notes(backend.policy, ""),
+    )
     return SessionSpec(
         name=name or f"{language}-wasm-{next(_numbers)}",
         language=language,

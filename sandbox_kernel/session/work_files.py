@@ -60,7 +60,7 @@ class WorkFiles:
                 # The cell has run: whatever is wrong with the host's folder, its result is not lost.
                 notes = [f"files could not be shared with other runs: {error}"]
         if self._look.truncated:
-            notes.append("the work folder was too large to be looked at in full")
+            notes.append("the work folder could not be looked at in full")
         if len(changes) > MAX_CHANGES:
             notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
         return displayed(changes[:MAX_CHANGES]), notes

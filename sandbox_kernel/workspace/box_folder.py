@@ -10,9 +10,11 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
+from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
@@ -44,9 +46,17 @@ class BoxFolder:
 
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
+        with self.changing() as root:
+            root.write(path, data.encode() if isinstance(data, str) else data)
+
+    @contextmanager
+    def changing(self) -> Iterator[Rooted]:
+        """The folder while its files are changed by the host; sessions look again afterwards."""
         with self.lock:
-            self.opened().write(path, data.encode() if isinstance(data, str) else data)
-            self.generation += 1
+            try:
+                yield self.opened()
+            finally:
+                self.generation += 1
 
     def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
         """What a folder holds, sorted by name."""
@@ -70,7 +80,11 @@ class BoxFolder:
         if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, "output"):
             told = "it was stopped or met a limit, so the files that it changed were not kept"
             return replace(result, notes=(*result.notes, told))
-        root = self.opened()
+        try:
+            root = self.opened()
+        except BackendUnavailable as error:
+            # It has run: whatever is wrong with the host's disk, its result is not lost.
+            return replace(result, notes=(*result.notes, f"the files that it changed were not kept: {error}"))
         with self.lock:
             self.generation += 1
             left = collect(box, root, result.changes, MAX_KEPT_BYTES, MAX_KEPT_FILES, delete=True)
@@ -89,11 +103,20 @@ class BoxFolder:
             end()
 
     def opened(self) -> Rooted:
-        """The folder, made now if nobody needed it before."""
+        """The folder, made now if nobody needed it before; ``BackendUnavailable`` where there is no room for one."""
         with self.lock:
             if self._root is None:
-                path = tempfile.mkdtemp(prefix="sandbox-kernel-box-")
-                self._root = Rooted.at(path)
+                path = ""
+                try:
+                    path = tempfile.mkdtemp(prefix="sandbox-kernel-box-")
+                    self._root = Rooted.at(path)
+                except OSError as error:
+                    if path:
+                        os.rmdir(path)
+                    raise BackendUnavailable(
+                        f"the sandbox's own folder cannot be made: {error}; see to the host's disk and open files, or "
+                        "name another folder in the environment variable TMPDIR"
+                    ) from error
                 self._end = weakref.finalize(self, _remove, path, self._root)
             return self._root
 

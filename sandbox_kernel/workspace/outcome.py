@@ -61,7 +61,7 @@ def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[
     changes.sort(key=lambda change: change.path)
     notes = []
     if walk.truncated:
-        notes.append("the work folder was too large to be looked at in full")
+        notes.append("the work folder could not be looked at in full")
     if len(changes) > MAX_CHANGES:
         notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
     return tuple(changes[:MAX_CHANGES]), tuple(notes)

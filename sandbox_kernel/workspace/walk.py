@@ -149,8 +149,12 @@ class Walk(Iterator[Entry]):
 
     def _look_into(self, folder: str, fd: int) -> Generator[Entry, None, str | None]:
         """Yield what is in one folder, by name; return the limit that stopped it, if one did."""
-        with os.scandir(fd) as scan:
-            names = sorted(found.name for found in islice(scan, self._limits.entries - self._entries + 1))
+        try:
+            with os.scandir(fd) as scan:
+                names = sorted(found.name for found in islice(scan, self._limits.entries - self._entries + 1))
+        except OSError:
+            self.unseen[folder] = "unreadable"
+            return None
         prefix = folder + "/" if folder else ""
         folders: list[str] = []
         stopped_by = target = None

@@ -306,6 +306,14 @@ def test_a_program_runs_with_its_input(process_tool: SandboxTool):
     assert (answer["status"], answer["stdout"], answer["exit_code"]) == ("success", "hello\n", 0)
 
 
+def test_p4_rust_links_although_the_tool_gives_no_environment(process_tool: SandboxTool):
+    if "rust" not in process_tool.parameters_schema()["properties"]["language"]["enum"]:
+        pytest.skip("rust cannot run here")
+    args = {"language": "rust", "code": 'fn main() { println!("{:?}", std::env::var("CARGO_HOME")); }'}
+    answer = asyncio.run(process_tool.execute(args))
+    assert (answer["status"], answer["exit_code"], answer["stdout"]) == ("success", 0, "Err(NotPresent)\n")
+
+
 def test_a_program_that_runs_too_long_keeps_what_it_printed(process_tool: SandboxTool):
     code = "print('so far', flush=True)\nwhile True: pass"
     answer = asyncio.run(process_tool.execute({"language": "python", "code": code, "timeout_secs": 1}))

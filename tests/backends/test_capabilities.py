@@ -9,6 +9,7 @@ import pytest
 
 from sandbox_kernel import (
     BackendCapabilities,
+    BackendUnavailable,
     Language,
     PolicyViolation,
     ProcessBackend,
@@ -136,3 +137,12 @@ def test_o10_without_control_groups_landlock_names_what_stands_in(monkeypatch: p
     assert "best effort" in limits.timeout.mechanism
     own = "RLIMIT_NPROC of a user of its own" if os.geteuid() == 0 else "a watchdog on their number (best effort)"
     assert limits.processes.mechanism == own
+
+
+def test_a_host_without_room_for_the_bait_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with pytest.raises(BackendUnavailable, match="No space left on device"):
+        measurements(ProcessBackend(), again=True)

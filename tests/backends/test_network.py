@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
+from sandbox_kernel.languages import node
+from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
+from tests.conftest import need
 
 
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        body = f"served {self.headers['Host']}".encode()
+        pages = {"/info/refs": f"{'1' * 40}\trefs/heads/main\n", "/HEAD": "ref: refs/heads/main\n"}
+        body = pages.get(self.path.partition("?")[0], f"served {self.headers['Host']}").encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -98,3 +105,104 @@ def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_re
         refused = session.run("get('other.test')")
         assert [violation.subject for violation in refused.violations] != []
         assert session.run("1").violations == ()
+
+
+NODE_GETS = {
+    "fetch": "console.log(await (await fetch(URL)).text())",
+    "http.get": "require('http').get(URL, r => r.on('data', d => console.log(String(d))))",
+}
+
+
+@pytest.mark.parametrize("code", NODE_GETS.values(), ids=NODE_GETS)
+@pytest.mark.parametrize("told", ["later", "at its start"])
+@pytest.mark.parametrize("language", ["javascript", "typescript"])
+def test_node_did_not_look_for_the_proxy(
+    port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if told == "at its start":
+        monkeypatch.setattr(node, "_can_be_told", lambda version: False)
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    source = code.replace("URL", f"'http://allowed.test:{port}/'")
+    result = backend(port, policy).run(ExecRequest(language=Language.parse(language), code=source, timeout=30))
+    assert result.stdout == f"served allowed.test:{port}\n", result.stderr
+    refused = backend(port, policy).run(
+        ExecRequest(language=Language.parse(language), code=source.replace("allowed.", "other."), timeout=30)
+    )
+    assert [violation.remedy for violation in refused.violations] == [f"--allow-net other.test:{port}"]
+
+
+def test_a_session_of_node_did_not_look_for_the_proxy(port: int) -> None:
+    from sandbox_kernel.session.opening import open_session
+
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    with open_session(backend(port, policy), "javascript") as session:
+        code = f"const get = async (h) => (await fetch(`http://${{h}}:{port}/`)).text()"
+        assert session.run(code).ok
+        result = session.run("console.log(await get('allowed.test'))")
+        assert result.stdout == f"served allowed.test:{port}\n", result.stderr
+        assert session.run("await get('other.test')").violations
+
+
+OWN_SERVER = """
+import http.server, threading, urllib.request
+server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+for host in ("127.0.0.1", "localhost"):
+    print(urllib.request.urlopen(f"http://{host}:{server.server_port}/", timeout=10).status)
+"""
+
+
+def test_a_program_lost_its_own_loopback_when_a_domain_was_allowed(port: int) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=OWN_SERVER, timeout=30))
+    assert result.stdout == "200\n200\n", result.stderr
+    assert result.violations == ()
+
+
+def test_the_hosts_loopback_is_reached_only_where_host_and_policy_name_it(port: int) -> None:
+    policy = SandboxPolicy.preset("standard").allow_domain("127.0.0.1", port)
+    opened = Egress(allow_private_for=["127.0.0.1"]).proxy
+    result = ProcessBackend(ProcessConfig(pool_size=0), policy=policy, proxy=opened).run(fetch(port, "127.0.0.1"))
+    assert result.stdout == f"served 127.0.0.1:{port}\n", result.stderr
+    refused = ProcessBackend(ProcessConfig(pool_size=0), policy=policy).run(fetch(port, "127.0.0.1"))
+    assert [violation.rule for violation in refused.violations] == ["private_ip_blocked"]
+
+
+HTTPS = {
+    "python": ("python", "import urllib.request; print(urllib.request.urlopen(URL).read().decode())", "SSL_CERT_FILE"),
+    "curl": ("command", "curl -sS URL; echo", "CURL_CA_BUNDLE"),
+    "node": ("javascript", "console.log(await (await fetch(URL)).text())", "NODE_EXTRA_CA_CERTS"),
+    "git": ("command", "git ls-remote URL refs/heads/main | cut -f 2", "GIT_SSL_CAINFO"),
+}
+
+
+@pytest.mark.parametrize(("language", "code", "variable"), HTTPS.values(), ids=HTTPS)
+def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code: str, variable: str) -> None:
+    trustme = pytest.importorskip("trustme")
+    program = code.split()[0]
+    need(language != "command" or shutil.which(program), f"this host has no {program}")
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("allowed.test").configure_cert(context)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+        source = code.replace(
+            "URL", f"https://allowed.test:{port}/" if language == "command" else f"'https://allowed.test:{port}/'"
+        )
+        files = {"ca.pem": authority.cert_pem.bytes()}
+        asked = ExecRequest(
+            language=Language.parse(language), code=source, timeout=30, env={variable: "/box/ca.pem"}, files=files
+        )
+        result = backend(port, policy).run(asked)
+        assert result.stdout in (f"served allowed.test:{port}\n", "refs/heads/main\n"), result.stderr
+        distrusted = backend(port, policy).run(replace(asked, env={}))
+        assert distrusted.stdout.strip() == ""
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

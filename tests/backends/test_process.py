@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pickle
 import signal
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sandbox_kernel import (
     BackendUnavailable,
@@ -80,6 +83,21 @@ def test_environment_isolation(backend: ProcessBackend, monkeypatch: pytest.Monk
     # PWD, SHLVL, OLDPWD and _ are bash's own.
     assert names - {"PWD", "SHLVL", "OLDPWD", "_"} == {"MY_TEST_VAR", "PATH", "HOME", "LANG"}
     assert "HOME=/box" in result.stdout
+
+
+@settings(max_examples=15)
+@given(
+    env=st.dictionaries(
+        st.from_regex(r"V[A-Z0-9_]{0,10}", fullmatch=True),
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30),
+        max_size=5,
+    )
+)
+def test_prop_environment_isolation(env: dict[str, str]) -> None:
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    result = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy()).run(python(code, env=env))
+    seen = json.loads(result.stdout)
+    assert {name: value for name, value in seen.items() if name not in ("PATH", "HOME", "LANG")} == env
 
 
 def test_the_host_environment_is_not_in_any_proc_environ(
@@ -434,11 +452,12 @@ def test_a_task_that_is_cancelled_twice_leaves_no_descriptor_behind(backend: Pro
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    before = _eventfds()
     for _ in range(5):
         asyncio.run(cancelled())
     # The threads of those runs go on for a moment after their callers left.
     deadline = time.monotonic() + 20
-    while _eventfds():
+    while _eventfds() > before:
         assert time.monotonic() < deadline, "descriptors of cancelled runs are left"
 
 

@@ -9,9 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from benchmarks.soak_faults import empty_groups
+from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.jail import meter as room
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.meter import CgroupMeter, WatchdogMeter, counts_processes, make_meter
@@ -158,3 +161,14 @@ def test_a_group_tells_who_is_in_it_and_the_memory_that_it_took() -> None:
     while not meter.close() and deadline:
         deadline -= 1
     assert deadline
+
+
+@pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
+def test_a_run_whose_control_group_was_removed_is_ended_and_not_called_well(nothing_left: None) -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    request = ExecRequest(
+        language=Language.PYTHON, code="import time; print('up', flush=True); time.sleep(60)", timeout=60
+    )
+    with pytest.raises(EnforcerFailed, match="removed the sandbox's control group"):
+        backend.run(request, on_output=lambda *_: empty_groups() and None)
+    assert backend.run(replace(request, code="print(1)")).ok

@@ -12,9 +12,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from benchmarks.soak_faults import empty_groups
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.jail import pool as room
+from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.landlock import landlock_abi
@@ -34,6 +36,10 @@ class FakeJail:
     def __init__(self, walls: Walls) -> None:
         self.walls, self.alive, self.ready, self.destroyed, self.forgotten = walls, True, False, False, False
         FakeJail.made.append(self)
+
+    @property
+    def usable(self) -> bool:
+        return self.alive
 
     def wait_ready(self) -> None:
         self.ready = True
@@ -200,6 +206,22 @@ def test_a_real_spare_that_was_killed_from_outside_is_replaced(enforcer: str, no
             os.sched_yield()
         jail = pool.take(real_walls(enforcer))
         assert jail is not spare and jail.alive
+        jail.destroy()
+    finally:
+        pool.close()
+
+
+@pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
+def test_a_real_spare_whose_control_group_was_removed_is_replaced(nothing_left: None) -> None:
+    pool = Pool(1, start_jail)
+    try:
+        pool.warm(real_walls("bubblewrap"))
+        until(pool, 1)
+        (shelf,) = pool._shelves.values()
+        (spare,) = shelf.spares
+        assert empty_groups() > 0
+        jail = pool.take(real_walls("bubblewrap"))
+        assert jail is not spare and jail.usable
         jail.destroy()
     finally:
         pool.close()

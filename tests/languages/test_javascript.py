@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.node import find_node
+from sandbox_kernel.languages.node import _can_be_told, find_node
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.model import ExecRequest, Language
@@ -149,6 +149,14 @@ def test_a_node_that_is_too_old_is_said_so(tmp_path_factory: pytest.TempPathFact
     fake.chmod(0o755)
     with pytest.raises(BackendUnavailable, match=r"18\.0\.0"):
         find_node(str(fake))
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("22.21.0", False), ("24.13.9", False), ("24.14.0", True), ("24.19.0", True), ("25.3.1", False), ("25.4.0", True)],
+)
+def test_some_versions_can_be_told_of_the_proxy_after_they_have_started(version: str, told: bool) -> None:
+    assert _can_be_told(version) is told
 
 
 def test_the_report_names_version_and_origin() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import shutil
 import socket
@@ -17,6 +18,7 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestro
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.net.loop_thread import run_on_network_loop
 
 
 def test_a_plain_request_goes_through_with_its_host_forced(site, open_door):
@@ -138,6 +140,17 @@ def test_close_ends_every_connection_and_may_be_called_twice(start_server, site,
         door.connect()
     with socket.create_server(("127.0.0.1", 0)) as late, pytest.raises(SandboxDestroyed):
         door.proxy.start(late)
+
+
+def test_closing_printed_a_traceback_for_each_open_connection(start_server, site, open_door, caplog):
+    server = start_server(lambda connection: connection.recv(100))
+    door = open_door(site.policy(allowed_domains=(f"site.test:{server.port}",)))
+    busy = door.open_tunnel(f"site.test:{server.port}")
+    door.proxy.close()
+    assert door.read_all(busy) == b""
+    run_on_network_loop(asyncio.sleep(0))
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+    busy.close()
 
 
 def test_what_is_not_a_listening_socket_is_refused(site):

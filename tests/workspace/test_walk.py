@@ -127,3 +127,12 @@ def test_ten_thousand_files_are_seen_with_one_descriptor_at_a_time(rooted: Roote
     assert len(os.listdir("/proc/self/fd")) == before + 1
     assert len(list(walk)) == 9_999
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_folder_that_can_be_opened_and_not_listed_is_unseen(rooted: Rooted, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int) -> object:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert paths(rooted) == ([], {"": "unreadable"})

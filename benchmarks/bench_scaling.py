@@ -1,0 +1,125 @@
+"""How does it grow: many executions at once, large heaps, many sessions; and what does it hold when nothing runs?
+
+    python -m benchmarks.bench_scaling [--rounds 3] [--most 64] [--no-install]
+
+Rows of a table come from one run; contenders take turns at every level. Peers as in ``bench_start``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+
+from benchmarks.checkpoint_cost import checkpoint_cost, heap_of, plain_cost
+from benchmarks.idle_memory import idle_programs, ipykernel_memory, session_memory
+from benchmarks.many_at_once import Pace, command, measure, sandboxed
+from benchmarks.markdown_section import table
+from benchmarks.measure import machine, p95
+from benchmarks.start_peers import Command, find_peers
+from sandbox_kernel import ProcessBackend, Sandbox
+
+CODE = "print(1)"
+LEVELS = (1, 2, 4, 8, 16, 32, 64)
+HEAPS_MB = (1, 10, 30, 100, 300, 1000, 2000)
+SESSIONS = (1, 2, 4, 8, 16, 32)
+KERNELS = (1, 2, 4)
+PLAIN, OURS = "plain python3 -c", "sandbox"
+#: A peer that takes longer for one execution would take most of the time of the whole run.
+SLOW_S = 0.2
+
+
+def many_at_once(rounds: int, most: int, *, install: bool) -> str:
+    peers = find_peers(CODE, install=install)
+    quick: dict[str, Command] = {}
+    absent = list(peers.absent)
+    for name, case in peers.cases.items():
+        if not isinstance(case, Command):
+            absent.append(f"{name}: a library that is called in the host's own process")
+            continue
+        began = time.perf_counter()
+        case()
+        if time.perf_counter() - began < SLOW_S:
+            quick[name] = case
+        else:
+            absent.append(f"{name}: it takes more than {SLOW_S:g} s for one")
+    with Sandbox() as box:
+        contenders = {PLAIN: command([sys.executable, "-c", CODE], env={}), OURS: sandboxed(box, CODE)}
+        contenders |= {name: command(case.argv, case.cwd) for name, case in quick.items()}
+        found = measure(contenders, [level for level in LEVELS if level <= most], rounds, count=48)
+    header, rates, delays = ["at once", *contenders], [], []
+    for level, paces in found.items():
+        base = statistics.median(paces[PLAIN].rates)
+        rates.append([str(level), *(_rate(pace, base) for pace in paces.values())])
+        delays.append([str(level), *(f"{p95(pace.times):.0f}" if pace.times else "–" for pace in paces.values())])
+        for name, pace in paces.items():
+            assert not pace.failures or name in quick, (name, level, pace.failures)
+    return (
+        f"### Many at once: executions a second\n\n{table(header, rates)}\n\n"
+        "Medians of the rounds, and the ratio to the plain program. The time of ours ends when as many sandboxes wait "
+        "again as before.\n\n"
+        f"### Many at once: 95th percentile of one execution, in milliseconds\n\n{table(header, delays)}\n\n"
+        + (f"Did not take part: {'; '.join(absent)}.\n" if absent else "")
+    )
+
+
+def _rate(pace: Pace, base: float) -> str:
+    rate = statistics.median(pace.rates)
+    failed = f", ✗ {len(pace.failures)} of {len(pace.times) + len(pace.failures)} failed" if pace.failures else ""
+    return f"{rate:.0f} ({rate / base:.2f}×){failed}"
+
+
+def heaps(rounds: int) -> str:
+    backend, rows = ProcessBackend(), []
+    for megabytes in HEAPS_MB:
+        cost = checkpoint_cost(backend, heap_of(megabytes), rounds)
+        forks, pickles = plain_cost(megabytes, rounds)
+        columns = (cost.forks, cost.backs, cost.nexts, forks, pickles)
+        rows.append([str(megabytes), *(f"{statistics.median(column):.1f}" for column in columns)])
+    header = ["heap, MB", "checkpoint", "rollback", "next cell", "plain os.fork", "plain pickle.dumps"]
+    return (
+        f"### Heaps: milliseconds of a checkpoint, by the size of the heap\n\n{table(header, rows)}\n\n"
+        "A checkpoint is made after the reply, off the user's path; the next cell waits for it only if it comes at "
+        "once. Plain columns are of a program without a sandbox: a fork alone, and writing the same bytes down.\n"
+    )
+
+
+def sessions() -> str:
+    ours = {f"sessions with {count or 'no'} checkpoints": session_memory(SESSIONS, count) for count in (5, 0)}
+    columns = {**ours, "ipykernel": ipykernel_memory(KERNELS)}
+    rows = []
+    for count in SESSIONS:
+        held = [column.get(count) for column in columns.values()]
+        rows.append([str(count), *("–" if mb is None else f"{mb:.0f} ({mb / count:.1f} each)" for mb in held)])
+    return (
+        f"### Sessions: megabytes of everything, by their number\n\n{table(['number', *columns], rows)}\n\n"
+        "Proportional set sizes of all processes that were started: workers, checkpoints, templates, waiting sandboxes."
+        " Each session has run one cell more than it keeps checkpoints.\n"
+    )
+
+
+def idle() -> str:
+    rows = [
+        [name, f"{held.resident_mb:.1f}", f"{held.proportional_mb:.1f}", str(held.processes)]
+        for name, held in idle_programs().items()
+    ]
+    return f"### Idle: memory when nothing runs\n\n{table(['', 'RSS, MB', 'PSS, MB', 'processes'], rows)}\n"
+
+
+def main() -> None:
+    """Print every table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=64, help="the highest concurrency")
+    parser.add_argument("--no-install", action="store_true", help="use only those peers that are installed already")
+    options = parser.parse_args()
+    print(f"{machine()}\n")
+    print(idle(), flush=True)
+    print(sessions(), flush=True)
+    print(heaps(max(3, 3 * options.rounds)), flush=True)
+    print(many_at_once(options.rounds, options.most, install=not options.no_install))
+
+
+if __name__ == "__main__":
+    main()

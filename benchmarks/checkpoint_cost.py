@@ -1,0 +1,79 @@
+"""What a checkpoint of a session costs, by what the session holds; and what the same heap costs without a session."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.session import Session
+
+#: The floor, and what a kernel without forks would do: in a program of its own, milliseconds as JSON.
+_PLAIN = """
+import json, os, pickle, sys, time
+heap = bytearray(b"1") * (int(sys.argv[1]) << 20)
+forks, pickles = [], []
+for _ in range(int(sys.argv[2])):
+    began = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    forks.append((time.perf_counter() - began) * 1e3)
+    os.waitpid(pid, 0)
+for _ in range(3):
+    began = time.perf_counter()
+    pickle.dumps(heap, 5)
+    pickles.append((time.perf_counter() - began) * 1e3)
+print(json.dumps([forks, pickles]))
+"""
+
+
+@dataclass(frozen=True)
+class CheckpointCost:
+    """Milliseconds: to make one (off the user's path), of the cell after it, and to go back to it."""
+
+    forks: list[float]
+    nexts: list[float]
+    backs: list[float]
+
+
+def settle(session: Session) -> float:
+    """Milliseconds until the checkpoint that was begun after the last cell is there."""
+    began = time.perf_counter()
+    with session._lives.turn():
+        return (time.perf_counter() - began) * 1e3
+
+
+def heap_of(megabytes: int) -> str:
+    """Code that fills so much memory."""
+    return f"a = bytearray(b'1') * ({megabytes} << 20)"
+
+
+def checkpoint_cost(backend: ProcessBackend, code: str, rounds: int) -> CheckpointCost:
+    """Run ``code``, which makes the heap, in a session, and measure its checkpoints."""
+    with open_session(backend, memory_mb=6000, checkpoints=2) as session:
+        made = session.run(code, timeout=300)
+        assert made.ok, made
+        cost = CheckpointCost([], [], [])
+        for _ in range(rounds):
+            began = time.perf_counter()
+            session.run("pass")
+            cost.nexts.append((time.perf_counter() - began) * 1e3)
+            cost.forks.append(settle(session))
+        for _ in range(5):
+            settle(session)
+            began = time.perf_counter()
+            assert session.run("import os; os._exit(1)").rolled_back
+            cost.backs.append((time.perf_counter() - began) * 1e3)
+        return cost
+
+
+def plain_cost(megabytes: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of ``os.fork`` and of ``pickle.dumps`` in a plain program with such a heap."""
+    argv = [sys.executable, "-c", _PLAIN, str(megabytes), str(rounds)]
+    forks, pickles = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    return forks, pickles

@@ -1,0 +1,106 @@
+"""Executions at a given concurrency: how many a second, and how long each takes. Used by ``bench_scaling``."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox_kernel import ExecRequest, Language, Sandbox
+from sandbox_kernel.languages.registry import RECIPES
+
+Run = Callable[[], Awaitable[object]]
+
+
+@dataclass
+class Pace:
+    """What one contender did at one level: executions a second of each round, milliseconds of each, and failures."""
+
+    rates: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who runs the program; ``restock`` ends when all is as before the first execution."""
+
+    run: Run
+    restock: Callable[[], None] | None = None
+
+
+def sandboxed(box: Sandbox, code: str) -> Contender:
+    """Ours; the making of the sandboxes that wait for later executions is part of its time."""
+    pool = box.backend._pool
+    request = ExecRequest(language=Language.PYTHON, code=code, timeout=120)
+    walls = box.backend.walls(request, RECIPES[Language.PYTHON])
+
+    async def run() -> None:
+        result = await box.arun(code, "python", timeout=120)
+        assert result.ok, result
+
+    def restock() -> None:
+        while len(pool._shelves[walls].spares) < pool.size:
+            time.sleep(0.001)
+
+    return Contender(run, restock)
+
+
+def command(argv: list[str], cwd: str | None = None, env: Mapping[str, str] | None = None) -> Contender:
+    """A program, as asyncio starts it."""
+
+    async def run() -> None:
+        child = await asyncio.create_subprocess_exec(
+            *argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env
+        )
+        said = await child.communicate()
+        assert child.returncode == 0, said
+
+    return Contender(run)
+
+
+async def turn(contender: Contender, level: int, count: int, pace: Pace) -> None:
+    """``count`` executions, ``level`` of them at any time; those that fail are not counted."""
+    turns = iter(range(count))
+
+    async def one() -> None:
+        for _ in turns:
+            began = time.perf_counter()
+            try:
+                await contender.run()
+            except Exception as error:  # whatever a peer fails with under load is part of what is told
+                pace.failures.append(str(error) or type(error).__name__)
+            else:
+                pace.times.append((time.perf_counter() - began) * 1e3)
+
+    before, began = len(pace.times), time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(level)))
+    if contender.restock is not None:
+        contender.restock()
+    pace.rates.append((len(pace.times) - before) / (time.perf_counter() - began))
+
+
+def measure(
+    contenders: Mapping[str, Contender], levels: Iterable[int], rounds: int, count: int
+) -> dict[int, dict[str, Pace]]:
+    """Every contender at every level, taking turns."""
+    found = {level: {name: Pace() for name in contenders} for level in levels}
+
+    async def all_of_them() -> None:
+        if sys.version_info < (3, 12):
+            # What later versions do by themselves: no thread for each child.
+            watcher = asyncio.PidfdChildWatcher()
+            asyncio.get_event_loop_policy().set_child_watcher(watcher)
+            watcher.attach_loop(asyncio.get_running_loop())
+        for name in contenders:
+            await turn(contenders[name], 2, 4, Pace())
+        for _ in range(rounds):
+            for level, paces in found.items():
+                for name, pace in paces.items():
+                    await turn(contenders[name], level, max(count, 2 * level), pace)
+
+    asyncio.run(all_of_them())
+    return found

@@ -1,0 +1,137 @@
+"""The waves of ``soak_executions``: in each, something of the world breaks while programs run, and is mended again.
+
+While it is broken a typed error is a result too; the second wave, in the mended world, must be as if nothing had been.
+Each returns how often the fault was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import soak_disk, soak_faults
+
+if TYPE_CHECKING:
+    from benchmarks.soak_executions import Soak
+
+#: As many at once as a busy server has.
+CROWD = 100
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the soak's hosts keep things; ``disk`` is None where there is none that could be filled."""
+
+    temporary: Path
+    cache: Path
+    wasm: Path
+    disk: Path | None
+
+
+Wave = Callable[["Soak", Place, int, int], Awaitable[int]]
+
+
+async def crowd(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """Nothing breaks; many at once."""
+    await soak.wave(size, CROWD)
+    return CROWD
+
+
+async def spares_killed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """One that is dying when it is handed out is a typed error: nothing of the program ran."""
+    killed = soak_faults.kill_spares(soak.backend, soak.dice)
+    await soak.wave(size, concurrent, broken=True)
+    return killed
+
+
+async def cache_spoilt(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """What was compiled before is cut, changed, or leads elsewhere."""
+    spoilt = soak_faults.spoil(place.cache, soak.dice) + soak_faults.spoil(place.wasm, soak.dice)
+    await soak.wave(size, concurrent)
+    return spoilt
+
+
+async def groups_removed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """Again and again while programs run."""
+    wave = asyncio.ensure_future(soak.wave(size, concurrent, broken=True))
+    removed = 0
+    while not wave.done():
+        await asyncio.wait([wave], timeout=0.3)
+        removed += soak_faults.empty_groups()
+    await wave
+    return removed
+
+
+async def bwrap_gone(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """The program that builds the walls is taken away, and so are those that wait."""
+    with soak_faults.without_bwrap():
+        await asyncio.to_thread(soak_faults.kill_spares, soak.backend, random.Random(0))
+        await soak.wave(size, concurrent, broken=True)
+    await soak.wave(size, concurrent)
+    return 1
+
+
+async def no_descriptors(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """Only a few more files can be opened."""
+    with soak_faults.without_descriptors(soak.dice.randrange(4, 40)):
+        await soak.wave(size, concurrent, broken=True)
+    await soak.wave(size, concurrent)
+    return 1
+
+
+async def another_host(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """Two hosts on one cache."""
+    with soak_faults.neighbour(place.cache, 6) as other:
+        await soak.wave(size, concurrent)
+        said = await asyncio.to_thread(other.communicate)
+    assert said[0] == "well\n", said
+    return 1
+
+
+async def host_killed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """Hosts are killed in the middle of a run and of a cell; nothing of theirs lives on."""
+    for victim in soak_faults.VICTIMS:
+        assert await asyncio.to_thread(soak_faults.kill_a_host, victim), f"a host killed in a {victim} left processes"
+    await soak.wave(size, concurrent)
+    return len(soak_faults.VICTIMS)
+
+
+async def clock_jumps(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """The time of day jumps at every look. Deadlines hold: nothing ends early, and what hangs is ended."""
+    with soak_faults.jumping_clock():
+        await soak.wave(size, concurrent)
+    return 1
+
+
+async def disk_full(soak: Soak, place: Place, size: int, concurrent: int) -> int:
+    """Not a byte is left for caches, temporary folders, and files of runs."""
+    if place.disk is None:
+        await soak.wave(size, concurrent)
+        return 0
+    said = await asyncio.to_thread(soak_disk.files_through_a_full_disk, place.disk)
+    with soak_disk.full(place.disk):
+        wave = asyncio.ensure_future(soak.wave(size, concurrent, broken=True))
+        while not wave.done():
+            await asyncio.wait([wave], timeout=0.2)
+            await asyncio.to_thread(soak_disk.top_up, place.disk)
+        await wave
+    await soak.wave(size, concurrent)
+    return said
+
+
+WAVES: dict[str, Wave] = {
+    "at once": crowd,
+    "spares killed": spares_killed,
+    "cache files spoilt": cache_spoilt,
+    "control groups removed": groups_removed,
+    "bwrap gone": bwrap_gone,
+    "no descriptors": no_descriptors,
+    "another host on the cache": another_host,
+    "hosts killed": host_killed,
+    "clock jumps": clock_jumps,
+    "disk full": disk_full,
+}

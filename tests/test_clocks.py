@@ -1,0 +1,68 @@
+"""The time of day may jump: deadlines are kept by a clock that does not."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import sandbox_kernel
+from benchmarks.soak_faults import jumping_clock
+from sandbox_kernel import Sandbox
+from sandbox_kernel.model import Status
+
+PACKAGE = Path(sandbox_kernel.__file__).parent
+#: Where the time of day is read, and for what: dates that are shown, or compared with those of files.
+TIME_OF_DAY = {
+    "backends/capabilities.py": "when the report was measured",
+    "guest/session_folder.py": "files that are as young as the copy are compared by content",
+    "guest/wasm_plain_wasi.py": "the guest asked for it",
+    "languages/compile_cache.py": "files that a dead host left aside",
+    "net/audit.py": "when a request was decided",
+    "session/live.py": "when a checkpoint was made",
+    "workspace/changes.py": "files that are as young as the look are compared by content",
+}
+_NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+
+
+def reads_the_time_of_day(source: str) -> bool:
+    found = {
+        (node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", ""), node.attr)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+    }
+    names = {
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    return bool((found | names) & _NAMES)
+
+
+def test_the_time_of_day_is_read_only_where_no_deadline_hangs_on_it() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if reads_the_time_of_day(path.read_text())
+    }
+    assert found == set(TIME_OF_DAY)
+
+
+@pytest.mark.parametrize(
+    "source", ["import time\ntime.time()", "from time import time", "import datetime\ndatetime.datetime.now()"]
+)
+def test_each_way_to_read_it_is_seen(source: str) -> None:
+    assert reads_the_time_of_day(source)
+    assert not reads_the_time_of_day("import time\ntime.monotonic()")
+
+
+def test_when_the_clock_jumps_nothing_ends_early_and_what_hangs_is_ended() -> None:
+    with Sandbox() as box, box.session("python") as session, jumping_clock():
+        assert box.run("print(1)", "python", timeout=60).stdout == "1\n"
+        hung = box.run("import time; print('up', flush=True); time.sleep(600)", "python", timeout=0.5)
+        assert (hung.status, hung.stdout) == (Status.TIMEOUT, "up\n")
+        session.run("x = 1", timeout=60)
+        assert session.run("x = 2\nwhile True: pass", timeout=0.3).rolled_back
+        assert session.run("print(x)", timeout=60).stdout == "1\n"

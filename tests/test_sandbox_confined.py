@@ -1,0 +1,130 @@
+"""What a sandbox must not be able to do, by the seed's own list, on both backends and with a secret really outside."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Limits, PathTraversal, Sandbox, SandboxPolicy, Status
+
+SECRET = "a-secret-of-the-host"
+
+
+@pytest.fixture(scope="module", params=["process", "wasm"])
+def box(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with Sandbox(backend=request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o777)
+    file = tmp_path / "secret.txt"
+    file.write_text(SECRET)
+    file.chmod(0o666)
+    return file
+
+
+VARIANTS = ("../outside", "../../etc/passwd", "a/../../b", "/etc/passwd", "..", "a/../..", "/box/../etc/passwd")
+
+
+@pytest.mark.parametrize("path", VARIANTS)
+def test_path_traversal_variants(path: str) -> None:
+    with Sandbox() as box:
+        for act in (box.read_file, box.list_dir, lambda path: box.write_file(path, b"")):
+            with pytest.raises((PathTraversal, InvalidRequest)) as refused:
+                act(path)
+            assert repr(path) in str(refused.value)
+
+
+def test_symlink_escape(box: Sandbox, outside: Path) -> None:
+    """A link that a program left is neither read, listed nor written through."""
+    box.run(f"ln -s {shlex.quote(str(outside))} link; ln -s {shlex.quote(str(outside.parent))} folder", "command")
+    for path in ("link", "folder/secret.txt"):
+        with pytest.raises((PathTraversal, InvalidRequest)):
+            box.read_file(path)
+    with pytest.raises((PathTraversal, InvalidRequest)):
+        box.list_dir("folder")
+    assert SECRET.encode() not in b"".join(box.files.values())
+    assert outside.read_text() == SECRET
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("cat OUTSIDE", id="cat_cannot_read_host_files"),
+        pytest.param("grep -r secret FOLDER", id="grep_cannot_read_host_files"),
+        pytest.param("find FOLDER -name 'secret*'", id="find_confined"),
+        pytest.param("cp OUTSIDE /box/x && cat /box/x", id="cp"),
+        pytest.param("cat < OUTSIDE", id="redirection"),
+        pytest.param("ln -s OUTSIDE l; cat l", id="link"),
+        pytest.param("cat ../../../..OUTSIDE", id="dots"),
+    ],
+)
+def test_programs_cannot_read_host_files(box: Sandbox, outside: Path, line: str) -> None:
+    result = box.run(line.replace("OUTSIDE", str(outside)).replace("FOLDER", str(outside.parent)), "command")
+    assert SECRET not in result.stdout + result.stderr
+    assert result.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("echo x > a; cp a OUTSIDE", id="cp_cannot_write_outside"),
+        pytest.param("rm -f OUTSIDE", id="rm_cannot_delete_outside"),
+        pytest.param("rm -rf FOLDER", id="rm -r"),
+        pytest.param("echo x >> OUTSIDE", id="append"),
+        pytest.param("mv OUTSIDE /box/", id="mv"),
+        pytest.param("touch FOLDER/new", id="touch"),
+    ],
+)
+def test_programs_cannot_change_host_files(box: Sandbox, outside: Path, line: str) -> None:
+    box.run(line.replace("OUTSIDE", str(outside)).replace("FOLDER", str(outside.parent)), "command")
+    assert [path.name for path in outside.parent.iterdir()] == ["secret.txt"]
+    assert outside.read_text() == SECRET
+
+
+def test_security_no_host_filesystem_for_javascript(box: Sandbox, outside: Path) -> None:
+    code = f"console.log(require('fs').readFileSync({str(outside)!r}, 'utf8'))"
+    result = box.run(code, "javascript")
+    assert (result.status, result.stdout) == (Status.FAILED, "")
+    assert "ENOENT" in result.stderr
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_env_vars_isolated(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_SECRET", SECRET)
+    monkeypatch.setenv("USER", "the-user-of-the-host")
+    with Sandbox(SandboxPolicy.preset("standard").with_env("SECRET_KEY", "visible"), backend) as box:
+        result = box.run("env", "command", env={"MORE": "too"})
+    assert {"SECRET_KEY=visible", "MORE=too"} <= set(result.stdout.splitlines())
+    assert SECRET not in result.stdout
+    assert "the-user-of-the-host" not in result.stdout
+
+
+def test_fuel_limit_prevents_infinite_loop() -> None:
+    with Sandbox(backend="wasm") as box:
+        result = box.run("while (true) {}", "javascript", timeout=30, limits=Limits(fuel=200_000_000))
+    assert (result.status, result.limit) == (Status.FUEL_EXHAUSTED, "fuel")
+
+
+def test_timeout_prevents_hang(box: Sandbox) -> None:
+    result = box.run("echo begun; while true; do :; done", "command", timeout=1)
+    assert (result.status, result.limit) == (Status.TIMEOUT, "timeout")
+    assert result.stdout == "begun\n"
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_multiple_sandboxes_isolated(backend: str) -> None:
+    with Sandbox(backend=backend) as one, Sandbox(backend=backend) as two:
+        one.write_file("mine.txt", SECRET)
+        one.run("echo more > other.txt", "command")
+        assert two.list_dir() == ()
+        assert two.run("ls; cat mine.txt", "command").stdout == ""
+        two.write_file("mine.txt", b"of two")
+        assert one.read_file("mine.txt") == SECRET.encode()
+        two.destroy()
+        assert one.run("cat mine.txt", "command").stdout == SECRET

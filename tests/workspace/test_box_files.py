@@ -1,0 +1,69 @@
+"""The files of a sandbox through the facade: all of them at once, from a manifest, to a tar and back."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Manifest, PathTraversal, Sandbox, SandboxDestroyed
+
+
+def test_artefacts_could_only_be_had_one_by_one() -> None:
+    with Sandbox() as box:
+        assert dict(box.files) == {}
+        box.run("import os; os.mkdir('d'); open('d/a.bin', 'wb').write(bytes(range(256))); os.symlink('/etc', 'l')")
+        assert dict(box.files) == {"d/a.bin": bytes(range(256))}
+    with pytest.raises(SandboxDestroyed):
+        _ = box.files
+
+
+def test_a_manifest_could_not_be_given_to_a_sandbox(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "data.tar", "w") as tar:
+        member = tarfile.TarInfo("rows.csv")
+        member.size = 4
+        tar.addfile(member, io.BytesIO(b"1,2\n"))
+    entries = [
+        {"type": "file", "path": "src/a.txt", "content": "hello"},
+        {"type": "directory", "path": "empty"},
+        {"type": "archive", "path": "data.tar", "into": "data"},
+    ]
+    with Sandbox() as box:
+        box.provision(entries, archives=tmp_path)
+        result = box.run("import os; print(open('src/a.txt').read(), open('data/rows.csv').read().strip())")
+        assert result.stdout == "hello 1,2\n", result.stderr
+        assert [entry.name for entry in box.list_dir()] == ["data", "empty", "src"]
+        box.provision(Manifest.from_document([{"type": "file", "path": "b", "base64": "AP8="}]))
+        assert box.read_file("b") == b"\x00\xff"
+        with pytest.raises(PathTraversal):
+            box.provision([{"type": "file", "path": "c", "content": ""}, {"type": "directory", "path": "../out"}])
+        assert "c" not in box.files
+
+
+def test_a_workspace_could_not_outlive_its_sandbox(tmp_path: Path) -> None:
+    archive = tmp_path / "work.tar"
+    with Sandbox() as box:
+        box.write_file("deep/a.txt", "one")
+        box.run("open('deep/a.txt', 'a').write(' two'); import os; os.mkfifo('pipe'); os.chmod('deep/a.txt', 0o640)")
+        assert box.snapshot(archive) == ()
+    with Sandbox() as again:
+        again.resume(archive)
+        assert dict(again.files) == {"deep/a.txt": b"one two"}
+        with again.session() as session:
+            assert session.run("print(open('deep/a.txt').read())").stdout == "one two\n"
+        with pytest.raises(InvalidRequest, match="new sandbox"):
+            again.resume(archive)
+    with Sandbox() as new, pytest.raises(InvalidRequest, match="missing"):
+        new.resume(tmp_path / "missing.tar")
+
+
+def test_a_hostile_tar_is_not_resumed(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("good"))
+        tar.addfile(tarfile.TarInfo("../evil"))
+    with Sandbox() as box:
+        with pytest.raises(PathTraversal):
+            box.resume(tmp_path / "evil.tar")
+        assert dict(box.files) == {}
