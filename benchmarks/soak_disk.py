@@ -1,12 +1,13 @@
 """A small disk of the soak's own, and what it is to run programs while it is full.
 
-Root only: a file system in memory is mounted, and unmounted at the end. Elsewhere there is a plain folder, and no disk
-to fill.
+Root only: a file system in memory is mounted where only this process and its children see it, so that it is gone with
+them however they end. Elsewhere there is a plain folder, and no disk to fill.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
@@ -17,16 +18,21 @@ from sandbox_kernel import Sandbox
 from sandbox_kernel.errors import SandboxError
 
 _SIZE = "512m"
+_CLONE_NEWNS = 0x20000
 _BALLAST = "ballast"
 _PIECE = bytes(1 << 20)
 
 
 @contextmanager
 def own_disk(folder: Path) -> Iterator[Path | None]:
-    """A disk at ``folder``; None when it is a plain folder."""
+    """A disk at ``folder``; None when it is a plain folder. Call it before any thread is started."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=755", "soak", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+    mounts = (
+        ["mount", "--make-rprivate", "/"],
+        ["mount", "-t", "tmpfs", "-o", f"size={_SIZE},mode=755", "soak", str(folder)],
+    )
+    alone = os.geteuid() == 0 and ctypes.CDLL(None).unshare(_CLONE_NEWNS) == 0
+    if not alone or any(subprocess.run(mount, capture_output=True, check=False).returncode for mount in mounts):
         yield None
         return
     try:

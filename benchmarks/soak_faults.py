@@ -56,6 +56,10 @@ with Sandbox() as box:
     session.run(code, timeout=60, on_output=lambda *_: print("up", flush=True))
 """,
 }
+#: Beside the bwrap that was copied to be taken away; no other is touched.
+OURS = "made-by-the-soak"
+#: What the file holds that spoilt cache files lead to.
+BAIT = b"outside of every cache"
 #: How far a clock jumps.
 DAY_S = 86_400.0
 
@@ -64,8 +68,9 @@ def own_bwrap(folder: Path) -> None:
     """Put a copy of bwrap that may be taken away before all others; call before any sandbox is made."""
     found = shutil.which("bwrap")
     if found is None:
-        return
+        return  # the one from the registry is not only a program; it stays
     folder.mkdir(mode=0o755)
+    (folder / OURS).touch()
     shutil.copy(found, folder / "bwrap")
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
 
@@ -101,7 +106,7 @@ def empty_groups() -> int:
 def without_bwrap() -> Iterator[None]:
     """The program that builds the walls is gone."""
     path = find_bwrap()
-    if path is None:
+    if not Path(path).with_name(OURS).exists():
         yield
         return
     os.rename(path, f"{path}.away")
@@ -144,12 +149,14 @@ def jumping_clock() -> Iterator[None]:
         time.time, time.time_ns = seconds, nanoseconds
 
 
-def spoil(cache: Path, dice: random.Random) -> int:
-    """Cut, change or replace the files of a cache."""
+def spoil(cache: Path, bait: Path, dice: random.Random) -> int:
+    """Cut, change or replace the files of a cache; some become links to the bait, which nobody may read or write."""
+    bait.write_bytes(BAIT)
     spoilt = 0
     for path in sorted(cache.rglob("*")) if cache.is_dir() else []:
+        # What is a link already would lead our own writing out of the cache.
         # Without its key a store must be made anew by its owner.
-        if path.is_file() and path.name != "key":
+        if path.is_file() and not path.is_symlink() and path.name != "key":
             content = bytearray(path.read_bytes())
             place = dice.randrange(len(content)) if content else 0
             match dice.randrange(4):
@@ -162,7 +169,7 @@ def spoil(cache: Path, dice: random.Random) -> int:
                     path.write_bytes(b"")
                 case _:
                     path.unlink()
-                    path.symlink_to("/etc/passwd")
+                    path.symlink_to(bait)
             spoilt += 1
     return spoilt
 

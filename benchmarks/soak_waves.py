@@ -50,8 +50,10 @@ async def spares_killed(soak: Soak, place: Place, size: int, concurrent: int) ->
 
 async def cache_spoilt(soak: Soak, place: Place, size: int, concurrent: int) -> int:
     """What was compiled before is cut, changed, or leads elsewhere."""
-    spoilt = soak_faults.spoil(place.cache, soak.dice) + soak_faults.spoil(place.wasm, soak.dice)
+    bait = place.temporary.parent / "bait"
+    spoilt = sum(soak_faults.spoil(cache, bait, soak.dice) for cache in (place.cache, place.wasm))
     await soak.wave(size, concurrent)
+    assert bait.read_bytes() == soak_faults.BAIT, "a link in a cache was followed"
     return spoilt
 
 
