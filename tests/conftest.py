@@ -120,6 +120,37 @@ def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
 
 
+#: Files of the machine that programs like to write to; whoever runs the tests as root could lose them.
+PRECIOUS = (
+    "/etc/passwd",
+    "/etc/shadow",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/ld.so.preload",
+    "/usr/bin/bwrap",
+)
+
+
+def _precious() -> dict[str, tuple[int, int, int] | None]:
+    found: dict[str, tuple[int, int, int] | None] = {}
+    for path in PRECIOUS:
+        try:
+            seen = os.stat(path)
+            found[path] = seen.st_ino, seen.st_size, seen.st_mtime_ns
+        except OSError:
+            found[path] = None
+    return found
+
+
+@pytest.fixture(autouse=True)
+def the_machine_is_unharmed() -> Iterator[None]:
+    """No test may change a file of the machine: not a hostile program, and not a fault that we did ourselves."""
+    before = _precious()
+    yield
+    assert _precious() == before
+
+
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """After the test: no process, control group, descriptor, mount or temporary folder more than before.

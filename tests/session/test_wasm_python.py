@@ -20,8 +20,9 @@ from sandbox_kernel.notebook.options import parse_cell
 from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.session.opening import has_sessions, only_when_named, science_is_ready
 from sandbox_kernel.session.wasm_opening import WasmSession, load_wasm_session, open_wasm_session
+from tests.conftest import REQUIRE_ALL, need
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def value(result: ExecResult) -> str:
@@ -31,9 +32,11 @@ def value(result: ExecResult) -> str:
 
 @pytest.fixture(scope="module")
 def backend() -> WasmBackend:
-    if not science_is_ready():
-        pytest.skip("the science Python is not prepared: sandbox-kernel prepare science")
-    return WasmBackend()
+    made = WasmBackend()
+    if REQUIRE_ALL:
+        made.prepare_science()  # begun before the tests; this waits for the rest of it
+    need(science_is_ready(), "the science Python is not prepared: sandbox-kernel prepare science")
+    return made
 
 
 @pytest.fixture
