@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.checkpoint_cost import settle
 from benchmarks.measure import machine, table
 from benchmarks.start_peers import Peers
 from benchmarks.wasm_peers import find_wasm_peers
@@ -88,13 +89,15 @@ def sessions(backend: WasmBackend, rounds: int) -> str:
     rows = ["### Sessions (JavaScript), milliseconds, median", "", "| | ms |", "|---|---|"]
     with open_wasm_session(backend) as session, tempfile.TemporaryDirectory() as folder:
         session.run("let x = 0")
-        turns = []
+        turns, copies = [], []
         for _ in range(rounds * 3):
             time.sleep(0.05)
             began = time.perf_counter()
             session.run("x += 1")
             turns.append(time.perf_counter() - began)
+            copies.append(settle(session))
         rows.append(f"| one cell, seen from the caller | {statistics.median(turns) * 1e3:.2f} |")
+        rows.append(f"| a copy of the guest beside it, its checkpoint | {statistics.median(copies):.2f} |")
         inside = (
             "const t = performance.now(); for (let i = 0; i < 1000; i++) eval('x += 1'); (performance.now() - t) / 1000"
         )
@@ -106,7 +109,7 @@ def sessions(backend: WasmBackend, rounds: int) -> str:
             began = time.perf_counter()
             with session.fork():
                 forks.append(time.perf_counter() - began)
-        rows.append(f"| fork of an initialised session | {statistics.median(forks) * 1e3:.1f} |")
+        rows.append(f"| a fork that is a session behind walls of its own | {statistics.median(forks) * 1e3:.1f} |")
         session.run("const big = new Uint8Array(60e6).fill(7); 0", timeout=60)
         path = Path(folder) / "big"
         began = time.perf_counter()

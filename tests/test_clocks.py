@@ -18,6 +18,7 @@ TIME_OF_DAY = {
     "backends/capabilities.py": "when the report was measured",
     "guest/session_folder.py": "files that are as young as the copy are compared by content",
     "guest/wasm_plain_wasi.py": "the guest asked for it",
+    "guest/wasm_wasi.py": "the guest asked for it",
     "languages/compile_cache.py": "files that a dead host left aside",
     "net/audit.py": "when a request was decided",
     "session/live.py": "when a checkpoint was made",

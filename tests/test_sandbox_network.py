@@ -6,9 +6,7 @@ import asyncio
 import io
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,10 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.cli import main
 from sandbox_kernel.net.egress import AUDIT_VARIABLE
+from tests.loopback_server import QuietHandler, serving
 
 
-class _Echo(BaseHTTPRequestHandler):
+class _Echo(QuietHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(200)
@@ -39,19 +38,11 @@ class _Echo(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Echo) as number:
+        yield number
 
 
 def loopback(host: str, port: int) -> list[str]:

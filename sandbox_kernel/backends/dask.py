@@ -20,6 +20,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
 from sandbox_kernel.policy import SandboxPolicy
@@ -104,14 +105,14 @@ class DaskBackend(BlockingBackend):
                 run_on_worker, self._kitchen, request, name, on_output is not None, keep is not None, pure=False
             )
             future.add_done_callback(lambda _: os.eventfd_write(done, 1))
-            waiting = [done] if stop is None else [done, stop.fileno()]
-            while done not in select.select(waiting, [], [])[0]:
+            either = select.poll()
+            for fd in (done,) if stop is None else (done, stop.fileno()):
+                either.register(fd, select.POLLIN)
+            while done not in dict(either.poll()):
                 # Asked again and again: a run that waits for its turn on a worker begins later.
                 self.client.run(stop_on_worker, name)
-                waiting = [done]
-                if select.select(waiting, [], [], 0.2)[0]:
+                if readable(done, 0.2):
                     break
-                waiting = [done] if stop is None else [done, stop.fileno()]
             delivery = _answer(future)
             heard.wait_for(delivery.pieces)
         finally:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
+from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.audit import AuditSink, audit_sink
 from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy
-from sandbox_kernel.net.loop_thread import run_on_network_loop
+from sandbox_kernel.net.jail_server import JailServer
 from sandbox_kernel.net.proxy_connection import ProxyConnection
 from sandbox_kernel.net.proxy_link import Gate, ProxyLimits
 from sandbox_kernel.net.rate_limit import RateLimit
@@ -32,12 +31,15 @@ __all__ = ["EgressProxy", "ProxyLimits"]
 _LOOKUPS = 4
 
 
-class EgressProxy:
+class EgressProxy(JailServer):
     """Serves the connections of one sandbox within a policy; use it as a context manager, or ``close`` it.
 
     ``allow_private_for`` adds to the policy's own. Sizes of bodies are the client's business (``SafeClient``); here
     nothing is kept in memory, and downloads are as long as the sandbox's disk allows.
     """
+
+    what = "egress proxy"
+    limit = CHUNK
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class EgressProxy:
                 "use the default methods, or schemes=('http',)"
             )
         self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
+        super().__init__()
         self._traffic = Traffic()
         self._refusals = ViolationLog()
         self._executor = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
@@ -67,41 +70,19 @@ class EgressProxy:
             audit=audit_sink(audit),
             traffic=self._traffic,
         )
-        self._servers: list[asyncio.Server] = []
-        self._connections: set[asyncio.Task[None]] = set()
-        self._closed = False
-
-    def start(self, listener: socket.socket) -> None:
-        """Serve what connects to this listening socket from now on, in the background. The proxy owns and closes it.
-
-        May be called again with another socket, when a session's namespace was made anew.
-        """
-        if self._closed:
-            raise SandboxDestroyed("the egress proxy was closed; make a new one for a new sandbox")
-        if listener.type != socket.SOCK_STREAM or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise InvalidRequest(f"the egress proxy needs a listening stream socket, got {listener!r}")
-        run_on_network_loop(self._listen(listener))
 
     def close(self) -> None:
-        """Stop accepting and end every connection; returns when they are gone. May be called twice."""
-        if not self._closed:
-            self._closed = True
-            run_on_network_loop(self._shut())
-            self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def __enter__(self) -> EgressProxy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        """See ``JailServer``."""
+        super().close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """What was refused so far, each once."""
+        """See ``JailServer``."""
         return self._refusals.snapshot()
 
     def take_violations(self) -> tuple[Violation, ...]:
-        """What was refused since the last time, each once; forgets it."""
+        """See ``JailServer``."""
         return self._refusals.take()
 
     @property
@@ -114,26 +95,5 @@ class EgressProxy:
         """Bytes that came into the sandbox so far."""
         return self._traffic.bytes_in
 
-    async def _listen(self, listener: socket.socket) -> None:
-        self._servers.append(await asyncio.start_server(self._accept, sock=listener, limit=CHUNK))
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            await ProxyConnection(self._gate, reader, writer).serve()
-        except asyncio.CancelledError:
-            # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
-            if not self._closed:
-                raise
-        finally:
-            self._connections.discard(task)
-
-    async def _shut(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = tuple(self._connections)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ProxyConnection(self._gate, reader, writer).serve()

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.errors import SandboxDestroyed
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.net.bridge import MAX_REQUEST_JSON_BYTES, answer_async, encode_error
-from sandbox_kernel.net.loop_thread import run_on_network_loop
+from sandbox_kernel.net.jail_server import JailServer
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import Violation
@@ -40,63 +38,34 @@ def guest_rules(policy: FetchPolicy) -> FetchPolicy:
     )
 
 
-class FetchBridge:
+class FetchBridge(JailServer):
     """Serves the fetches of one guest, as ``EgressProxy`` serves the connections of other sandboxes."""
 
+    what = "fetch bridge"
+
     def __init__(self, client: SafeClient) -> None:
+        super().__init__()
         self._client = client
-        self._servers: list[asyncio.Server] = []
-        self._connections: set[asyncio.Task[None]] = set()
-        self._closed = False
-
-    def start(self, listener: socket.socket) -> None:
-        """Serve what connects to this listening socket, in the background. The bridge owns and closes it."""
-        if self._closed:
-            raise SandboxDestroyed("the fetch bridge was closed; make a new one for a new sandbox")
-        run_on_network_loop(self._listen(listener))
-
-    def close(self) -> None:
-        """End every fetch that is under way; returns when they are gone. May be called twice."""
-        if not self._closed:
-            self._closed = True
-            run_on_network_loop(self._shut())
-
-    def __enter__(self) -> FetchBridge:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """What was refused so far, each once."""
+        """See ``JailServer``."""
         return self._client.violations
 
     def take_violations(self) -> tuple[Violation, ...]:
-        """What was refused since the last time, each once; forgets it."""
+        """See ``JailServer``."""
         return self._client.take_violations()
 
-    async def _listen(self, listener: socket.socket) -> None:
-        self._servers.append(await asyncio.start_server(self._accept, sock=listener))
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if len(self._connections) <= MAX_GUEST_FETCHES:
-                await self._serve(reader, writer)
+                await self._answer(reader, writer)
         except (OSError, EOFError, TimeoutError):
             pass  # the guest went away, or never said what it wants: nobody waits for an answer
-        except asyncio.CancelledError:
-            # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
-            if not self._closed:
-                raise
         finally:
-            self._connections.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(_REQUEST_S):
             size = int.from_bytes(await reader.readexactly(4), "big")
             if size > MAX_REQUEST_JSON_BYTES:
@@ -118,11 +87,3 @@ class FetchBridge:
             response = encode_error("the response is too large for a guest")
         writer.write(len(response).to_bytes(4, "big") + response)
         await writer.drain()
-
-    async def _shut(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = tuple(self._connections)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

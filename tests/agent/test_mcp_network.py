@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,24 +11,21 @@ import pytest
 pytest.importorskip("mcp")
 
 from tests.agent.mcp_peers import http_server, over_stdio
+from tests.loopback_server import QuietHandler, serving
 
 GET = "import urllib.request\nprint(urllib.request.urlopen('http://HOST:PORT/', timeout=10).status)"
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
+class _Hello(QuietHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Quiet)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Hello) as number:
+        yield number
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

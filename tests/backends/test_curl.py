@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import shutil
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
 from tests.conftest import need
+from tests.loopback_server import QuietHandler, serving
 
 
-class _Site(BaseHTTPRequestHandler):
+class _Site(QuietHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"page"
         self.send_response(404 if self.path == "/404" else 200)
@@ -28,19 +27,11 @@ class _Site(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_PUT = do_POST
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Site) as number:
+        yield number
 
 
 @pytest.fixture(scope="module", params=["process", "wasm"])

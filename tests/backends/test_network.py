@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -17,9 +17,10 @@ from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from tests.conftest import need
+from tests.loopback_server import QuietHandler, serving
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _Answer(QuietHandler):
     def do_GET(self) -> None:
         pages = {"/info/refs": f"{'1' * 40}\trefs/heads/main\n", "/HEAD": "ref: refs/heads/main\n"}
         body = pages.get(self.path.partition("?")[0], f"served {self.headers['Host']}").encode()
@@ -28,19 +29,11 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
-
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = HTTPServer(("127.0.0.1", 0), _Answer)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Answer) as number:
+        yield number
 
 
 def backend(port: int, policy: SandboxPolicy) -> ProcessBackend:

@@ -7,7 +7,6 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -24,11 +23,12 @@ from sandbox_kernel import (
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.loop_thread import network_loop
 from sandbox_kernel.session.wasm_opening import open_wasm_session
+from tests.loopback_server import QuietHandler, serving
 
 BINARY = bytes(range(256))
 
 
-class _Site(BaseHTTPRequestHandler):
+class _Site(QuietHandler):
     #: Set by the test; a request for /never waits for it.
     never = threading.Event()
     asked = threading.Semaphore(0)
@@ -59,22 +59,14 @@ class _Site(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    _Site.never.clear()
-    network_loop()  # it stays, with descriptors of its own
-    yield server.server_address[1]
-    _Site.never.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Site) as number:
+        _Site.never.clear()
+        network_loop()  # it stays, with descriptors of its own
+        yield number
+        _Site.never.set()
 
 
 def backend(port: int) -> WasmBackend:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -14,29 +12,22 @@ from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.opening import open_session
 from sandbox_kernel.session.session import Session
+from tests.loopback_server import QuietHandler, serving
 
 FETCH = "import urllib.request\ndef get(url):\n    return urllib.request.urlopen(url, timeout=10).read().decode()"
 
 
-class _Hello(BaseHTTPRequestHandler):
+class _Hello(QuietHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"hello")
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hello)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Hello) as number:
+        yield number
 
 
 def test_without_a_rule_there_is_no_network(session: Session, port: int) -> None:
