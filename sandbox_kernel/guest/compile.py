@@ -1,4 +1,4 @@
-"""Runs a compiler inside a jail and passes on what it says; the gate runs this in its own, warm interpreter.
+"""Runs a compiler inside a jail and passes on what it says; a step of the gate imports this and calls ``main``.
 
 ``compile.py STYLE MESSAGES COMMAND [ARG ...]``. What the compiler prints goes to stderr at once, and, when it
 succeeds, into the file MESSAGES too, so that a program that is taken from the cache later comes with its warnings.
@@ -10,9 +10,9 @@ Stdlib only, Python 3.8 or later.
 
 from __future__ import annotations
 
+# ``signal`` would import ``enum``, which takes longer than all the rest.
+import _signal as signal  # type: ignore[import-not-found]
 import os
-import signal
-import sys
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def without_prefix(text: str, columns: int) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """See the module's docstring."""
+    """See the module's docstring. Nothing of ours is left to be flushed or torn down when it returns."""
     style, messages, command = argv[1], argv[2], argv[3:]
     printer = Printer()
     if "SANDBOX_PREPARED" in os.environ:
@@ -137,8 +137,3 @@ def main(argv: List[str]) -> int:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     return code
-
-
-if __name__ == "__main__":
-    # Nothing of ours is left to be flushed or torn down.
-    os._exit(main(sys.argv))

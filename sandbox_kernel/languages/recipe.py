@@ -6,14 +6,11 @@ One file a language in this folder holds one ``Recipe``. A recipe never starts t
 
 from __future__ import annotations
 
-import functools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.control import JobFile, Step
-from sandbox_kernel.jail.jail import guest_folder
 from sandbox_kernel.jail.walls import TMP, Places, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits
@@ -74,6 +71,10 @@ class Plan:
     messages: bytes | None = None
 
 
+#: Imported and not given as source, because its compiled form lies beside it; not from the folder that it works in.
+_COMPILE = "import os, sys; sys.path[0] = {guest!r}; import compile; os._exit(compile.main(sys.argv))"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kitchen:
     """What a recipe works with: the configuration, and how steps get their environment and limits.
@@ -129,7 +130,7 @@ class Kitchen:
         return Step(
             kind="python",
             argv=[f"{self.places.guest}/compile.py", style, messages, *argv],
-            source=_compile_program(),
+            source=_COMPILE.format(guest=self.places.guest).encode(),
             cwd=self.places.cell,
             env={"PATH": self.path, "HOME": self.places.tmp, "LANG": "C.UTF-8", **self._tmpdir(), **(toolchain or {})},
             rlimits=self.rlimits,
@@ -137,12 +138,6 @@ class Kitchen:
             compiles=True,
             keeps=(*keeps, messages) if keeps else (),
         )
-
-
-@functools.lru_cache(maxsize=1)
-def _compile_program() -> bytes:
-    with open(os.path.join(guest_folder(), "compile.py"), "rb") as file:
-        return file.read()
 
 
 class Recipe(ABC):

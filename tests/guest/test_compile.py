@@ -13,11 +13,13 @@ import pytest
 import sandbox_kernel
 from sandbox_kernel.guest.compile import MAX_MESSAGES, lay_over, rendered, without_prefix
 
-PROGRAM = Path(sandbox_kernel.__file__).parent / "guest" / "compile.py"
+GUEST = Path(sandbox_kernel.__file__).parent / "guest"
+#: As a step of the gate does it.
+START = ["-c", f"import os, sys; sys.path[0] = {str(GUEST)!r}; import compile; os._exit(compile.main(sys.argv))"]
 
 
 def compiled(tmp_path: Path, script: str, style: str = "plain") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(PROGRAM), style, str(tmp_path / "messages"), "/bin/sh", "-c", script]
+    command = [sys.executable, *START, style, str(tmp_path / "messages"), "/bin/sh", "-c", script]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -46,7 +48,7 @@ def test_a_signal_that_ended_the_compiler_ends_this_too(tmp_path: Path) -> None:
 
 def test_a_compiler_that_is_not_there_is_127(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), "plain", str(tmp_path / "m"), "/nowhere/cc"], capture_output=True, text=True
+        [sys.executable, *START, "plain", str(tmp_path / "m"), "/nowhere/cc"], capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (127, "/nowhere/cc: No such file or directory\n")
 

@@ -254,3 +254,10 @@ def test_c_runs_on_the_compiler_from_the_registry_alone() -> None:
     result = run_with(ProcessConfig(cc_path="zig"), code, memory_limit_mb=256)
     assert (result.status, result.stdout) == (Status.OK, "1.00\n"), result.stderr
     assert "cell.c:4:7: warning" in result.stderr
+
+
+def test_a_file_of_the_users_own_is_not_taken_for_the_program_that_compiles() -> None:
+    files = {"compile.py": "raise SystemExit('taken')", "_signal.py": "raise SystemExit('taken')"}
+    with Sandbox() as box:
+        result = box.run("int main(void) { return 7; }", "c", files=files)
+    assert (result.exit_code, result.stderr) == (7, "")
