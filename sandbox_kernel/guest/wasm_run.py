@@ -46,6 +46,10 @@ _TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
 _NEVER = -(1 << 31)
 
 
+#: The guest of this process: taking it apart takes time, and the process ends with it anyway.
+_held: list[Guest] = []
+
+
 class Guest:
     """One execution: an engine, a store and a module of its own, used once."""
 
@@ -161,6 +165,7 @@ def run_guest(plan: RunPlan) -> Ending:
         if not os.path.isdir(folder.host):
             return Ending(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
     guest = Guest(plan)
+    _held.append(guest)
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     thread = threading.Thread(target=guest.run, daemon=True)
     thread.start()

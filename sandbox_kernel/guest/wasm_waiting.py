@@ -24,6 +24,8 @@ _NOTHING = """(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)
   (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 8)))))"""
+#: Compiled once for all that are forked from whoever imports this: the compiler's memory is not theirs to free.
+_COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 
 
 def wait(order: int) -> None:
@@ -40,9 +42,8 @@ def wait(order: int) -> None:
 
 def warm_up() -> None:
     """Run a guest that does nothing, all the way."""
-    compiled = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
     with os.fdopen(os.memfd_create("nothing"), "wb") as file:
-        file.write(compiled)
+        file.write(_COMPILED)
         file.flush()
         run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))
 
