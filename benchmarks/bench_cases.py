@@ -13,6 +13,10 @@ from benchmarks.kernel_peers import Kernel
 from benchmarks.kernel_programs import PROGRAMS, STARTED
 
 _WARM_UP = 3
+#: Before each small cell, for everybody: what a kernel does between cells is not part of the next contestant's time.
+_PAUSE_S = 0.05
+#: How many cells are sent at once, as "Run All" does.
+MANY = 20
 _OUTPUT_CHARACTERS = 10_000_000
 _OUTPUT_PATIENCE_S = 120.0
 
@@ -79,6 +83,7 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) 
                 ("nothing", who.nothing, ""),
                 ("print", who.print_one, "1"),
             ):
+                time.sleep(_PAUSE_S)
                 try:
                     run = kernels[who.title].run(code, expected=expected)
                 except NoAnswer as error:
@@ -88,6 +93,29 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) 
                     samples.fail(case, who.title, f"wrong result, status {run.reply['status']}")
                 elif warm:
                     samples.add(case, who.title, run.seconds)
+
+
+def run_many(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
+    """Many cells sent at once, from the first request to the last reply; the time of each. Nobody gets a pause."""
+    with _all_running(everyone) as kernels:
+        for who in _in_turns(everyone, rounds):
+            running = kernels[who.title]
+            try:
+                running.run(who.print_one, expected="1")
+                time.sleep(_PAUSE_S)
+                began = time.perf_counter()
+                requests = [running.execute(who.print_one) for _ in range(MANY)]
+                wrong = [request for request in requests if running.reply(request)["status"] != "ok"]
+                seconds = time.perf_counter() - began
+                for request in requests:
+                    running.until_idle(request)
+            except NoAnswer as error:
+                samples.fail("many", who.title, str(error))
+                continue
+            if wrong:
+                samples.fail("many", who.title, f"{len(wrong)} of {MANY} cells failed")
+            else:
+                samples.add("many", who.title, seconds / MANY)
 
 
 def run_interrupts(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:

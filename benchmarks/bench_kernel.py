@@ -13,7 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.bench_cases import Contestant, contestants, run_cells, run_interrupts, run_output, run_starts
+from benchmarks.bench_cases import (
+    MANY,
+    Contestant,
+    contestants,
+    run_cells,
+    run_interrupts,
+    run_many,
+    run_output,
+    run_starts,
+)
 from benchmarks.bench_samples import Samples
 from benchmarks.kernel_peers import DEFAULT_SCRATCH, Field, find_kernels
 from benchmarks.markdown_section import table
@@ -25,6 +34,7 @@ CASES = {
     "empty": "an empty cell",
     "nothing": "`pass`",
     "print": "`print(1)`",
+    "many": f"each of {MANY} sent at once",
     "interrupt": "interrupt",
     "output": "10 MB of output",
 }
@@ -32,6 +42,7 @@ NOT_COMPARABLE = (
     "deno runs TypeScript and bash_kernel runs Bash: the programs do the same, the languages do not.",
     "sandbox runs cells behind walls, the others in their own process; `--fresh` takes new walls for each cell.",
     "sandbox keeps 1 MB of each stream unless told otherwise; here it was told `--output 16M`.",
+    "Small cells come after a pause of 50 ms, as a person's do; those sent at once (`print(1)`) have none.",
     "start ends with the reply to a first `print(1)`; what it printed may still be under way.",
 )
 
@@ -62,6 +73,7 @@ def main() -> None:
     for group, rounds in (
         (run_starts, max(3, options.rounds // 10)),
         (run_cells, options.rounds),
+        (run_many, max(3, options.rounds // 10)),
         (run_interrupts, max(3, options.rounds // 10)),
         (run_output, max(2, options.rounds // 30)),
     ):
