@@ -261,7 +261,7 @@ class WatchdogMeter:
 
     def reset_peak(self) -> None:
         """See ``Meter``."""
-        self._peak = 0
+        self._peak, self._full = 0, False
 
     def usage_bytes(self) -> int:
         """See ``Meter``."""

@@ -130,9 +130,13 @@ class Lives:
             self._news += self.files.bring(live)
         meter = live.jail.meter
         meter.reset_peak()
+        # Processes of earlier cells may hold every place already; that is not this cell's doing.
+        meter.last_look()
         before, kills = meter.read(), meter.oom_kills()
         cell = Cell(live, order, stop)
         end = cell.watch()
+        # Before the checkpoint, which takes a place too. A cell that forks and ends is faster than any tick.
+        meter.last_look()
         notes, self._news = self._news, []
         back: Comeback | None = None
         kept = end.how == "done" and not self._must_go_back(live, end)

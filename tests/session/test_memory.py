@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.memory import Budget, anonymous_bytes, private_bytes
 from sandbox_kernel.session.session import Session
@@ -136,3 +137,12 @@ def test_an_idle_session_shows_what_its_processes_hold(session: Session) -> None
     held = private_bytes(live.jail.init_pid)
     # Only the checkpoint taken after the first cell still has the array.
     assert sum(1 for size in held.values() if size > 25 * MB) == 1
+
+
+def test_processes_used_up_faster_than_anybody_looks_are_told_of_the_cell_that_did_it(open_one: Open) -> None:
+    session = open_one(limits=Limits(processes=16))
+    bomb = "import os\ntry:\n  while os.fork() or os.execv('/bin/sleep', ['sleep', '60']): pass\nexcept OSError: pass"
+    for again in range(3):
+        session.restart()
+        assert session.run(bomb).limit == "processes", again
+        assert session.run("x = 1").limit is None, again
