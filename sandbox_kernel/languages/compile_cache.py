@@ -79,7 +79,8 @@ class CompileCache:
                 return
             try:
                 with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                    file.write(_pack(key, compiled))
+                    # A program is megabytes, and somebody waits: it is written as it is, without being copied.
+                    file.writelines((_MAGIC, _digest(key, *_body(compiled)), *_body(compiled)))
                 os.replace(aside, os.path.join(self.folder, key))
             finally:
                 with contextlib.suppress(FileNotFoundError):
@@ -113,9 +114,8 @@ class CompileCache:
             total -= size
 
 
-def _pack(key: str, compiled: Compiled) -> bytes:
-    body = struct.pack(">I", len(compiled.messages)) + compiled.messages + compiled.program
-    return _MAGIC + _digest(key, body) + body
+def _body(compiled: Compiled) -> tuple[bytes, bytes, bytes]:
+    return struct.pack(">I", len(compiled.messages)), compiled.messages, compiled.program
 
 
 def _unpack(key: str, data: bytes) -> Compiled | None:
@@ -127,5 +127,8 @@ def _unpack(key: str, data: bytes) -> Compiled | None:
     return Compiled(program=body[4 + size :], messages=body[4 : 4 + size])
 
 
-def _digest(key: str, body: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + b"\0" + body).digest()
+def _digest(key: str, *body: bytes) -> bytes:
+    found = hashlib.sha256(key.encode() + b"\0")
+    for part in body:
+        found.update(part)
+    return found.digest()
