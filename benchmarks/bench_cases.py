@@ -73,7 +73,7 @@ def run_starts(everyone: Sequence[Contestant], samples: Samples, *, rounds: int)
             samples.fail("start", who.title, str(error))
 
 
-def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
+def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int, pause_s: float = _PAUSE_S) -> None:
     """Small cells, all kernels alive; each round begins with another contestant."""
     with _all_running(everyone) as kernels:
         for turn, who in enumerate(_in_turns(everyone, rounds + _WARM_UP)):
@@ -83,7 +83,7 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) 
                 ("nothing", who.nothing, ""),
                 ("print", who.print_one, "1"),
             ):
-                time.sleep(_PAUSE_S)
+                time.sleep(pause_s)
                 try:
                     run = kernels[who.title].run(code, expected=expected)
                 except NoAnswer as error:
@@ -93,6 +93,17 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) 
                     samples.fail(case, who.title, f"wrong result, status {run.reply['status']}")
                 elif warm:
                     samples.add(case, who.title, run.seconds)
+
+
+def run_hurried_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
+    """The same without a pause: what one kernel does between cells falls into the time of its next, and of others."""
+    hurried = Samples(samples.baseline)
+    run_cells(everyone, hurried, rounds=rounds, pause_s=0.0)
+    for who in everyone:
+        for value in hurried.values["print", who.title]:
+            samples.add("hurried", who.title, value)
+        for reason in hurried.failures["print", who.title].elements():
+            samples.fail("hurried", who.title, reason)
 
 
 def run_many(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:

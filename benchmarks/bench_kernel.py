@@ -18,6 +18,7 @@ from benchmarks.bench_cases import (
     Contestant,
     contestants,
     run_cells,
+    run_hurried_cells,
     run_interrupts,
     run_many,
     run_output,
@@ -34,6 +35,7 @@ CASES = {
     "empty": "an empty cell",
     "nothing": "`pass`",
     "print": "`print(1)`",
+    "hurried": "`print(1)`, no pause",
     "many": f"each of {MANY} sent at once",
     "interrupt": "interrupt",
     "output": "10 MB of output",
@@ -73,6 +75,7 @@ def main() -> None:
     for group, rounds in (
         (run_starts, max(3, options.rounds // 10)),
         (run_cells, options.rounds),
+        (run_hurried_cells, options.rounds),
         (run_many, max(3, options.rounds // 10)),
         (run_interrupts, max(3, options.rounds // 10)),
         (run_output, max(2, options.rounds // 30)),
