@@ -298,7 +298,8 @@ class Sandbox(BoxFiles):
         self._destroyed = True
         for session in list(self._sessions):
             session.close()
-        self._folder.close()
+        if self._owns_folder:
+            self._folder.close()
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None
