@@ -18,7 +18,7 @@ from sandbox_kernel.languages.exchange import exchange_files, output_file, outpu
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.grants import config_of, limits_of, policy_of
+from sandbox_kernel.notebook.grants import config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
@@ -137,7 +137,11 @@ class CellRunner:
         key = (policy_of(options), options.backend or "auto", config_of(options))
         with self._lock:
             if key not in self._boxes:
-                self._boxes[key] = self._factory(*key)
+                made = self._factory(*key)
+                like = next((box for (policy, _, _), box in self._boxes.items() if may_share(policy, key[0])), None)
+                if like is not None:
+                    made.share_files(like)
+                self._boxes[key] = made
             return self._boxes[key]
 
     def warm(self, options: CellOptions) -> None:

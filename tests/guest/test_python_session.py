@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 
-import pytest
-
 from sandbox_kernel import Sandbox
 from sandbox_kernel.jail.template_jail import TemplateJail
 from sandbox_kernel.model import ExecResult, Status
@@ -87,17 +85,6 @@ def test_harmless_magics_work(python: Session) -> None:
     assert "unique_name_here" in python.run("%who").stdout
     assert python.run("%%capture c\nprint('hidden')").stdout == ""
     assert python.run("print(c.stdout)").stdout == "hidden\n\n"
-
-
-@pytest.mark.parametrize("magic", ["%pip install requests", "%conda install requests"])
-def test_installing_is_answered_with_what_to_allow(python: Session, magic: str) -> None:
-    result = python.run(magic)
-    assert result.status is Status.FAILED
-    assert result.error is not None
-    assert result.error.ename == "UsageError"
-    for part in ("--allow-net pypi.org", "--python /path/to/venv", "--target /box/packages requests"):
-        assert part in result.error.evalue
-        assert part in result.stderr
 
 
 def test_documentation_is_shown_instead_of_paged(python: Session) -> None:

@@ -40,7 +40,7 @@ class FakeBox:
 
     def __init__(self, policy, backend, config):
         self.policy, self.backend_name, self.config = policy, backend, config
-        self.runs, self.sessions, self.destroyed = [], [], False
+        self.runs, self.sessions, self.destroyed, self.shares = [], [], False, None
         FakeBox.made.append(self)
 
     async def arun(self, code, language, **options):
@@ -50,6 +50,9 @@ class FakeBox:
     def session(self, language, **wanted):
         self.sessions.append(FakeSession(language, **wanted))
         return self.sessions[-1]
+
+    def share_files(self, other):
+        self.shares = other
 
     def destroy(self):
         self.destroyed = True
@@ -159,7 +162,7 @@ def test_new_defaults_do_not_reach_a_running_session_and_the_way_out_is_named(bo
     run(runner, "x")
     outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
     assert outcome.result.notes == (
-        "ran in a fresh sandbox: the session has another --memory; %sandbox restart begins one that has it",
+        "ran in a fresh sandbox: the session has another --memory; %sandbox restart python begins one that has it",
     )
     runner.sessions.end(runner.sessions.find(CellOptions()))
     run(runner, "x", defaults=CellOptions(memory_mb=64))
