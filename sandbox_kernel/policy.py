@@ -19,6 +19,7 @@ from types import MappingProxyType
 import idna
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\Z")
@@ -248,6 +249,15 @@ def _path_text(path: str | os.PathLike[str]) -> str:
     except UnicodeEncodeError:
         raise PolicyViolation(f"path {text!r} is not valid UTF-8; rename it or mount its parent") from None
     return text
+
+
+def check_policy(policy: object) -> None:
+    """Say what a policy is to whoever gives something else; None means the standard one."""
+    if policy is not None and not isinstance(policy, SandboxPolicy):
+        raise InvalidRequest(
+            f"policy must be a SandboxPolicy, got {quoted(policy)}; for example SandboxPolicy.preset('standard'), "
+            "SandboxPolicy.load('policy.toml') or SandboxPolicy().allow_read('data')"
+        )
 
 
 def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:

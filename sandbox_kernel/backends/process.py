@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.capabilities import process_capabilities
+from sandbox_kernel.backends.files_fit import check_files_fit
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -32,7 +33,7 @@ from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessC
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.policy import SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class ProcessBackend(BlockingBackend):
         *,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
     ) -> None:
+        check_policy(policy)
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
@@ -101,6 +103,7 @@ class ProcessBackend(BlockingBackend):
     ) -> ExecResult:
         """See ``BlockingBackend``."""
         recipe = self._recipe(request)
+        check_files_fit(request)
         walls = self.walls(request, recipe)
         listener = Listener(on_output) if on_output is not None else None
         with host_trouble(listener), self.egress() as proxy:
