@@ -23,6 +23,8 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\Z")
+#: No policy is that long.
+_MAX_FILE = 1 << 20
 PRESETS = ("standard", "strict", "classroom", "data", "build")
 
 #: Folders of the sandbox itself: mounting over them would take a wall away or hide the work folder.
@@ -105,6 +107,21 @@ class SandboxPolicy:
     env: Mapping[str, str] = field(default_factory=lambda: _frozen_map({}))
     mounts: tuple[Mount, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, kind in (("allowed_paths", AllowedPath), ("network_rules", NetworkRule), ("mounts", Mount)):
+            rows = getattr(self, name)
+            if not isinstance(rows, tuple | list) or not all(isinstance(row, kind) for row in rows):
+                raise PolicyViolation(f"{name} must be {kind.__name__}(...) values in a tuple, got {quoted(rows)}")
+            object.__setattr__(self, name, tuple(rows))
+        for mount in self.mounts:
+            _mount_target(mount.guest)
+        _flag(self.network, "network")
+        _flag(self.process_spawn, "process_spawn")
+        if not isinstance(self.env, Mapping):
+            raise PolicyViolation(f"env must be a mapping of names, got {quoted(self.env)}")
+        check_env(self.env, loader_names_allowed=True)
+        object.__setattr__(self, "env", _frozen_map(self.env))
+
     def allow_read(self, path: str | os.PathLike[str]) -> SandboxPolicy:
         """Let the program read this host path, at the place where it is."""
         return self._with_path(path, AccessMode.READ_ONLY)
@@ -113,16 +130,12 @@ class SandboxPolicy:
         """Let the program read and write this host path; there is no disk limit on it."""
         return self._with_path(path, AccessMode.READ_WRITE)
 
-    def mount(self, host: str | os.PathLike[str], guest: str, writable: bool = False) -> SandboxPolicy:
+    def mount(
+        self, host: str | os.PathLike[str], guest: str | os.PathLike[str], writable: bool = False
+    ) -> SandboxPolicy:
         """Show a host path at another place inside."""
-        if not isinstance(guest, str) or not guest.startswith("/") or ".." in guest.split("/") or "\0" in guest:
-            raise PolicyViolation(f"mount target {guest!r} must be an absolute path without '..', for example /data")
-        target = _normal(guest)
-        if _is_own_place(target):
-            raise PolicyViolation(
-                f"mount target {guest!r} is a place of the sandbox itself; choose another, like /data"
-            )
-        new = Mount(_path_text(host), target, bool(writable))
+        # A word like 'no' is true: what widens must be said as what it is.
+        new = Mount(_path_text(host), _mount_target(guest), _flag(writable, "writable"))
         return replace(self, mounts=(*self.mounts, new))
 
     def allow_network(self) -> SandboxPolicy:
@@ -138,7 +151,7 @@ class SandboxPolicy:
         except UnicodeError:
             name = ""
         if not name or len(name) > 253 or not _HOST_NAME.match(name):
-            raise PolicyViolation(f"{domain!r} is not a domain name; for example example.org or *.example.org")
+            raise PolicyViolation(f"{quoted(domain)} is not a domain name; for example example.org or *.example.org")
         for port in ports:
             if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
                 raise PolicyViolation(f"port {port!r} for {domain} must be a number from 1 to 65535")
@@ -146,7 +159,7 @@ class SandboxPolicy:
 
     def allow_process_spawn(self, allowed: bool = True) -> SandboxPolicy:
         """Let the program start processes, within the process limit."""
-        return replace(self, process_spawn=bool(allowed))
+        return replace(self, process_spawn=_flag(allowed, "allow_process_spawn"))
 
     def with_env(self, name: str, value: str) -> SandboxPolicy:
         """Set an environment variable for every program; loader variables may be set here and only here."""
@@ -192,8 +205,8 @@ class SandboxPolicy:
     def from_json(cls, text: str | bytes) -> SandboxPolicy:
         """Read what ``to_json`` wrote; unknown keys are errors, so that a typo never widens or narrows in silence."""
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            document = json.loads(text, object_pairs_hook=_no_key_twice)
+        except (ValueError, RecursionError, TypeError) as error:
             raise PolicyViolation(f"policy is not JSON: {error}") from None
         return _from_document(document)
 
@@ -201,13 +214,13 @@ class SandboxPolicy:
     def load(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
         """Read a policy file: TOML, or JSON when the name ends in .json; the keys are the same."""
         try:
-            raw = Path(path).read_bytes()
+            raw = _read(Path(_path_text(path)))
         except OSError as error:
             raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
-        if str(path).endswith(".json"):
+        if str(path).lower().endswith(".json"):
             return cls.from_json(raw)
         try:
-            return _from_document(tomllib.loads(raw.decode()))
+            return _from_document(tomllib.loads(raw.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
             raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
 
@@ -223,6 +236,37 @@ class SandboxPolicy:
     def __hash__(self) -> int:
         rest = (self.allowed_paths, self.network, self.network_rules, self.process_spawn, self.mounts)
         return hash((rest, tuple(sorted(self.env.items()))))
+
+
+def _read(path: Path) -> bytes:
+    """A policy file; what is no file, or is endless, is not waited for."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise PolicyViolation(f"policy file {str(path)!r} is no regular file; give a .toml or .json file")
+    with path.open("rb") as file:
+        raw = file.read(_MAX_FILE + 1)
+    if len(raw) > _MAX_FILE:
+        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes; no policy has")
+    return raw
+
+
+def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A key that stands twice is a mistake, and whichever of the two were taken might widen."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise PolicyViolation(f"policy has the key {next(n for n in names if names.count(n) > 1)!r} twice; keep one")
+    return document
+
+
+def _mount_target(guest: object) -> str:
+    """Where a mount appears inside, or why it cannot."""
+    text = os.fspath(guest) if isinstance(guest, os.PathLike) else guest
+    if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/"):
+        raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
+    target = _normal(_path_text(text))
+    if _is_own_place(target):
+        raise PolicyViolation(f"mount target {text!r} is a place of the sandbox itself; choose another, like /data")
+    return target
 
 
 def _wildcard_idna(name: str) -> str:
@@ -241,9 +285,9 @@ def _is_own_place(target: str) -> bool:
 
 
 def _path_text(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or not text or "\0" in text:
-        raise PolicyViolation(f"{path!r} is not a path; give the name of a file or folder")
+        raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -349,5 +393,5 @@ def _text(value: object, what: str) -> str:
 
 def _flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise PolicyViolation(f"{what} must be true or false, got {value!r}")
+        raise PolicyViolation(f"{what} must be true or false, got {quoted(value)}")
     return value

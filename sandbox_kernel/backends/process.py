@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.capabilities import process_capabilities
-from sandbox_kernel.backends.files_fit import check_files_fit
+from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -31,7 +31,7 @@ from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
@@ -61,6 +61,8 @@ class ProcessBackend(BlockingBackend):
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
     ) -> None:
         check_policy(policy)
+        if config is not None and not isinstance(config, ProcessConfig):
+            raise InvalidRequest(f"config must be a ProcessConfig(...), got {quoted(config)}")
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
@@ -102,6 +104,7 @@ class ProcessBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``."""
+        check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)
         walls = self.walls(request, recipe)

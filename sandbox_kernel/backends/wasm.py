@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.files_fit import check_files_fit
+from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
@@ -139,6 +139,7 @@ class WasmBackend(BlockingBackend):
     ) -> ExecResult:
         """See ``BlockingBackend``; the memory that is told includes the engine's own."""
         self.check_network()
+        check_request(request)
         check_files_fit(request, RUNTIME_MB)
         listener = Listener(on_output) if on_output is not None else None
         with host_trouble(listener):

@@ -6,6 +6,7 @@ One file a language in this folder holds one ``Recipe``. A recipe never starts t
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,12 @@ class ProcessConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "python_path", interpreter_name(self.python_path))
+        for name in ("rustc_path", "node_path", "cc_path", "cxx_path"):
+            given = getattr(self, name)
+            program = os.fspath(given) if isinstance(given, os.PathLike) else given
+            if not isinstance(program, str) or not program or "\0" in program:
+                raise InvalidRequest(f"{name} must be the name or path of a program, got {quoted(given)}")
+            object.__setattr__(self, name, program)
         if isinstance(self.pool_size, bool) or not isinstance(self.pool_size, int) or self.pool_size < 0:
             raise InvalidRequest(f"pool_size must be a whole number, 0 for none, got {quoted(self.pool_size)}")
 

@@ -1,13 +1,23 @@
-"""Whether the files of a request fit into the work folder: said before anything starts, not by a full disk."""
+"""Whether a request can be run at all: said before anything starts, not by a full disk inside."""
 
 from __future__ import annotations
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.walls import sizes
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest
 
 #: A file of a memory file system takes whole pages.
 _PAGE = 4096
+
+
+def check_request(request: object) -> None:
+    """Say what a backend runs to whoever gives it something else."""
+    if not isinstance(request, ExecRequest):
+        raise InvalidRequest(
+            f"a backend runs an ExecRequest, got {quoted(request)}; "
+            "for example ExecRequest(language='python', code='print(1)', timeout=5)"
+        )
 
 
 def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:

@@ -1,11 +1,14 @@
-"""Files that are larger than the work folder: refused before anything starts, by both backends."""
+"""Requests that cannot be run: refused before anything starts, by both backends."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 
 from sandbox_kernel import ExecRequest, InvalidRequest, Language, Limits, ProcessBackend, ProcessConfig, WasmBackend
-from sandbox_kernel.backends.files_fit import check_files_fit
+from sandbox_kernel.backends.fitness import check_files_fit
 
 
 def request(size: int, language: Language = Language.PYTHON, memory_mb: int = 64) -> ExecRequest:
@@ -41,3 +44,17 @@ def test_the_wasm_backend_says_so_instead_of_failing_inside() -> None:
     pytest.importorskip("wasmtime")
     with pytest.raises(InvalidRequest, match="do not fit"):
         WasmBackend().run(request(300 << 20, Language.WASM))
+
+
+@pytest.mark.parametrize("given", ["print(1)", None, {"code": "1"}])
+def test_what_is_no_request_is_refused_with_an_example_of_one(given: Any) -> None:
+    with pytest.raises(InvalidRequest, match="a backend runs an ExecRequest"):
+        asyncio.run(ProcessBackend(ProcessConfig(pool_size=0)).execute(given))
+
+
+@pytest.mark.parametrize("given", [{"node_path": None}, {"rustc_path": ""}, {"cc_path": "a\0"}, {"pool_size": -1}])
+def test_a_configuration_that_names_no_program_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(given))):
+        ProcessConfig(**given)
+    with pytest.raises(InvalidRequest, match="config must be a ProcessConfig"):
+        ProcessBackend(given)  # type: ignore[arg-type]
