@@ -183,9 +183,9 @@ class SandboxPolicy:
             case "standard" | "classroom":
                 return spawn
             case "data":
-                return spawn.allow_read(os.getcwd())
+                return spawn.allow_read(_current_folder(name))
             case "build":
-                return spawn.allow_read_write(os.getcwd())
+                return spawn.allow_read_write(_current_folder(name))
         raise PolicyViolation(f"unknown policy preset {name!r}; expected one of: {', '.join(PRESETS)}")
 
     def to_json(self) -> str:
@@ -238,6 +238,16 @@ class SandboxPolicy:
         return hash((rest, tuple(sorted(self.env.items()))))
 
 
+def _current_folder(asked: str) -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise PolicyViolation(
+            f"policy needs the current folder for {asked!r}, and there is none any more ({error.strerror}); "
+            "go to a folder that exists"
+        ) from None
+
+
 def _read(path: Path) -> bytes:
     """A policy file; what is no file, or is endless, is not waited for."""
     if path.exists() and not path.is_dir() and not path.is_file():
@@ -261,7 +271,7 @@ def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _mount_target(guest: object) -> str:
     """Where a mount appears inside, or why it cannot."""
     text = os.fspath(guest) if isinstance(guest, os.PathLike) else guest
-    if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/"):
+    if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/") or "\0" in text:
         raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
     target = _normal(_path_text(text))
     if _is_own_place(target):
@@ -312,7 +322,7 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
     """
     grants: list[Grant] = []
     for allowed in policy.allowed_paths:
-        written = _normal(os.path.abspath(os.path.expanduser(allowed.path)))
+        written = _normal(_absolute(allowed.path))
         real = _real(allowed.path, written)
         writable = allowed.mode is AccessMode.READ_WRITE
         for target in dict.fromkeys((written, real)):
@@ -325,9 +335,15 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
                 )
             grants.append(Grant(real, target, writable))
     for mount in policy.mounts:
-        real = _real(mount.host, os.path.abspath(os.path.expanduser(mount.host)))
+        real = _real(mount.host, _absolute(mount.host))
         grants.append(Grant(real, mount.guest, mount.writable))
     return tuple(dict.fromkeys(grants))
+
+
+def _absolute(path: str) -> str:
+    """A path as it is meant from here; only a relative one needs a folder that we are in."""
+    home = os.path.expanduser(path)
+    return os.path.normpath(home if os.path.isabs(home) else os.path.join(_current_folder(path), home))
 
 
 def _real(asked: str, absolute: str) -> str:
