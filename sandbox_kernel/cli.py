@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import io
 import json
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from sandbox_kernel import (
     BackendUnavailable,
@@ -189,8 +190,7 @@ def run_command(options: argparse.Namespace) -> int:
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    # After every mistake that can be seen before: whoever made one is not kept waiting for the end of the input.
-    stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
+    stdin = None if options.file == "-" else _input()
     with Sandbox(
         policy,
         config=ProcessConfig(pool_size=0),  # nobody comes for a second one
@@ -228,6 +228,23 @@ def _decoded(raw: bytes, name: str) -> str:
 def _as_utf8(word: str) -> str:
     """An argument as it was typed: in a locale that knows only ASCII, Python hands over what it could not decode."""
     return os.fsencode(word).decode("utf-8", "surrogateescape")
+
+
+def _input() -> BinaryIO | bytes | None:
+    """What the program reads, as it comes; None where there is nothing to read, or where reading would stop us.
+
+    A shell stops a job in the background that reads from its terminal, and most programs never ask.
+    """
+    if sys.stdin is None or sys.stdin.closed:
+        return None
+    try:
+        fd = sys.stdin.fileno()
+    except OSError:
+        return sys.stdin.buffer.read()
+    with contextlib.suppress(OSError):  # a terminal that is not ours to wait for stops nobody
+        if os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp():
+            return None
+    return sys.stdin.buffer
 
 
 def _echo(stream: str, text: str) -> None:

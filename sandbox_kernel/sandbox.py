@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener
@@ -107,7 +107,7 @@ class Sandbox(BoxFiles):
         *,
         timeout: float = 30.0,
         memory_mb: int | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | BinaryIO | None = None,
         env: Mapping[str, str] | None = None,
         args: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
@@ -120,9 +120,16 @@ class Sandbox(BoxFiles):
         """Run a program to its end in a sandbox of its own; works inside and outside of event loops.
 
         ``check`` type-checks TypeScript first; ``python`` is another interpreter, virtual environment or version.
+        An open file for ``stdin`` is read as the program takes it, a terminal or pipe too; wasm and dask read it first.
         """
-        request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
+        stream, given = (None, stdin) if stdin is None or isinstance(stdin, str | bytes) else (_stream(stdin), None)
+        request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
+        if stream is not None:
+            if isinstance(chosen, ProcessBackend):
+                result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=stream.fileno())
+                return replace(result, chosen=self._why(request.language, backend))
+            request = replace(request, stdin=stream.read())
         result = chosen.run(request, on_output=on_output, keep=self._folder.keep)
         return replace(result, chosen=self._why(request.language, backend))
 
@@ -448,6 +455,17 @@ def _fetch_request(
     if method != "GET" or headers or body is not None:
         raise InvalidRequest("a FetchRequest has its own method, headers and body; give them there")
     return url
+
+
+def _stream(given: object) -> BinaryIO:
+    """A file that can be read from outside of Python, or why it is none."""
+    try:
+        given.fileno()  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):
+        raise InvalidRequest(
+            f"stdin must be text, bytes or a file that is open for reading bytes, got {quoted(given)}"
+        ) from None
+    return cast(BinaryIO, given)
 
 
 def _named(files: Mapping[str, bytes | str] | None) -> Mapping[str, bytes | str]:

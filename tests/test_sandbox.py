@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 import threading
@@ -306,3 +307,16 @@ def test_a_session_without_fork_and_save_says_which_has_them(box: Sandbox) -> No
         asyncio.run(session.arun("1"))
     with pytest.raises(InvalidRequest, match="name of a file"):
         box.load_session(None)
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_an_open_file_is_an_input_like_any_other(tmp_path: Path, backend: str) -> None:
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    with Sandbox() as box, (tmp_path / "in").open("rb") as file:
+        assert box.run("sort -r", "command", stdin=file, backend=backend).stdout == "two\none\n"
+
+
+@pytest.mark.parametrize("wrong", [5, object(), io.BytesIO(b"x")])
+def test_an_input_that_cannot_be_read_is_refused(wrong: object) -> None:
+    with Sandbox() as box, pytest.raises(InvalidRequest, match="stdin must be text, bytes or a file"):
+        box.run("cat", "command", stdin=wrong)  # type: ignore[arg-type]

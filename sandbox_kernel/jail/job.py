@@ -78,6 +78,8 @@ class Job:
     steps: Sequence[Step]
     files: Sequence[JobFile] = ()
     stdin: bytes | None = None
+    #: A descriptor of the host from which standard input is read as it comes.
+    stdin_from: int | None = None
     timeout_s: float
     memory_bytes: int
     processes: int
@@ -157,7 +159,7 @@ class _Run:
             os.set_blocking(fd, False)
             emit = None if on_output is None else _emitter(on_output, name)
             self.captures[fd] = Capture(job.output_bytes, emit)
-        self.feeder = Feeder(jail.stdin_fd, job.stdin)
+        self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from)
         jail.stdin_fd = -1
         self.exits: list[StepExit] = []
         self.kept_fds: list[int] = []
@@ -209,8 +211,7 @@ class _Run:
             watch.register(event, selectors.EVENT_READ, self._out_of_memory)
         if self.stop is not None:
             watch.register(self.stop.fileno(), selectors.EVENT_READ, self._cancelled)
-        if self.feeder.open:
-            watch.register(self.feeder.fd, selectors.EVENT_WRITE, self._write_input)
+        self._feed()
         if job.ends_with_report:
             watch.register(jail.channel, selectors.EVENT_READ, self._reported)
         deadline = self.started + job.timeout_s
@@ -370,9 +371,29 @@ class _Run:
     def _cancelled(self, fd: int) -> None:
         self.stopped_by = "cancel"
 
+    def _feed(self) -> None:
+        """Wait for the child to take what is there, or for the source to have more."""
+        feeder = self.feeder
+        while feeder.hungry:
+            assert feeder.source is not None
+            try:
+                self.selector.register(feeder.source, selectors.EVENT_READ, self._read_input)
+                return
+            except PermissionError:
+                # Files, and /dev/null, cannot be waited for; what is in them is there.
+                feeder.read_some()
+        if feeder.open:
+            self.selector.register(feeder.fd, selectors.EVENT_WRITE, self._write_input)
+
+    def _read_input(self, fd: int) -> None:
+        self.selector.unregister(fd)
+        self.feeder.read_some()
+        self._feed()
+
     def _write_input(self, fd: int) -> None:
-        if not self.feeder.write_some():
+        if not self.feeder.write_some() or self.feeder.hungry:
             self.selector.unregister(fd)
+            self._feed()
 
 
 def _emitter(on_output: OnOutput, name: str) -> Callable[[str], None]:

@@ -92,7 +92,7 @@ def test_a_timeout_of_one_run_never_reaches_another(wasm_backend, wat, say) -> N
 
     async def all_three() -> list[Status]:
         runs = [
-            wasm_backend.execute(request(wat(say(2), "fd_write", data="ok"), 0.3)),
+            wasm_backend.execute(request(wat(say(2), "fd_write", data="ok"), 30)),
             wasm_backend.execute(request(wat(SPIN), 0.3)),
             wasm_backend.execute(request(wat(busy), 60)),
         ]
