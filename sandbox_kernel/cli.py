@@ -31,6 +31,7 @@ from sandbox_kernel.sandbox import BACKENDS
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm_prepare import Progress
+    from sandbox_kernel.net.secret_headers import Secret
 
 #: What ``prepare`` calls the Python of sessions inside WebAssembly.
 SCIENCE = "science"
@@ -120,6 +121,10 @@ def _add_policy_options(command: argparse.ArgumentParser) -> None:
     add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
     add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
     add("--allow-private", action="append", default=[], metavar="HOST", help="an allowed domain may be on this network")
+    add(
+        "--secret", action="append", default=[], metavar="NAME@HOST",
+        help="a variable of yours that stays outside: programs have a placeholder, requests to HOST the value",
+    )  # fmt: skip
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
@@ -144,6 +149,23 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise SystemExit(f"sandbox-kernel: --allow-net {error}") from None
         policy = policy.allow_domain(read.domain, *read.ports)
     return policy
+
+
+def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Secrets from ``NAME@HOST``, whose values are the caller's own variables; one name may be for several hosts."""
+    hosts: dict[str, list[str]] = {}
+    for word in words:
+        name, given, domain = word.partition("@")
+        if not given or not name or not domain:
+            raise SystemExit(f"sandbox-kernel: --secret {word!r} must be NAME@HOST, like TOKEN@api.example.org")
+        if name not in host:
+            raise SystemExit(f"sandbox-kernel: --secret {word!r}: there is no variable {name}; export it first")
+        hosts.setdefault(name, []).append(domain)
+    if not hosts:
+        return ()
+    from sandbox_kernel.net.secret_headers import Secret
+
+    return tuple(Secret(name=name, value=host[name], hosts=domains) for name, domains in hosts.items())
 
 
 def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
@@ -182,8 +204,10 @@ def run_command(options: argparse.Namespace) -> int:
     env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    private = options.allow_private
-    with Sandbox(policy, require=options.require, audit=options.audit, allow_private_for=private) as box:
+    private, secrets = options.allow_private, make_secrets(options.secret, os.environ)
+    with Sandbox(
+        policy, require=options.require, audit=options.audit, allow_private_for=private, secrets=secrets
+    ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
@@ -256,17 +280,20 @@ def lab_command(options: argparse.Namespace) -> NoReturn:
 def mcp_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel mcp``: until the client closes the connection, or Ctrl-C."""
     policy = make_policy(options.policy, options.mount, options.allow_net)
+    secrets = make_secrets(options.secret, os.environ)
     if options.http:
         from sandbox_kernel.agent.mcp_http import serve_http
 
         serve_http(
             policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__,
-            audit=options.audit, allow_private_for=options.allow_private,
+            audit=options.audit, allow_private_for=options.allow_private, secrets=secrets,
         )  # fmt: skip
     else:
         from sandbox_kernel.agent.mcp import serve_stdio
 
-        serve_stdio(policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private)
+        serve_stdio(
+            policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets
+        )
     return 0
 
 

@@ -23,6 +23,7 @@ from sandbox_kernel.net.proxy_link import Gate, ProxyLimits
 from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.relay import CHUNK, Traffic
 from sandbox_kernel.net.resolve import Resolver, system_resolver
+from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.violation_log import ViolationLog
 
 __all__ = ["EgressProxy", "ProxyLimits"]
@@ -49,6 +50,7 @@ class EgressProxy(JailServer):
         audit: AuditSink | str | os.PathLike[str] | None = None,
         allow_private_for: Iterable[str] = (),
         limits: ProxyLimits | None = None,
+        vault: Vault | None = None,
     ) -> None:
         if "https" in policy.schemes and set(policy.methods) != set(DEFAULT_METHODS):
             raise PolicyViolation(
@@ -69,6 +71,7 @@ class EgressProxy(JailServer):
             refusals=self._refusals,
             audit=audit_sink(audit),
             traffic=self._traffic,
+            vault=vault or Vault(),
         )
 
     def close(self) -> None:

@@ -72,6 +72,8 @@ async def _plain(link: Link, target: Target, early: bytes) -> None:
     http.receive_data(early)
     request = read_request(await read_head(link, http), inside=target)
     link.gate.policy.check_request(request.method, request.target.url).require()
+    # No secret is for this host, or there would be no tunnel: a placeholder on its way to it is refused.
+    link.gate.vault.fill(request.target, request.headers)
     await exchange(link, http, request)
 
 
