@@ -18,6 +18,7 @@ from sandbox_kernel import (
     Language,
     Limits,
     PolicyViolation,
+    ProcessConfig,
     Sandbox,
     SandboxError,
     SandboxPolicy,
@@ -204,9 +205,13 @@ def run_command(options: argparse.Namespace) -> int:
     env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    private, secrets = options.allow_private, make_secrets(options.secret, os.environ)
     with Sandbox(
-        policy, require=options.require, audit=options.audit, allow_private_for=private, secrets=secrets
+        policy,
+        config=ProcessConfig(pool_size=0),  # nobody comes for a second one
+        require=options.require,
+        audit=options.audit,
+        allow_private_for=options.allow_private,
+        secrets=make_secrets(options.secret, os.environ),
     ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -183,6 +182,8 @@ class SandboxPolicy:
             raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
         if str(path).endswith(".json"):
             return cls.from_json(raw)
+        import tomllib  # every start of a program would pay for it
+
         try:
             return _from_document(tomllib.loads(raw.decode()))
         except (ValueError, RecursionError) as error:

@@ -144,12 +144,25 @@ def make_shell() -> Shell:
 
 
 def warm_up(shell: Shell) -> None:
-    """Load what the first cell and the first error would load, while nobody waits."""
+    """Load what the first cell would load."""
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
+    forget_all(shell)
+
+
+def rehearse() -> None:
+    """Load what the first error would load: a colouring of tracebacks takes longer to load than the rest of the shell.
+
+    Called in a template, which nobody waits for; the very first session meets its first error without it.
+    """
     # A short cell: what is shown of a failure is parsed and coloured whole.
-    shell.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    SHELL.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    forget_all(SHELL)
+
+
+def forget_all(shell: Shell) -> None:
+    """No trace of what was tried."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)
     shell.last_execution_result, shell.last_execution_succeeded = None, True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 from sandbox_kernel import Sandbox
+from sandbox_kernel.jail.template_jail import TemplateJail
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.session import Session
 
@@ -164,7 +165,12 @@ def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
     python.run("many = None")
 
 
-def test_nothing_of_the_rehearsed_failure_is_left() -> None:
-    with Sandbox() as box, box.session() as fresh:
+def test_an_error_was_rehearsed_where_nobody_waits_and_nothing_of_it_is_left() -> None:
+    with Sandbox() as box:
+        fresh = box.session()
+        while not isinstance(fresh._lives.live.jail, TemplateJail):  # type: ignore[union-attr] # soon there is one
+            fresh.close()
+            fresh = box.session()
         found = fresh.run("import sys; hasattr(sys, 'last_value'), hasattr(sys, 'last_traceback'), len(In)")
-    assert data(found)["text/plain"] == "(False, False, 2)"
+        assert data(found)["text/plain"] == "(False, False, 2)"
+        assert data(fresh.run("'pygments.lexers.python' in sys.modules"))["text/plain"] == "True"
