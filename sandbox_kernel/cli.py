@@ -153,20 +153,15 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
 
 
 def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Secrets from ``NAME@HOST``, whose values are the caller's own variables; one name may be for several hosts."""
-    hosts: dict[str, list[str]] = {}
-    for word in words:
-        name, given, domain = word.partition("@")
-        if not given or not name or not domain:
-            raise SystemExit(f"sandbox-kernel: --secret {word!r} must be NAME@HOST, like TOKEN@api.example.org")
-        if name not in host:
-            raise SystemExit(f"sandbox-kernel: --secret {word!r}: there is no variable {name}; export it first")
-        hosts.setdefault(name, []).append(domain)
-    if not hosts:
+    """Secrets from ``NAME@HOST``, whose values are the caller's own variables."""
+    if not words:
         return ()
-    from sandbox_kernel.net.secret_headers import Secret
+    from sandbox_kernel.net.secret_headers import read_secrets
 
-    return tuple(Secret(name=name, value=host[name], hosts=domains) for name, domains in hosts.items())
+    try:
+        return read_secrets(words, host)
+    except PolicyViolation as error:
+        raise SystemExit(f"sandbox-kernel: --secret {error}") from None
 
 
 def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 AUDIT_VARIABLE = "SANDBOX_KERNEL_AUDIT"
 
 
+#: Names the secrets of every sandbox of a process that was given none: NAME@HOST, with commas between.
+SECRETS_VARIABLE = "SANDBOX_KERNEL_SECRETS"
+
+
 class Egress:
     """Makes proxies and clients that share one audit log; ``PolicyViolation`` at once for a log that cannot be opened.
 
@@ -46,7 +50,7 @@ class Egress:
         self._audit = audit_sink(log)
         self._private = tuple(allow_private_for)
         self._resolver = resolver
-        held = tuple(secrets)
+        held = tuple(secrets) or _secrets_of_environment()
         self.vault: Vault | None = None
         if held:
             from sandbox_kernel.net.secret_headers import Vault
@@ -73,6 +77,15 @@ class Egress:
 
     def _opened(self, policy: FetchPolicy) -> FetchPolicy:
         return replace(policy, allow_private_for=(*policy.allow_private_for, *self._private))
+
+
+def _secrets_of_environment() -> tuple[Secret, ...]:
+    words = [word for word in os.environ.get(SECRETS_VARIABLE, "").split(",") if word.strip()]
+    if not words:
+        return ()
+    from sandbox_kernel.net.secret_headers import read_secrets
+
+    return read_secrets(words, os.environ)
 
 
 def with_placeholders(policy: SandboxPolicy, vault: Vault | None) -> SandboxPolicy:

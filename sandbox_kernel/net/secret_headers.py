@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
+import os
 import re
-import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
@@ -24,6 +25,9 @@ from sandbox_kernel.net.targets import DEFAULT_PORTS, Target
 
 #: What may stand in a header without changing what is around it.
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,4094}[\x21-\x7e])?\Z")
+
+#: Placeholders of one secret are the same in all sandboxes of a process, and tell nothing about its value.
+_KEY = os.urandom(32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,8 @@ class Secret:
         if not hosts:
             raise PolicyViolation(f"the secret {self.name} is for no host; name one: hosts=['api.example.org']")
         object.__setattr__(self, "hosts", hosts)
-        object.__setattr__(self, "placeholder", f"sandbox-secret-{secrets.token_hex(16)}")
+        told = hmac.new(_KEY, f"{self.name}={self.value}".encode(), "sha256").hexdigest()
+        object.__setattr__(self, "placeholder", f"sandbox-secret-{told[:32]}")
 
     def is_for(self, target: Target) -> bool:
         """Whether this target may have the value."""
@@ -79,6 +84,19 @@ class Secret:
                 filled = pair.replace(self.placeholder.encode(), self.value.encode())
                 return f"{scheme} {base64.b64encode(filled).decode('ascii')}"
         return text.replace(self.placeholder, self.value)
+
+
+def read_secrets(words: Iterable[str], variables: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Secrets written as ``NAME@HOST``, whose values are variables of the host; one name may be for several hosts."""
+    hosts: dict[str, list[str]] = {}
+    for word in words:
+        name, given, domain = word.strip().partition("@")
+        if not given or not name or not domain:
+            raise PolicyViolation(f"{word!r:.100} must be NAME@HOST, like TOKEN@api.example.org")
+        if name not in variables:
+            raise PolicyViolation(f"{word!r:.100}: there is no variable {name}; export it first")
+        hosts.setdefault(name, []).append(domain)
+    return tuple(Secret(name=name, value=variables[name], hosts=domains) for name, domains in hosts.items())
 
 
 class Vault:

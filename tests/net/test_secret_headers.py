@@ -11,6 +11,7 @@ import pytest
 
 from sandbox_kernel import FetchError, FetchRequest, PolicyViolation, SafeClient, Sandbox, SandboxPolicy, Secret
 from sandbox_kernel.cli import make_secrets
+from sandbox_kernel.net.egress import SECRETS_VARIABLE
 from sandbox_kernel.net.refusal import Refused
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import parse_url
@@ -25,7 +26,9 @@ def secret(*hosts: str, **more: object) -> Secret:
 def test_the_value_is_in_no_representation() -> None:
     made = secret()
     assert VALUE not in repr(made) + str(made) + made.placeholder + repr(Vault([made]).placeholders)
-    assert made.placeholder != secret().placeholder
+    assert made.placeholder == secret().placeholder, "what one cell noted works in another"
+    assert made.placeholder != Secret(name="TOKEN", value=VALUE + "x", hosts=["api.test"]).placeholder
+    assert made.placeholder != Secret(name="OTHER", value=VALUE, hosts=["api.test"]).placeholder
     assert pickle.loads(pickle.dumps(made)).placeholder == made.placeholder
 
 
@@ -199,6 +202,17 @@ def test_the_command_line_takes_values_from_the_callers_environment() -> None:
     made = make_secrets(["TOKEN@a.test", "TOKEN@b.test:8443"], {"TOKEN": VALUE})
     assert [(one.name, one.value, len(tuple(one.hosts))) for one in made] == [("TOKEN", VALUE, 2)]
     assert make_secrets([], {}) == ()
-    for wrong in ("TOKEN", "@a.test", "TOKEN@", "OTHER@a.test"):
+    for wrong in ("TOKEN", "@a.test", "TOKEN@", "OTHER@a.test", "TOKEN@http://a.test"):
         with pytest.raises(SystemExit, match="--secret"):
             make_secrets([wrong], {"TOKEN": VALUE})
+
+
+def test_every_sandbox_of_a_kernel_has_the_secrets_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", VALUE)
+    monkeypatch.setenv(SECRETS_VARIABLE, "TOKEN@api.test, TOKEN@other.test:8443")
+    with Sandbox() as box:
+        shown = box.run("import os; print(os.environ['TOKEN'])").stdout
+    assert shown == f"{secret().placeholder}\n"
+    monkeypatch.setenv(SECRETS_VARIABLE, "MISSING@api.test")
+    with pytest.raises(PolicyViolation, match="no variable MISSING"):
+        Sandbox()
