@@ -30,6 +30,8 @@ __all__ = ["EgressProxy", "ProxyLimits"]
 
 #: Lookups at once for one sandbox; they block threads, and one sandbox must not take another's.
 _LOOKUPS = 4
+#: How many hosts that were not reached are told.
+_TOLD = 5
 
 
 class EgressProxy(JailServer):
@@ -60,7 +62,7 @@ class EgressProxy(JailServer):
         self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
         super().__init__()
         self._traffic = Traffic()
-        self._refusals = ViolationLog()
+        self._refusals, self._failures = ViolationLog(), ViolationLog()
         self._executor = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
         self._gate = Gate(
             policy=self.policy,
@@ -69,6 +71,7 @@ class EgressProxy(JailServer):
             limits=limits or ProxyLimits(),
             rate=RateLimit(self.policy),
             refusals=self._refusals,
+            failures=self._failures,
             audit=audit_sink(audit),
             traffic=self._traffic,
             vault=vault or Vault(),
@@ -87,6 +90,10 @@ class EgressProxy(JailServer):
     def take_violations(self) -> tuple[Violation, ...]:
         """See ``JailServer``."""
         return self._refusals.take()
+
+    def take_failures(self) -> tuple[str, ...]:
+        """See ``JailServer``."""
+        return tuple(f"allowed, but not reached: {failure.reason}" for failure in self._failures.take()[:_TOLD])
 
     @property
     def bytes_out(self) -> int:

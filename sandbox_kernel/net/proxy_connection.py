@@ -10,6 +10,7 @@ from typing import Any
 import h11
 
 from sandbox_kernel.errors import FetchError
+from sandbox_kernel.model import Violation
 from sandbox_kernel.net import relay
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.pinned_backend import verifying_context
@@ -100,6 +101,9 @@ class ProxyConnection:
         """Log before the program hears of it, so that a result made right after holds it."""
         if isinstance(error, Refused):
             self._gate.refusals.add(error.violation)
+        else:
+            endpoint = f"{self._record.host}:{self._record.port}"
+            self._gate.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
         event = "refused" if isinstance(error, Refused) else "failed"
         self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
 

@@ -39,6 +39,7 @@ class Gate:
     limits: ProxyLimits
     rate: RateLimit
     refusals: ViolationLog
+    failures: ViolationLog
     audit: AuditSink
     traffic: Traffic
     vault: Vault = field(default_factory=Vault)
