@@ -15,11 +15,13 @@ from sandbox_kernel.net import relay
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.pinned_backend import verifying_context
 from sandbox_kernel.net.proxy_exchange import exchange, read_head
-from sandbox_kernel.net.proxy_http import ProxyRequest, failure_reply, read_request, refusal_reply
+from sandbox_kernel.net.proxy_http import ESTABLISHED, ProxyRequest, failure_reply, read_request, refusal_reply
 from sandbox_kernel.net.proxy_link import ClientGone, Gate, Link
-from sandbox_kernel.net.proxy_tunnel import tunnel
+from sandbox_kernel.net.proxy_tunnel import TLS_FIRST_BYTE, first_bytes, tunnel
 from sandbox_kernel.net.refusal import Refused
 from sandbox_kernel.net.resolve import Pinned, pin_in_thread
+from sandbox_kernel.net.targets import Target
+from sandbox_kernel.net.tls_hello import ALERT_UNRECOGNISED_NAME
 
 _log = logging.getLogger(__name__)
 
@@ -67,10 +69,12 @@ class ProxyConnection:
     async def _answer(self) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
         request = read_request(await read_head(self._link, http))
+        self._about(request)
+        if request.tunnel and self._gate.vault.fills_in_plain(request.target, self._gate.limits.http_ports):
+            http, request = await self._inside(request.target, http.trailing_data[0])
         target = request.target if request.tunnel else self._gate.vault.over_tls(request.target, request.headers)
         request = replace(request, target=target)
-        path = "" if request.tunnel else target.path.partition("?")[0]
-        self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
+        self._about(request)
         pinned = await self._admit(request)
         tls = not request.tunnel and target.scheme == "https"
         self._link.far = await connect(pinned, self._gate.policy.connect_timeout_s, tls=tls)
@@ -79,6 +83,26 @@ class ProxyConnection:
         else:
             headers = self._gate.vault.fill(target, request.headers)
             await exchange(self._link, http, replace(request, headers=headers))
+
+    def _about(self, request: ProxyRequest) -> None:
+        target, path = request.target, "" if request.tunnel else request.target.path.partition("?")[0]
+        self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
+
+    async def _inside(self, target: Target, early: bytes) -> tuple[h11.Connection, ProxyRequest]:
+        """The request inside a tunnel to a host of secrets, read before anything is connected: it may go over TLS.
+
+        Some clients (Node.js' ``fetch``) tunnel plain HTTP too. One that brings its own TLS is refused.
+        """
+        link = self._link
+        self._gate.policy.check_target(target).require()
+        await relay.send(link.writer, ESTABLISHED, link.activity)
+        early = early or await first_bytes(link)
+        if early[:1] == TLS_FIRST_BYTE:
+            link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
+            self._gate.vault.check_tunnel(target)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+        http.receive_data(early)
+        return http, read_request(await read_head(link, http), inside=target)
 
     async def _admit(self, request: ProxyRequest) -> Pinned:
         gate = self._gate

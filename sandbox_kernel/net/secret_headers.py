@@ -13,7 +13,7 @@ import binascii
 import hmac
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
@@ -137,6 +137,10 @@ class Vault:
         if target.scheme != "http" or not wants:
             return target
         return replace(target, scheme="https", port=DEFAULT_PORTS["https"] if target.port == 80 else target.port)
+
+    def fills_in_plain(self, target: Target, ports: Collection[int]) -> bool:
+        """Whether a tunnel may carry a plain request in which a secret is wanted."""
+        return target.port in ports and any(secret.is_for(target) for secret in self._held)
 
     def check_tunnel(self, target: Target) -> None:
         """Refuse a tunnel to the host of a secret: the program would send the placeholder, and wonder."""

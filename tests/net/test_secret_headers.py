@@ -160,6 +160,32 @@ def test_a_tunnel_to_the_host_of_a_secret_is_refused_and_says_what_to_write(site
     free.open_tunnel(f"site.test:{site.port}").close()
 
 
+def test_a_plain_request_through_a_tunnel_is_filled_and_sent_on_over_tls(
+    tls_site, open_door, authority, monkeypatch
+) -> None:
+    """Node.js' fetch tunnels plain HTTP too."""
+    monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
+    made = secret(f"site.test:{tls_site.port}")
+    door = open_door(tls_site.policy(), vault=Vault([made]), limits=tls_site.limits_as(80))
+    with door.open_tunnel(f"site.test:{tls_site.port}") as tunnel:
+        tunnel.sendall(f"GET / HTTP/1.1\r\nHost: site.test\r\nX: {made.placeholder}\r\n\r\n".encode())
+        assert door.read_all(tunnel).endswith(b"secret hello")
+    assert tls_site.seen[0].all("x") == [VALUE]
+    with door.open_tunnel(f"site.test:{tls_site.port}") as tunnel:
+        tunnel.sendall(b"\x16\x03\x01\x00\x05hello")
+        assert door.read_all(tunnel)[:1] == b"\x15", "an alert of TLS"
+    assert door.rules == ["secret_in_tunnel"]
+    assert len(tls_site.seen) == 1
+
+
+def test_a_tunnel_of_plain_http_to_the_host_of_a_secret_passes_the_policy_first(site, open_door) -> None:
+    made = secret(f"other.test:{site.port}")
+    door = open_door(site.policy(), vault=Vault([made]), limits=site.limits_as(80))
+    answer = door.talk(f"CONNECT other.test:{site.port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert door.rules == ["domain_not_allowed"]
+
+
 def test_a_placeholder_inside_a_tunnel_of_plain_http_is_refused(site, open_door) -> None:
     made = secret("api.test")
     door = open_door(site.policy(), vault=Vault([made]), limits=site.limits_as(80))
