@@ -112,7 +112,7 @@ class CellRunner:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            return await _in_session(choice.session, code, stdin, options.effective_timeout_s, io)
+            return await _in_session(choice.session, plan, code, stdin, io)
         box = self.box(options)
         result = await box.arun(
             code,
@@ -180,15 +180,22 @@ def _answers(stdin: str) -> AnyOnInput:
     return answer
 
 
-async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
+async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
+    options = plan.options
+    # A cell has raised the limit by name, and what it made is there: the notebook's default would refuse every cell.
+    is_default = options.memory_mb == plan.defaults.memory_mb
+    memory_mb = None if is_default and session.raised else options.memory_mb
     result = await session.arun(
         _numbered(code, session.language),
-        timeout_s,
+        options.effective_timeout_s,
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
         on_display=io.on_display,
         on_usage=io.on_usage,
         number=io.number,
+        memory_mb=memory_mb,
+        cpu_seconds=options.cpu_s,
+        output_bytes=options.output_bytes,
         cancel=io.cancel,
     )
     # What was shown while the cell ran is not shown again.

@@ -1,9 +1,9 @@
 """Which session a cell belongs to, and when it must run in a sandbox of its own instead.
 
 Unnamed sessions, one for each language, begin with the notebook's defaults; a named one begins with the options of its
-first cell, network included. What a session is fixed to when it begins (memory, policy, interpreter, …) cannot change
-while it lives. A cell that asks for something else is not refused and not run under the wrong limit: it runs fresh, and
-is told why.
+first cell, network included. Time, CPU, output and, within bounds, memory may be another for each cell. What a session
+is fixed to when it begins (policy, interpreter, disk, …) cannot change while it lives. A cell that asks for something
+else is not refused and not run under the wrong limit: it runs fresh, and is told why.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class NotebookSessions:
             held = None
         has = held.begun_with if held is not None else begun_with(base)
         differing = [name for name, value in asks(options).items() if not _same(has.get(name), value)]
+        differing = [name for name in differing if not _of_a_cell(name, options, held)]
         if differing:
             only_this_cell = options.session is None and (held is None or asks(base) != asks(options))
             return Choice(why_fresh=_explain(differing, options, only_this_cell))
@@ -182,6 +183,13 @@ def _key(options: CellOptions) -> Key:
 def begun_with(options: CellOptions) -> dict[str, object]:
     """What a session that begins with these options has."""
     return {"--memory": SESSION_MEMORY_MB, **asks(options)}
+
+
+def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:
+    """Whether a session can give a single cell what it asks for, beside what it began with; it may have to begin."""
+    if name == "--memory" and held is not None:
+        return options.memory_mb is not None and held.session.takes_memory(options.memory_mb)
+    return name in ("--memory", "--cpu", "--output")
 
 
 def _same(has: object, value: object) -> bool:

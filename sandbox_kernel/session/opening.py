@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
@@ -12,7 +13,7 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import Step
-from sandbox_kernel.jail.interpreter import Interpreter, find_python
+from sandbox_kernel.jail.interpreter import Interpreter, find_python, interpreter_name
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
@@ -33,6 +34,9 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
+#: How much more memory a cell may be given than its session began with, where a control group counts: what the kernel
+#: allows each process by itself (``rlimits``) is fixed when the worker starts.
+GROWTH = 4
 #: Languages whose state is the memory of one guest inside WebAssembly (``wasm_opening.py``).
 WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
 _numbers = itertools.count(1)
@@ -92,7 +96,9 @@ def open_session(
         raise InvalidRequest(f"a {spoken} session needs at least {engine.minimum_mb} MB of memory, got {memory_mb}")
     if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
-    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
+    if name is not None and (
+        not isinstance(name, str) or not name.strip() or len(name) > 100 or not name.isprintable()
+    ):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
     if spoken is Language.COMMAND and not backend.policy.process_spawn:
         raise PolicyViolation(
@@ -100,8 +106,8 @@ def open_session(
             "allow it with policy.allow_process_spawn(), or run single commands with box.run"
         )
     engine.check(backend.config)
-    interpreter = find_python(python if python is not None else backend.config.python_path)
-    limit = limits or Limits()
+    interpreter = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
+    limit = Limits.given(limits)
     walls = session_walls(backend, interpreter, engine, limit, memory_mb)
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",
@@ -110,6 +116,7 @@ def open_session(
         checkpoints=checkpoints,
         limits=limit,
         grace_s=engine.grace_s,
+        cell_memory_mb=memory_mb * (GROWTH if engine.grows and find_hierarchies() is not None else 1),
         frame=Frame(
             language=str(spoken),
             backend=backend.name,
@@ -190,7 +197,8 @@ def session_step(
         cwd=places.work,
         env=env,
         rlimits=rlimits(
-            limits,
+            # The worker lives longer than any cell: its CPU time is not a cell's, which is counted for each.
+            replace(limits, cpu_seconds=None),
             memory_mb,
             own_disk=has_own_disk(enforcer),
             exact_memory=find_hierarchies() is not None,

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.limits import check_memory_mb
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.asking import OnInput
@@ -32,6 +33,7 @@ from sandbox_kernel.session.frames import What
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import Lives, SessionSpec
 from sandbox_kernel.session.memory import private_bytes
+from sandbox_kernel.workspace.paths import plain_path
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.walk import DirEntry
 
@@ -42,6 +44,14 @@ if TYPE_CHECKING:
 
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
+#: The least memory that a cell can be given beside its session.
+LEAST_CELL_MB = 16
+#: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
+MAX_ASKED = 1 << 20
+
+
+class NotOfThisSession(SessionError, AttributeError):
+    """A method that sessions of another kind have; ``hasattr`` says no, as it should."""
 
 
 class Session:
@@ -75,8 +85,18 @@ class Session:
 
     @property
     def memory_mb(self) -> int:
-        """Its memory limit."""
-        return self._spec.memory_mb
+        """Its memory limit; a cell that was given more has raised it."""
+        return self._lives.memory_mb
+
+    @property
+    def raised(self) -> bool:
+        """Whether a cell was given more memory than the session began with."""
+        return self._lives.memory_mb > self._spec.memory_mb
+
+    def takes_memory(self, memory_mb: int) -> bool:
+        """Whether a single cell can have this limit: a worker cannot leave what it was started with far behind."""
+        most = self._spec.cell_memory_mb
+        return memory_mb == self.memory_mb or LEAST_CELL_MB <= memory_mb <= most
 
     @property
     def alive(self) -> bool:
@@ -102,23 +122,45 @@ class Session:
         on_display: OnDisplay | None = None,
         on_usage: OnUsage | None = None,
         number: int | None = None,
+        memory_mb: int | None = None,
+        cpu_seconds: float | None = None,
+        output_bytes: int | None = None,
     ) -> ExecResult:
         """Run one cell. Callbacks are called on this thread, ``on_input`` on one of its own.
 
         ``on_usage`` hears a few times a second how much memory is in use, and the limit.
 
         ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
+
+        ``memory_mb``, ``cpu_seconds`` and ``output_bytes`` are for this cell alone; but memory that a cell was given
+        beyond the session's is the session's from then on, since what the cell made lives on.
         """
         spec = self._spec
+        callbacks = {"on_output": on_output, "on_input": on_input, "on_display": on_display, "on_usage": on_usage}
+        for listener, callback in callbacks.items():
+            check_listener(listener, callback)
+        memory_mb = self.memory_mb if memory_mb is None else check_memory_mb(memory_mb)
+        if not self.takes_memory(memory_mb):
+            raise InvalidRequest(
+                f"a cell of session {spec.name!r} cannot have {memory_mb} MB: it began with {spec.memory_mb} MB"
+                + (f" and takes {LEAST_CELL_MB} to {spec.cell_memory_mb}" if spec.cell_memory_mb else "")
+                + "; open a session with that memory, or use box.run"
+            )
+        limits = replace(
+            spec.limits,
+            cpu_seconds=spec.limits.cpu_seconds if cpu_seconds is None else cpu_seconds,
+            output_bytes=spec.limits.output_bytes if output_bytes is None else output_bytes,
+        )
         # Building the request is what checks it.
-        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=spec.memory_mb)
+        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=memory_mb)
         order = CellOrder(
             code=code,
             number=number,
             timeout_s=request.timeout,
             grace_s=spec.grace_s,
-            output_bytes=spec.limits.output_bytes,
-            cpu_seconds=spec.limits.cpu_seconds,
+            memory_mb=memory_mb,
+            output_bytes=limits.output_bytes,
+            cpu_seconds=limits.cpu_seconds,
             on_output=on_output,
             on_display=on_display,
             on_input=on_input,
@@ -140,6 +182,9 @@ class Session:
         on_display: OnDisplay | None = None,
         on_usage: OnUsage | None = None,
         number: int | None = None,
+        memory_mb: int | None = None,
+        cpu_seconds: float | None = None,
+        output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
         """The same, asynchronously: callbacks are called on this loop, and ``on_input`` may be a coroutine function.
@@ -147,13 +192,27 @@ class Session:
         Only ``on_usage`` is called on the thread that runs the cell.
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
+        from sandbox_kernel.backends.in_thread import check_cancel
         from sandbox_kernel.session.async_run import run_in_thread
 
+        self._lives.refuse_if_closed()
+        check_cancel(cancel)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
         return await run_in_thread(
             self._threads,
-            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, on_usage=on_usage, number=number),
+            lambda say, show, ask: self.run(
+                code,
+                timeout,
+                say,
+                ask,
+                on_display=show,
+                on_usage=on_usage,
+                number=number,
+                memory_mb=memory_mb,
+                cpu_seconds=cpu_seconds,
+                output_bytes=output_bytes,
+            ),
             self.interrupt,
             on_output=on_output,
             on_display=on_display,
@@ -185,20 +244,20 @@ class Session:
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """The content of a file of the session's work folder; waits for a running cell."""
         with self._lives.turn() as live:
-            return self._lives.files.read(live, path)
+            return self._lives.files.read(live, plain_path(path))
 
-    def write_file(self, path: str, data: bytes | str) -> None:
+    def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Make or replace a file of the work folder; a cell that is rolled back later does not take it away."""
         with self._lives.turn() as live:
-            self._lives.files.write(live, path, data)
+            self._lives.files.write(live, plain_path(path), data)
 
-    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+    def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """What a folder of the work folder holds, sorted by name."""
         with self._lives.turn() as live:
-            return self._lives.files.list_dir(live, path)
+            return self._lives.files.list_dir(live, plain_path(path))
 
     def restart(self) -> None:
         """Begin again with no variables and no checkpoints, and with the files that the sandbox shares; a running
@@ -249,6 +308,13 @@ class Session:
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
             raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
+        try:
+            code.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"the code holds a lone surrogate at position {error.start}; remove it") from None
+        if len(code) > MAX_ASKED:
+            # No answer about so long a text comes in time.
+            return {}
         if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.
             return {}
@@ -258,6 +324,17 @@ class Session:
             except SessionError:
                 self._lives.revive(live)
                 return {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """``fork`` and ``save`` are where the guest allows them; whoever calls them elsewhere is told where."""
+            if name in ("fork", "save"):
+                raise NotOfThisSession(
+                    f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "
+                    f"be copied; open it with box.session({str(self.language)!r}, backend='wasm')"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forget(self) -> None:
         """In a forked child the session is the parent's: let go of its descriptors, end nothing."""
