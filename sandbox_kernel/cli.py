@@ -168,7 +168,7 @@ def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret,
     try:
         return read_secrets(words, host)
     except PolicyViolation as error:
-        raise SystemExit(f"sandbox-kernel: --secret {error}") from None
+        raise InvalidRequest(f"--secret {error}") from None
 
 
 def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
@@ -206,6 +206,7 @@ def run_command(options: argparse.Namespace) -> int:
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
     policy = make_policy(options.policy, options.mount, options.allow_net)
+    secrets = make_secrets(options.secret, os.environ)
     # After every mistake that can be seen before: whoever made one is not kept waiting for the end of the input.
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     with Sandbox(
@@ -214,7 +215,7 @@ def run_command(options: argparse.Namespace) -> int:
         require=options.require,
         audit=options.audit,
         allow_private_for=options.allow_private,
-        secrets=make_secrets(options.secret, os.environ),
+        secrets=secrets,
     ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(

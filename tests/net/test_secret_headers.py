@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import FetchError, FetchRequest, PolicyViolation, SafeClient, Sandbox, SandboxPolicy, Secret
+from sandbox_kernel import (
+    FetchError,
+    FetchRequest,
+    InvalidRequest,
+    PolicyViolation,
+    SafeClient,
+    Sandbox,
+    SandboxPolicy,
+    Secret,
+)
 from sandbox_kernel.cli import make_secrets
 from sandbox_kernel.net.egress import SECRETS_VARIABLE
 from sandbox_kernel.net.refusal import Refused
@@ -229,7 +238,7 @@ def test_the_command_line_takes_values_from_the_callers_environment() -> None:
     assert [(one.name, one.value, len(tuple(one.hosts))) for one in made] == [("TOKEN", VALUE, 2)]
     assert make_secrets([], {}) == ()
     for wrong in ("TOKEN", "@a.test", "TOKEN@", "OTHER@a.test", "TOKEN@http://a.test"):
-        with pytest.raises(SystemExit, match="--secret"):
+        with pytest.raises(InvalidRequest, match="--secret"):
             make_secrets([wrong], {"TOKEN": VALUE})
 
 
