@@ -20,7 +20,7 @@ from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.net.egress import Egress, with_placeholders
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.box_files import BoxFiles
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.report import CapabilityReport
     from sandbox_kernel.session.session import Session
 
@@ -71,17 +72,20 @@ class Sandbox(BoxFiles):
         audit: AuditSink | str | os.PathLike[str] | None = None,
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
+        secrets: Iterable[Secret] = (),
     ) -> None:
         """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here.
 
         ``audit`` is a file to which every decision about the network is appended as a JSON line, or a function.
         ``allow_private_for`` names hosts of the policy that may have private addresses; ``resolver`` resolves names.
+        ``secrets`` never enter: programs have placeholders, and the host puts the values into headers on their way out.
         """
         super().__init__()
         self._default = _known_backend(backend)
         check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        self._egress = Egress(audit, allow_private_for, resolver)
+        self._egress = Egress(audit, allow_private_for, resolver, secrets)
+        self.policy = with_placeholders(self.policy, self._egress.vault)
         self._client: SafeClient | None = None
         self.backend = self._process_backend(config)
         self._wasm: WasmBackend | None = None

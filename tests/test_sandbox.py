@@ -126,9 +126,10 @@ def test_destroy_ends_everything(nothing_left: None) -> None:
     box.destroy()
     box.destroy()
     acts: list[Callable[[], object]] = [
-        lambda: box.run("1"), lambda: box.map("1", ["x"]), lambda: asyncio.run(box.arun("1")),
+        lambda: box.run("1"), lambda: box.exec("true"), lambda: box.map("1", ["x"]), lambda: asyncio.run(box.arun("1")),
         lambda: box.read_file("a"), lambda: box.write_file("a", b""), box.list_dir, box.diff, lambda: box.files,
         lambda: box.snapshot("a"), lambda: box.resume("a"), lambda: box.provision([]), lambda: box.fetch("http://a.test"),
+        lambda: asyncio.run(box.afetch("http://a.test")), lambda: box.share_files(Sandbox()),
         box.report, box.session, lambda: box.load_session("a"),
     ]  # fmt: skip
     for act in acts:

@@ -125,7 +125,8 @@ class ProcessBackend(BlockingBackend):
                         self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                     if proxy is not None:
-                        result = replace(result, violations=proxy.violations)
+                        notes = (*result.notes, *proxy.take_failures())
+                        result = replace(result, violations=proxy.violations, notes=notes)
                     result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr)))
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:

@@ -165,6 +165,10 @@ class Live:
         """What the network's rules have refused since the last cell."""
         return self.proxy.take_violations() if self.proxy is not None else ()
 
+    def take_failures(self) -> tuple[str, ...]:
+        """What was allowed and not reached since the last cell."""
+        return self.proxy.take_failures() if self.proxy is not None else ()
+
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""
         found, self._strays = self._strays, []

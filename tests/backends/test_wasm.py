@@ -62,7 +62,7 @@ def test_a_nonzero_exit_is_a_failed_result_with_its_exact_code(run_wasm, wat, co
     assert (result.status, result.exit_code, result.signal) == (Status.FAILED, code, None)
 
 
-def test_an_endless_loop_is_a_timeout_and_keeps_its_output(run_wasm, wat, say) -> None:
+def test_an_endless_loop_is_a_timeout_and_keeps_its_output(run_wasm, wat, say, nothing_left: None) -> None:
     result = run_wasm(wat(say(6) + SPIN, "fd_write", data="so far"), timeout=0.5)
     assert (result.status, result.limit, result.stdout, result.exit_code) == (Status.TIMEOUT, "timeout", "so far", None)
     with pytest.raises(SandboxTimeout):
@@ -144,6 +144,11 @@ def test_a_trap_is_failed_and_named_on_stderr_with_its_functions(run_wasm) -> No
     result = run_wasm('(module (func $inner unreachable) (func $outer (export "_start") (call $inner)))')
     assert (result.status, result.exit_code, result.limit) == (Status.FAILED, 134, None)
     assert result.stderr.splitlines() == ["wasm trap: unreachable instruction executed", "  at inner", "  at outer"]
+
+
+def test_s3_output_before_a_trap_is_kept(run_wasm, wat, say) -> None:
+    result = run_wasm(wat(say(6) + "unreachable", "fd_write", data="so far"))
+    assert (result.status, result.stdout) == (Status.FAILED, "so far")
 
 
 def test_endless_recursion_is_a_trap(run_wasm) -> None:
