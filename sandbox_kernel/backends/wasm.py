@@ -20,7 +20,7 @@ from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
-from sandbox_kernel.backends.wasm_key import Switches, engine_version
+from sandbox_kernel.backends.wasm_key import PLAIN, Switches, engine_version
 from sandbox_kernel.backends.wasm_modules import CellModules
 from sandbox_kernel.backends.wasm_native import build
 from sandbox_kernel.backends.wasm_prepare import OnProgress, Preparer, Progress, switches_of
@@ -30,10 +30,10 @@ from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.backends.wasm_toolchains import find_toolchain, toolchain_availability
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.job import Stop, run_job
+from sandbox_kernel.jail.job import SpareGone, Stop, run_job
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import CELL
+from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -250,7 +250,7 @@ class WasmBackend(BlockingBackend):
             argv=(name, *request.args),
             env={**self.policy.env, **request.env},
             switches=switches,
-            files={COMPILED: made.code},
+            module=made.code,
         )
         return self._run_guest(request, guest, spent_s + made.seconds, ears)
 
@@ -264,7 +264,17 @@ class WasmBackend(BlockingBackend):
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
-        walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime)
+        ahead = guest.module if isinstance(guest.module, str) and guest.switches == PLAIN else None
+        walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
+        try:
+            return self._run_in_jail(request, guest, walls, spent_s, ears)
+        except SpareGone:
+            return self._run_in_jail(request, guest, walls, spent_s, ears)
+
+    def _run_in_jail(
+        self, request: ExecRequest, guest: GuestRun, walls: Walls, spent_s: float, ears: _Ears
+    ) -> ExecResult:
+        left = request.timeout - spent_s
         with self.egress() as bridge:
             jail = self.pool.take(walls)
             try:

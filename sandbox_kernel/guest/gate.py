@@ -69,10 +69,13 @@ def run_step(
     channel: int,
     waiting: Waiting | None,
     ahead: Ahead | None,
+    descriptors: List[int],
 ) -> int:
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
         from sandbox_guest import session_gate  # type: ignore[import-not-found]
+
+        step["argv"] += map(str, descriptors)
     gate_step.prepare(step)
     if ahead is not None:
         heard, child = ahead.heard, ahead.begin(step, blobs)
@@ -80,7 +83,7 @@ def run_step(
         heard, tell = os.pipe()
         # Out of the way of descriptors that a step is given by number.
         tell = gate_step.move_up(tell)
-        child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
+        child = waiting.begin(step, descriptors) if waiting is not None and step["kind"] == "warm" else os.fork()
         if child == 0:
             os.close(heard)
             control.close()
@@ -89,6 +92,8 @@ def run_step(
             gate_step.leave_the_gate()
             gate_step.be_step(step, flags, blobs, channel, tell)
         os.close(tell)
+    for fd in descriptors:
+        os.close(fd)
     problem = b"" if step["kind"] == "warm" else os.read(heard, 4096)
     os.close(heard)
     if problem:
@@ -211,9 +216,9 @@ def serve(control: socket.socket, channel: int) -> None:
             for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
                 step["env"].setdefault(name, proxy)
     for step in order["steps"]:
-        if run_step(step, flags, blobs, control, channel, waiting, ahead) != 0:
+        if run_step(step, flags, blobs, control, channel, waiting, ahead, order["descriptors"]) != 0:
             break
-        ahead = None
+        ahead, order["descriptors"] = None, []
     # The host ends the jail when it has read the end; if it is gone, its death ends us.
     try:
         control.recv(1)

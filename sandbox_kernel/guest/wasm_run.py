@@ -28,13 +28,13 @@ if not __package__:  # started by path: make a package of this folder, so that n
 
 import wasmtime
 
-from .wasm_calls import make_linker
+from .wasm_calls import make_repeatable
 from .wasm_compile import ENTRY, compile_module
 from .wasm_endings import Ending, GuestExit, ending_of
-from .wasm_engine import make_engine
 from .wasm_files import Folders
 from .wasm_inspect import PAGE_BYTES
-from .wasm_plan import CompilePlan, RunPlan, read_plan
+from .wasm_parts import Parts, make_parts
+from .wasm_plan import BakePlan, CompilePlan, RunPlan, read_plan
 from .wasm_rewrite import REFUSED, START
 
 #: How long a stopped guest has to come back before the process ends without it.
@@ -53,10 +53,10 @@ _held: list[Guest] = []
 class Guest:
     """One execution: an engine, a store and a module of its own, used once."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, parts: Parts) -> None:
         self.plan = plan
-        self.engine = make_engine(plan.switches)
-        self.store = wasmtime.Store(self.engine)
+        self.parts = parts
+        self.store = wasmtime.Store(parts.engine)
         self.memory: wasmtime.Memory | None = None
         self.refused: wasmtime.Global | None = None
         self.ending = Ending(end="epoch", message="stopped while waiting in a host call")
@@ -80,7 +80,7 @@ class Guest:
 
     def _call(self) -> Ending:
         plan, store = self.plan, self.store
-        module = wasmtime.Module.deserialize_file(self.engine, plan.module)
+        module = self.parts.module(plan.module)
         store.set_limits(
             memory_size=plan.memory_bytes,
             table_elements=plan.table_elements,
@@ -92,9 +92,10 @@ class Guest:
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
         store.set_wasi(_wasi(plan))
+        make_repeatable(self.parts.linker, plan)
         if plan.program is not None:
             return self._javascript(module)
-        exports = make_linker(self.engine, plan).instantiate(store, module).exports(store)
+        exports = self.parts.linker.instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
@@ -106,7 +107,7 @@ class Guest:
         from .wasm_quickjs import QuickJs
 
         plan = self.plan
-        js = QuickJs(self.store, module, make_linker(self.engine, plan))
+        js = QuickJs(self.store, module, self.parts.linker)
         self._watch(js.memory, js.export.find(REFUSED))
         folders = Folders(plan.preopens)
         with open(plan.handles or "", "rb") as file:
@@ -159,19 +160,19 @@ def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
     return config
 
 
-def run_guest(plan: RunPlan) -> Ending:
-    """Run the plan on a thread, with this thread as its clock."""
+def run_guest(plan: RunPlan, ahead: Parts | None = None) -> Ending:
+    """Run the plan on a thread, with this thread as its clock; with what was made ahead, if that fits."""
     for folder in plan.preopens:
         if not os.path.isdir(folder.host):
             return Ending(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
-    guest = Guest(plan)
+    guest = Guest(plan, ahead if ahead is not None and ahead.switches == plan.switches else make_parts(plan.switches))
     _held.append(guest)
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     thread = threading.Thread(target=guest.run, daemon=True)
     thread.start()
     thread.join(plan.deadline_s)
     if thread.is_alive():
-        guest.engine.increment_epoch()
+        guest.parts.engine.increment_epoch()
         thread.join(_GRACE_S)
     if guest.failure is not None:
         raise guest.failure
@@ -194,12 +195,16 @@ def _exit_code(ending: Ending) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the plan says and report; the exit code is the guest's where that is possible."""
+    """Do what the plan in a file says; see ``carry_out``."""
     plan_file, status = arguments
     with open(plan_file, "rb") as file:
-        plan = read_plan(json.load(file))
+        return carry_out(read_plan(json.load(file)), status)
+
+
+def carry_out(plan: RunPlan | CompilePlan | BakePlan, status: str, ahead: Parts | None = None) -> int:
+    """Do what the plan says and report; the exit code is the guest's where that is possible."""
     if isinstance(plan, RunPlan):
-        ending = run_guest(plan)
+        ending = run_guest(plan, ahead)
     elif isinstance(plan, CompilePlan):
         ending = compile_module(plan)
     else:

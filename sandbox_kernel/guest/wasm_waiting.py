@@ -14,10 +14,12 @@ import struct
 import wasmtime
 
 from . import wasm_javascript, wasm_quickjs  # imported ahead, for programs of that language
+from .gate_wire import receive_descriptors
 from .wasm_engine import PLAIN, make_engine
 from .wasm_fetch import WHERE
-from .wasm_plan import RunPlan
-from .wasm_run import main, run_guest
+from .wasm_parts import make_parts
+from .wasm_plan import RunPlan, read_plan
+from .wasm_run import carry_out, run_guest
 
 _AHEAD = (wasm_javascript, wasm_quickjs)
 _NOTHING = """(module
@@ -28,16 +30,25 @@ _NOTHING = """(module
 _COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 
 
-def wait(order: int) -> None:
-    """Warm up, wait for the order on this descriptor, and carry it out; never returns."""
+def wait(order: int, arguments: list[str]) -> None:
+    """Warm up, wait for the order on this descriptor, and carry it out; never returns.
+
+    The argument is the compiled module that will most likely be asked for, if that is known.
+    """
     warm_up()
+    ahead = make_parts(PLAIN, *arguments[:1])
     with socket.socket(fileno=order) as sock:
         (size,) = struct.unpack(">I", _receive(sock, 4))
         given = json.loads(_receive(sock, size))
+        descriptors = receive_descriptors(sock, given["descriptors"])
     os.chdir(given["cwd"])
     if WHERE in given["env"]:
         os.environ[WHERE] = given["env"][WHERE]
-    os._exit(main(given["argv"]))
+    text, status = given["argv"]
+    document = json.loads(text)
+    if descriptors:
+        document["module"] = f"/proc/self/fd/{descriptors[0]}"
+    os._exit(carry_out(read_plan(document), status, ahead))
 
 
 def warm_up() -> None:

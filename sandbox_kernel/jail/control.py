@@ -46,7 +46,8 @@ class Step:
     ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
     ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
     program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
-    ``REPORT_FD``, and what it writes there is ``Outcome.report``.
+    ``REPORT_FD``, and what it writes there is ``Outcome.report``. Open files that come with the order are for a
+    ``warm`` or ``session`` step, which finds their numbers behind its last argument.
     """
 
     kind: str
@@ -84,7 +85,9 @@ class _Blobs:
         return len(self.data) - 1
 
 
-def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool) -> list[bytes]:
+def encode_order(
+    steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0
+) -> list[bytes]:
     """An order as the gate reads it: a header that counts the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
@@ -109,9 +112,27 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
             for s in steps
         ],
         "listener": listener,
+        "descriptors": descriptors,
     }  # fmt: skip
     order["blobs"] = [len(blob) for blob in blobs.data]
     return [frame(order), *blobs.data]
+
+
+def send_order(
+    sock: socket.socket,
+    steps: Sequence[Step],
+    files: Sequence[JobFile],
+    *,
+    listener: bool,
+    descriptors: Sequence[int] = (),
+) -> None:
+    """Hand an order to a gate, with open files, which travel behind the header."""
+    header, *blobs = encode_order(steps, files, listener=listener, descriptors=len(descriptors))
+    sock.sendall(header)
+    if descriptors:
+        socket.send_fds(sock, [b"\0"], list(descriptors))
+    for blob in blobs:
+        sock.sendall(blob)
 
 
 def encode_warm(warm: Warm) -> list[bytes]:

@@ -1,7 +1,8 @@
 """Run one job in one jail: feed it, watch it, end it, and say what happened.
 
 ``run_job`` blocks the calling thread in one selector loop; asynchronous callers run it in a thread of their own. It
-always ends the jail, so that background children end with their program, and it always returns what was printed.
+always ends the jail, so that background children end with their program, and it always returns what was printed. It
+waits until the jail is gone, unless the program had reported its end before it was killed.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from sandbox_kernel.jail.control import (
     Step,
     StepExit,
     broken,
-    encode_order,
     read_kept,
     receive_listener,
+    send_order,
     step_exit,
 )
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage, Reading
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
+from sandbox_kernel.jail.undertaker import bury
 
 #: The gate, which is the init of the namespace and not the program's.
 OWN_PROCESSES = 1
@@ -77,6 +79,8 @@ class Job:
 
     steps: Sequence[Step]
     files: Sequence[JobFile] = ()
+    #: Open files for the first step; they stay the caller's.
+    descriptors: Sequence[int] = ()
     stdin: bytes | None = None
     timeout_s: float
     memory_bytes: int
@@ -140,7 +144,11 @@ def run_job(
     finally:
         run.close()
         box = jail.take_box()
-        jail.destroy()
+        rest = jail.abandon() if run.reported else None
+        if rest is not None:
+            bury(rest)
+        else:
+            jail.destroy()
         jail.box_fd = box
 
 
@@ -163,6 +171,8 @@ class _Run:
         self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
         self.finished = False
+        #: The program said how it ended, and nobody has stopped it.
+        self.reported = False
         self.disk_full = False
         self.memory_alarm = False
         self.started = 0.0
@@ -175,11 +185,10 @@ class _Run:
         jail, job = self.jail, self.job
         self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
-        order = encode_order(job.steps, job.files, listener=on_listener is not None)
         self.started = time.monotonic()
         jail.control.settimeout(job.timeout_s)
         try:
-            self._send(order)
+            self._send(listener=on_listener is not None)
             if on_listener is not None:
                 on_listener(receive_listener(jail.control))
         except TimeoutError:
@@ -188,11 +197,11 @@ class _Run:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
         jail.control.setblocking(False)
 
-    def _send(self, order: Sequence[bytes]) -> None:
+    def _send(self, *, listener: bool) -> None:
         """Hand over the order; what did not arrive whole was not begun."""
+        job = self.job
         try:
-            for part in order:
-                self.jail.control.sendall(part)
+            send_order(self.jail.control, job.steps, job.files, listener=listener, descriptors=job.descriptors)
         except BrokenPipeError as error:
             raise SpareGone("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
@@ -225,6 +234,7 @@ class _Run:
             for key, _ in watch.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
                 key.data(key.fd)
         self.ended = time.monotonic()
+        self.reported = self.reported and self.stopped_by is None
 
     def end(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
@@ -234,9 +244,11 @@ class _Run:
         self._look_at_disk(last=True)
         jail.meter.last_look()
         jail.kill()
-        jail.wait_dead()
+        if not self.reported:
+            jail.wait_dead()
         for fd, capture in self.captures.items():
-            # Every writer is dead, so the pipe ends; the bound is for a descriptor that somehow got out.
+            # Every writer is dead, so the pipe ends (what was printed before a report is there already); the bound is
+            # for a descriptor that somehow got out.
             bound = time.monotonic() + 5.0
             with contextlib.suppress(OSError):
                 while (data := os.read(fd, CHUNK)) and time.monotonic() < bound:
@@ -303,7 +315,8 @@ class _Run:
         except OSError:
             said = b""
         self.selector.unregister(fd)
-        self.finished = self.finished or bool(said)
+        self.reported = bool(said)
+        self.finished = self.finished or self.reported
 
     def _read_control(self, fd: int) -> None:
         try:

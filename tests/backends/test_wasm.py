@@ -16,6 +16,8 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_prepare import Progress
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
@@ -491,3 +493,22 @@ def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None
     assert (result.stdout, result.status) == ("1\n", Status.OK)  # its clock starts when the language is ready
     assert [one.fraction for one in told] == sorted(one.fraction for one in told)
     assert (told[0].text, told[-1].fraction) == ("fetching quickjs-wasi 3.6.2", 1.0)
+
+
+def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
+    run_wasm, wasm_backend, wat, monkeypatch
+) -> None:
+    assert run_wasm(wat("")).ok
+    take, killed = wasm_backend.pool.take, []
+
+    def take_a_dead_one(walls: Walls) -> Jail:
+        jail = take(walls)
+        if not killed:
+            killed.append(jail)
+            jail.kill()
+            jail.wait_dead()
+        return jail
+
+    monkeypatch.setattr(wasm_backend.pool, "take", take_a_dead_one)
+    assert run_wasm(wat("")).ok
+    assert killed

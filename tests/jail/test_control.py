@@ -8,12 +8,14 @@ import marshal
 import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.guest.gate_wire import receive_order
 from sandbox_kernel.jail.control import (
     MAX_FRAME,
     Inbox,
@@ -26,6 +28,7 @@ from sandbox_kernel.jail.control import (
     number,
     read_kept,
     receive_listener,
+    send_order,
     step_exit,
 )
 from sandbox_kernel.jail.walls import Warm
@@ -68,6 +71,29 @@ def test_an_order_without_blobs_has_none() -> None:
     order = unpacked(header)
     assert order["blobs"] == []
     assert order["steps"][0]["source"] is None  # type: ignore[index]
+
+
+def test_open_files_travel_behind_the_header_and_arrive_as_themselves(tmp_path: Path) -> None:
+    host, gate = socket.socketpair()
+    step = Step(kind="warm", argv=["x"], env={}, rlimits={}, cwd="/", source=b"blob")
+    with host, gate, open(tmp_path / "given", "w+b") as file:
+        file.write(b"mine")
+        file.flush()
+        send_order(host, [step], [], listener=False, descriptors=[file.fileno()])
+        order, blobs = receive_order(gate)
+        (number,) = order["descriptors"]
+        assert (os.pread(number, 10, 0), blobs) == (b"mine", [b"blob"])
+        assert not os.get_inheritable(number)
+        os.close(number)
+
+
+def test_an_order_that_announces_open_files_and_brings_none_is_not_taken() -> None:
+    host, gate = socket.socketpair()
+    with host, gate:
+        header, *_ = encode_order([], [], listener=False, descriptors=1)
+        host.sendall(header + b"\0")
+        with pytest.raises(EOFError):
+            receive_order(gate)
 
 
 def test_a_waiting_program_is_told_its_limits_and_its_filter() -> None:
