@@ -41,6 +41,8 @@ else:
 
 #: Largest file that is handed over to the host.
 MAX_KEPT = 32 << 20
+#: Steps that a program can wait for.
+WAITED_FOR = ("warm", "session")
 F_ADD_SEALS, ALL_SEALS = 1033, 0xF
 
 
@@ -74,8 +76,6 @@ def run_step(
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
         from sandbox_guest import session_gate  # type: ignore[import-not-found]
-
-        step["argv"] += map(str, descriptors)
     gate_step.prepare(step)
     if ahead is not None:
         heard, child = ahead.heard, ahead.begin(step, blobs)
@@ -83,7 +83,8 @@ def run_step(
         heard, tell = os.pipe()
         # Out of the way of descriptors that a step is given by number.
         tell = gate_step.move_up(tell)
-        child = waiting.begin(step, descriptors) if waiting is not None and step["kind"] == "warm" else os.fork()
+        waits = waiting is not None and step["kind"] in WAITED_FOR
+        child = waiting.begin(step, descriptors) if waits and waiting is not None else os.fork()
         if child == 0:
             os.close(heard)
             control.close()
@@ -202,7 +203,7 @@ def serve(control: socket.socket, channel: int) -> None:
             order, blobs = receive_order(control)
     except EOFError:
         return
-    if waiting is not None and not any(step["kind"] == "warm" for step in order["steps"]):
+    if waiting is not None and not any(step["kind"] in WAITED_FOR for step in order["steps"]):
         waiting.dismiss()
     for file in order["files"]:
         put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])

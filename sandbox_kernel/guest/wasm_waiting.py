@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import struct
 
 import wasmtime
 
 from . import wasm_javascript, wasm_quickjs  # imported ahead, for programs of that language
-from .gate_wire import receive_descriptors
 from .wasm_engine import PLAIN, make_engine
 from .wasm_fetch import WHERE
+from .wasm_order import receive_order
 from .wasm_parts import make_parts
 from .wasm_plan import RunPlan, read_plan
 from .wasm_run import carry_out, run_guest
@@ -37,17 +35,14 @@ def wait(order: int, arguments: list[str]) -> None:
     """
     warm_up()
     ahead = make_parts(PLAIN, *arguments[:1])
-    with socket.socket(fileno=order) as sock:
-        (size,) = struct.unpack(">I", _receive(sock, 4))
-        given = json.loads(_receive(sock, size))
-        descriptors = receive_descriptors(sock, given["descriptors"])
-    os.chdir(given["cwd"])
-    if WHERE in given["env"]:
-        os.environ[WHERE] = given["env"][WHERE]
-    text, status = given["argv"]
+    given = receive_order(order)
+    os.chdir(given.cwd)
+    if WHERE in given.env:
+        os.environ[WHERE] = given.env[WHERE]
+    text, status = given.argv
     document = json.loads(text)
-    if descriptors:
-        document["module"] = f"/proc/self/fd/{descriptors[0]}"
+    if given.descriptors:
+        document["module"] = f"/proc/self/fd/{given.descriptors[0]}"
     os._exit(carry_out(read_plan(document), status, ahead))
 
 
@@ -57,13 +52,3 @@ def warm_up() -> None:
         file.write(_COMPILED)
         file.flush()
         run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))
-
-
-def _receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            os._exit(0)  # nobody needs us any more
-        data += part
-    return data

@@ -46,8 +46,8 @@ class Step:
     ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
     ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
     program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
-    ``REPORT_FD``, and what it writes there is ``Outcome.report``. Open files that come with the order are for a
-    ``warm`` or ``session`` step, which finds their numbers behind its last argument.
+    ``REPORT_FD``, and what it writes there is ``Outcome.report``. A program that waits can also be the worker of a
+    session. It alone gets the open files that come with the order.
     """
 
     kind: str
