@@ -225,6 +225,22 @@ class Sandbox(BoxFiles):
         self._sessions.add(opened)
         return opened
 
+    def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
+        """Whether the first run or ``session`` in a language has nothing to wait for; see ``prepare``."""
+        self._check_alive()
+        if self._default != "wasm":
+            return True
+        return self._wasm_backend(check).is_ready(Language.parse(language), session=session)
+
+    def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnPrepare | None = None) -> None:
+        """Make ready what WebAssembly needs for a language, once on this machine: seconds to minutes.
+
+        The first run does the same, before its clock starts; ``on_progress`` hears how far it is, on this thread.
+        """
+        self._check_alive()
+        if self._default == "wasm":
+            self._wasm_backend(check).make_ready(Language.parse(language), on_progress)
+
     load_session = _LoadSession()
 
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:

@@ -109,22 +109,38 @@ class WasmBackend(BlockingBackend):
         return languages
 
     def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
-        """Make languages ready, all of the catalogue when none is named."""
+        """Make languages ready, all of the catalogue when none is named, with the checkers of types that they have."""
         tell = on_progress or self.on_progress
         for language in languages or self._can_be_made_ready():
-            if language is Language.WASM:
-                continue
-            guest = self._guest(language)
-            if not guest.is_compiled:
-                for one in (guest, guest.checked):
-                    if one is not None:
-                        self._preparer.prepare(one, switches_of(one, fuel=False), tell)
-                continue
-            if tell is not None:
-                tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-            find_toolchain(language).warm()
-            if tell is not None:
-                tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
+            self.make_ready(language, tell)
+            checked = self._guest(language).checked if language is not Language.WASM else None
+            if checked is not None:
+                self._preparer.prepare(checked, switches_of(checked, fuel=False), tell)
+
+    def is_ready(self, language: Language, *, session: bool = False) -> bool:
+        """Whether the first request has nothing to wait for; also where ``make_ready`` could do nothing about it."""
+        if language is Language.WASM or language not in catalogue():
+            return True
+        guest = self._guest(language)
+        if session and guest.session is not None:
+            return True
+        if guest.is_compiled:
+            return not toolchain_availability(language).available or find_toolchain(language).is_warm
+        return self._preparer.find(guest, switches_of(guest, fuel=False)) is not None
+
+    def make_ready(self, language: Language, on_progress: OnProgress | None = None) -> None:
+        """Make ready what the first request in a language would have to wait for."""
+        if language is Language.WASM:
+            return
+        tell, guest = on_progress or self.on_progress, self._guest(language)
+        if not guest.is_compiled:
+            self._preparer.prepare(guest, switches_of(guest, fuel=False), tell)
+            return
+        if tell is not None:
+            tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
+        find_toolchain(language).warm()
+        if tell is not None:
+            tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 
     def run(
         self,

@@ -16,6 +16,7 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
 from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
+from sandbox_kernel.notebook.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.render import Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.notebook.streams import StreamBatch
@@ -64,6 +65,9 @@ class Door(Protocol):
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> Live | None:
         """A panel for a cell that runs for long, where somebody looks on; None for clients that record outputs."""
+
+    def watched(self) -> bool:
+        """Whether a person looks on: what is shown for a while only is for nobody else."""
 
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
@@ -130,17 +134,20 @@ class CellExecution:
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
         batch = StreamBatch(self._door.stream)
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
+        bar = PreparationBar(self._door, alone=not plan.commands)
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
             on_usage=panel.use,
+            on_prepare=bar.update,
             cancel=self._cancel,
             number=self._number,
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
         finally:
+            bar.close()
             panel.close()
             batch.close()
         self._state.variables.update(outcome.variables)
