@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange
@@ -22,6 +22,9 @@ from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.notebook.streams import StreamBatch
 from sandbox_kernel.notebook.variables import encode
 from sandbox_kernel.session.displays import SessionDisplay
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm_prepare import Progress
 
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
@@ -135,12 +138,17 @@ class CellExecution:
         batch = StreamBatch(self._door.stream)
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         bar = PreparationBar(self._door, alone=not plan.commands)
+
+        def preparing(progress: Progress) -> None:
+            panel.hold(over=progress.fraction >= 1)
+            bar.update(progress)
+
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
             on_usage=panel.use,
-            on_prepare=bar.update,
+            on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
         )
@@ -206,6 +214,13 @@ class _PanelTimer:
         self._panel: Live | None = None
         self._memory: Memory | None = None
         self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
+
+    def hold(self, *, over: bool) -> None:
+        """The cell does not run yet; its time begins when that is ``over``."""
+        self._timer.cancel()
+        if over:
+            self._began = self._loop.time()
+            self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
 
     def _show(self) -> None:
         self._panel = self._door.live(self._timeout_s, self._stop)

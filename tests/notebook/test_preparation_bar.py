@@ -8,7 +8,7 @@ import pytest
 from sandbox_kernel import ExecResult
 from sandbox_kernel.backends.wasm_prepare import Progress
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.notebook import sessions
+from sandbox_kernel.notebook import execution, sessions
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.preparation_bar import PreparationBar, bundle
 from sandbox_kernel.notebook.render import Cleared, Failure, Shown
@@ -169,3 +169,26 @@ def test_a_language_that_cannot_be_made_ready_is_an_error_with_its_reason(box):
     assert "npm is not installed" in done.failure.evalue
     assert Cleared(wait=False) in page.seen
     assert box.ran == 0
+
+
+def test_the_panel_of_a_running_cell_does_not_count_the_preparation(monkeypatch):
+    monkeypatch.setattr(execution, "PANEL_AFTER_S", 0.0)
+    page, panels = Page(), []
+    page.live = lambda timeout_s, stop: panels.append(timeout_s)
+
+    async def turn_of_the_loop():
+        done = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.001, done.set)
+        await done.wait()
+
+    async def go():
+        timer = execution._PanelTimer(page, 5.0, asyncio.Event())
+        timer.hold(over=False)
+        await turn_of_the_loop()
+        before = list(panels)
+        timer.hold(over=True)
+        await turn_of_the_loop()
+        timer.close()
+        return before
+
+    assert (asyncio.run(go()), panels) == ([], [5.0])
