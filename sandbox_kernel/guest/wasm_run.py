@@ -99,6 +99,8 @@ class Guest:
         self._watch(exports.get("memory"), exports.get(REFUSED))
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
+                if count := len(function.type(store).params):
+                    return Ending(end="trap", message=f"{ENTRY} takes {count} parameters; export one that takes none")
                 function(store)
         return Ending(end="exit", code=0)
 

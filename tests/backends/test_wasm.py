@@ -512,3 +512,29 @@ def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
     monkeypatch.setattr(wasm_backend.pool, "take", take_a_dead_one)
     assert run_wasm(wat("")).ok
     assert killed
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        ('(module (func (export "main")))', "export the function to run as _start"),
+        (b"\0asm\x01\0\0\0\x01\x05", "build or download it again"),
+        ('(module (import "env" "missing" (func)) (func (export "_start")))', "wasm32-wasip1"),
+        ('(module (memory i64 1) (func (export "_start")))', "without threads, 64-bit memory"),
+        ('(module (memory 65537) (func (export "_start")))', "a smaller memory"),
+        ('(module (table 1000000000 funcref) (func (export "_start")))', "make it smaller"),
+    ],
+)
+def test_a_module_that_is_refused_comes_with_the_next_step(run_wasm, code: str | bytes, step: str) -> None:
+    with pytest.raises(InvalidRequest, match=step):
+        run_wasm(code)
+
+
+def test_an_initial_memory_above_the_limit_says_how_to_give_more(run_wasm) -> None:
+    result = run_wasm('(module (memory 65536) (func (export "_start")))', memory_limit_mb=64)
+    assert "the limit is 67108864; give it more (--memory" in result.stderr
+
+
+def test_an_entry_with_parameters_is_named(run_wasm) -> None:
+    result = run_wasm('(module (func (export "_start") (param i32)))')
+    assert (result.status, result.stderr) == (Status.FAILED, "_start takes 1 parameters; export one that takes none\n")
