@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
+from sandbox_kernel.jail.asking import AnyOnInput
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
@@ -138,15 +139,23 @@ class Sandbox(BoxFiles):
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
         on_usage: OnUsage | None = None,
+        on_input: AnyOnInput | None = None,
     ) -> ExecResult:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
 
         ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
+        ``on_input(prompt, password)`` is asked for a line when a program in WebAssembly reads its standard input and
+        no ``stdin`` is given; elsewhere that is empty, and sessions are for programs that ask.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
         keep = self._folder.keep
-        result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        if on_input is not None and chosen.name == "wasm":
+            result = await cast("WasmBackend", chosen).execute(
+                request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
+            )
+        else:
+            result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
         return replace(result, chosen=self._why(request.language, backend))
 
     def exec(

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.jail.asking import AnyOnInput, OnInput
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.model import ExecResult
 
@@ -68,6 +70,17 @@ async def in_thread(
     if failure:
         raise failure[0]
     return result
+
+
+def on_this_loop(ask: AnyOnInput) -> OnInput:
+    """A function for other threads that asks on this loop, and waits for the answer."""
+    loop = asyncio.get_running_loop()
+
+    async def on_loop(prompt: str, password: bool) -> str:
+        answer = ask(prompt, password)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return lambda prompt, password: asyncio.run_coroutine_threadsafe(on_loop(prompt, password), loop).result()
 
 
 async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:

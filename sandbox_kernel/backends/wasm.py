@@ -29,6 +29,7 @@ from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.backends.wasm_toolchains import find_toolchain, toolchain_availability
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.jail.asking import AnyOnInput, OnInput
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import SpareGone, Stop, run_job
 from sandbox_kernel.jail.meter import OnUsage
@@ -41,6 +42,8 @@ from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sandbox_kernel.net.fetch_bridge import FetchBridge
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.safe_client import SafeClient
@@ -54,6 +57,7 @@ class _Ears:
     stop: Stop | None
     keep: Keep | None
     on_usage: OnUsage | None
+    on_input: OnInput | None
 
 
 class WasmBackend(BlockingBackend):
@@ -150,12 +154,38 @@ class WasmBackend(BlockingBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; the memory that is told includes the engine's own."""
+        """See ``BlockingBackend``; the memory that is told includes the engine's own.
+
+        ``on_input(prompt, password)`` is asked for a line, on a thread of its own, when a program reads its standard
+        input and the request has none; the time that takes is not the program's.
+        """
         self.check_network()
         listener = Listener(on_output) if on_output is not None else None
+        asked = on_input if request.stdin is None else None
         with host_trouble(listener):
-            return self._run(request, _Ears(listener, stop, keep, on_usage))
+            return self._run(request, _Ears(listener, stop, keep, on_usage, asked))
+
+    async def execute(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
+        on_input: AnyOnInput | None = None,
+    ) -> ExecResult:
+        """See ``SandboxBackend``; ``on_input`` as in ``run``, on this loop, and may be a coroutine function."""
+        from sandbox_kernel.backends.in_thread import in_thread, on_this_loop
+
+        asked = on_this_loop(on_input) if on_input is not None else None
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage, on_input=asked)
+
+        return await in_thread(work, on_output, cancel)
 
     def _run(self, request: ExecRequest, ears: _Ears) -> ExecResult:
         if request.language is Language.WASM:
@@ -294,10 +324,16 @@ class WasmBackend(BlockingBackend):
         with self.egress() as bridge:
             jail = self.pool.take(walls)
             try:
-                job = run_job_of(request, guest, jail, left)
+                job = run_job_of(request, guest, jail, left, asks=ears.on_input is not None)
                 listen = bridge.start if bridge is not None else None
                 outcome = run_job(
-                    jail, job, on_output=ears.on_output, on_listener=listen, stop=ears.stop, on_usage=ears.on_usage
+                    jail,
+                    job,
+                    on_output=ears.on_output,
+                    on_listener=listen,
+                    stop=ears.stop,
+                    on_usage=ears.on_usage,
+                    on_input=ears.on_input,
                 )
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)

@@ -199,7 +199,7 @@ def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
 
 
-def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail) -> dict[str, object]:
+def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -> dict[str, object]:
     """The plan for ``guest/wasm_run.py``; relative paths of the guest are paths in the work folder."""
     return {
         "task": "run",
@@ -214,21 +214,22 @@ def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail) -> dict[str, obj
         "memory_bytes": request.memory_mb * MIB,
         "fuel": request.limits.fuel,
         "deadline_s": request.timeout,
+        "asks": asks,
         "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
         "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
         "switches": guest.switches.to_dict(),
     }
 
 
-def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float) -> Job:
-    """Run a compiled module with the request's limits."""
+def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
+    """Run a compiled module with the request's limits; with ``asks`` its standard input is its user."""
     given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
     given += [
         JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
         for name, data in request.files.items()
     ]
     return Job(
-        steps=(_step(jail, run_plan(request, guest, jail)),),
+        steps=(_step(jail, run_plan(request, guest, jail, asks=asks)),),
         files=given,
         descriptors=(guest.module.fileno(),) if isinstance(guest.module, SealedMemory) else (),
         stdin=request.stdin_bytes,

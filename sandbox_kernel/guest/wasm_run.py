@@ -35,6 +35,7 @@ from .wasm_files import Folders
 from .wasm_inspect import PAGE_BYTES
 from .wasm_parts import Parts, make_parts
 from .wasm_plan import BakePlan, CompilePlan, RunPlan, read_plan
+from .wasm_questions import INSTANCES, AskedInput, ask, reads_input
 from .wasm_rewrite import REFUSED, START
 
 #: How long a stopped guest has to come back before the process ends without it.
@@ -42,6 +43,8 @@ _GRACE_S = 0.1
 #: Native stack beside the guest's own: the engine's calls and this interpreter.
 _HOST_STACK_BYTES = 4 << 20
 _TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
+#: Where the host listens for the report, and for questions.
+_CHANNEL = 3
 #: So far below zero that refusals of the module's own maximum are never taken for ours.
 _NEVER = -(1 << 31)
 
@@ -84,19 +87,25 @@ class Guest:
         store.set_limits(
             memory_size=plan.memory_bytes,
             table_elements=plan.table_elements,
-            instances=_INSTANCES,
+            instances=_INSTANCES + (INSTANCES if plan.asks else 0),
             tables=_TABLES,
             memories=_MEMORIES,
         )
         store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
+        asked = AskedInput(_CHANNEL) if plan.asks and plan.program is None and reads_input(module) else None
         store.set_wasi(_wasi(plan))
         make_repeatable(self.parts.linker, plan)
         if plan.program is not None:
             return self._javascript(module)
-        exports = self.parts.linker.instantiate(store, module).exports(store)
+        engine, linker = self.parts.engine, self.parts.linker
+        if asked is not None:
+            asked.link(store, linker, engine)
+        exports = linker.instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
+        if asked is not None and self.memory is not None:
+            asked.join(store, self.memory, engine)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
                 if count := len(function.type(store).params):
@@ -114,6 +123,8 @@ class Guest:
         folders = Folders(plan.preopens)
         with open(plan.handles or "", "rb") as file:
             guest = JavaScript(js, json.load(file), folders)
+        if plan.asks:
+            guest.host.ask_user = _asked
         program = plan.program or ""
         source = folders.read(program).decode("utf-8", "replace")
         guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
@@ -150,6 +161,13 @@ class Guest:
         )
 
 
+def _asked(prompt: str) -> str:
+    answer = ask(_CHANNEL, prompt)
+    if answer is None:
+        raise EOFError
+    return answer
+
+
 def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
     config = wasmtime.WasiConfig()
     config.argv = list(plan.argv)
@@ -172,7 +190,7 @@ def run_guest(plan: RunPlan, ahead: Parts | None = None) -> Ending:
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     thread = threading.Thread(target=guest.run, daemon=True)
     thread.start()
-    thread.join(plan.deadline_s)
+    thread.join(None if plan.asks else plan.deadline_s)
     if thread.is_alive():
         guest.parts.engine.increment_epoch()
         thread.join(_GRACE_S)

@@ -24,6 +24,8 @@ MAX_FRAME = 64 << 10
 REPORT_FD = 3
 #: A longer report is cut, which makes it unreadable, which is a failed run.
 MAX_REPORT = 64 << 10
+#: A question to the user is cut to this, and so is the answer.
+MAX_PROMPT, MAX_INPUT = 10_000, 32 << 10
 #: Files that a step may hand over, and how large each may be.
 MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
 _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -233,6 +235,23 @@ def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
                 os.lseek(fd, 0, os.SEEK_SET)
                 contents.append(file.read())
     return tuple(contents) if len(contents) == len(descriptors) else ()
+
+
+def question(said: bytes) -> str | None:
+    """The prompt, when a step that reports asks its user for a line instead; it is hostile, so it is cut."""
+    line, newline, rest = said.partition(b"\n")
+    if not newline or rest or not line.startswith(b'{"ask": '):
+        return None
+    try:
+        prompt = json.loads(line).get("ask")
+    except (ValueError, RecursionError, AttributeError):
+        return None
+    return prompt[:MAX_PROMPT] if isinstance(prompt, str) else None
+
+
+def answer(value: str | None) -> bytes:
+    """What a step that asked is told: a line without its end, or that there is nobody to ask."""
+    return json.dumps({"answer": value}).encode() + b"\n"
 
 
 def receive_listener(sock: socket.socket) -> socket.socket:

@@ -17,14 +17,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.asking import Asking, OnInput
 from sandbox_kernel.jail.control import (
+    MAX_INPUT,
     MAX_KEPT,
     MAX_KEPT_BYTES,
     MAX_REPORT,
     JobFile,
     Step,
     StepExit,
+    answer,
     broken,
+    question,
     read_kept,
     receive_listener,
     send_order,
@@ -134,9 +138,13 @@ def run_job(
     on_listener: OnListener | None = None,
     stop: Stop | None = None,
     on_usage: OnUsage | None = None,
+    on_input: OnInput | None = None,
 ) -> Outcome:
-    """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
-    run = _Run(jail, job, on_output, stop, on_usage)
+    """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open.
+
+    ``on_input`` is asked, on a thread of its own, what a step that reports asks of its user; meanwhile its time stands.
+    """
+    run = _Run(jail, job, on_output, stop, on_usage, on_input)
     try:
         run.begin(on_listener)
         run.watch()
@@ -156,9 +164,17 @@ class _Run:
     """The state of one run; lives inside ``run_job``."""
 
     def __init__(
-        self, jail: Jail, job: Job, on_output: OnOutput | None, stop: Stop | None, on_usage: OnUsage | None
+        self,
+        jail: Jail,
+        job: Job,
+        on_output: OnOutput | None,
+        stop: Stop | None,
+        on_usage: OnUsage | None,
+        on_input: OnInput | None,
     ) -> None:
-        self.jail, self.job, self.stop, self.on_usage = jail, job, stop, on_usage
+        self.jail, self.job, self.stop, self.on_usage, self.on_input = jail, job, stop, on_usage, on_input
+        self.asking: Asking | None = None
+        self.deadline = 0.0
         self.next_usage = 0.0
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
@@ -221,17 +237,18 @@ class _Run:
             watch.register(self.feeder.fd, selectors.EVENT_WRITE, self._write_input)
         if job.ends_with_report:
             watch.register(jail.channel, selectors.EVENT_READ, self._reported)
-        deadline = self.started + job.timeout_s
+        self.deadline = self.started + job.timeout_s
         next_tick = self.started
         while not self.finished and self.stopped_by is None:
             now = time.monotonic()
-            if now >= deadline:
+            if now >= self.deadline and self.asking is None:
                 self.stopped_by = "timeout"
                 break
             if now >= next_tick:
                 next_tick = now + TICK_S
                 self._tick()
-            for key, _ in watch.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
+            until = next_tick if self.asking is not None else min(self.deadline, next_tick)
+            for key, _ in watch.select(max(0.0, until - time.monotonic())):
                 key.data(key.fd)
         self.ended = time.monotonic()
         self.reported = self.reported and self.stopped_by is None
@@ -311,12 +328,45 @@ class _Run:
     def _reported(self, fd: int) -> None:
         """The step has said how it ended; what it would still do is take itself down, and killing it is faster."""
         try:
-            said = self.jail.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            said = self.jail.channel.recv(MAX_REPORT, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             said = b""
         self.selector.unregister(fd)
+        prompt = question(said) if self.on_input is not None else None
+        if prompt is not None:
+            self._ask(prompt)
+            return
         self.reported = bool(said)
         self.finished = self.finished or self.reported
+
+    def _ask(self, prompt: str) -> None:
+        """The step asks its user; it is not listened to until it has its answer."""
+        self.jail.channel.recv(MAX_REPORT)
+        # What was printed before the question is shown before it.
+        for fd, capture in self.captures.items():
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(fd, CHUNK):
+                    capture.feed(data)
+        assert self.on_input is not None
+        self.asking = Asking(prompt, False, self.on_input)
+        self.selector.register(self.asking, selectors.EVENT_READ, self._answered)
+
+    def _answered(self, fd: int) -> None:
+        asking, self.asking = self.asking, None
+        assert asking is not None
+        self.selector.unregister(fd)
+        asking.close()
+        # The user's time is not the program's.
+        self.deadline += time.monotonic() - asking.began
+        if isinstance(asking.failure, KeyboardInterrupt):
+            self.stopped_by = "cancel"
+            return
+        if asking.failure is not None and not isinstance(asking.failure, EOFError):
+            raise asking.failure
+        value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
+        with contextlib.suppress(OSError):  # it is gone, or does not listen: its end or the clock will say so
+            self.jail.channel.send(answer(value), socket.MSG_DONTWAIT)
+        self.selector.register(self.jail.channel, selectors.EVENT_READ, self._reported)
 
     def _read_control(self, fd: int) -> None:
         try:
@@ -346,6 +396,8 @@ class _Run:
         """Give back what the run still holds, however it ended; may be called twice."""
         self.selector.close()
         self.feeder.close()
+        if self.asking is not None:
+            self.asking.close()
         read_kept(self.kept_fds, 0)
         self.kept_fds = []
 

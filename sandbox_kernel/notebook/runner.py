@@ -137,6 +137,7 @@ class CellRunner:
             on_output=io.on_output,
             cancel=io.cancel,
             on_usage=io.on_usage,
+            on_input=io.on_input,
         )
         if not choice.why_fresh:
             return result

@@ -1,48 +1,17 @@
-"""A question of a running cell to its user. The cell's loop makes one and watches it like any other descriptor."""
+"""A question of a running cell to its user: one of a program's, with the number by which the worker knows it."""
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from collections.abc import Callable
-
+from sandbox_kernel.jail.asking import Asking as _Asking
+from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.session.frames import Question
 
-OnInput = Callable[[str, bool], str]
+__all__ = ["Asking", "OnInput"]
 
 
-class Asking:
-    """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
+class Asking(_Asking):
+    """See ``jail/asking.py``."""
 
     def __init__(self, question: Question, ask: OnInput) -> None:
         self.number = question.question
-        self.began = time.monotonic()
-        self.value: object = ""
-        self.failure: BaseException | None = None
-        self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
-        self._lock = threading.Lock()
-        self._open = True
-
-        def target() -> None:
-            try:
-                self.value = ask(question.prompt, question.password)
-            except BaseException as error:
-                self.failure = error
-            with self._lock:
-                if self._open:
-                    os.write(self._tell, b"x")
-
-        threading.Thread(target=target, name="sandbox-input", daemon=True).start()
-
-    def fileno(self) -> int:
-        """For ``selectors``."""
-        return self._answered
-
-    def close(self) -> None:
-        """Nobody waits for the answer any more; may be called twice."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                os.close(self._answered)
-                os.close(self._tell)
+        super().__init__(question.prompt, question.password, ask)

@@ -18,14 +18,17 @@ from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.guest.gate_wire import receive_order
 from sandbox_kernel.jail.control import (
     MAX_FRAME,
+    MAX_PROMPT,
     Inbox,
     JobFile,
     Step,
+    answer,
     broken,
     encode_order,
     encode_warm,
     frame,
     number,
+    question,
     read_kept,
     receive_listener,
     send_order,
@@ -233,3 +236,17 @@ def test_files_that_were_handed_over_are_read_only_when_sealed_and_all_of_them()
     assert read_kept([_memory(b"a" * 11, sealed=True)], 10) == ()
     assert read_kept([os.open("/dev/null", os.O_RDONLY)], 10) == ()
     assert read_kept([], 10) == ()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b'{"ask": "x"}', b'{"ask": 5}\n', b'{"ask": "x"}\n{"end": "exit"}\n', b'{"ask": "x\n', b'{"end": "exit"}\n'],
+)
+def test_what_is_no_whole_question_is_none(said: bytes) -> None:
+    assert question(said) is None
+
+
+def test_a_question_is_cut_and_answered_in_one_line() -> None:
+    assert question(b'{"ask": "' + b"x" * 20_000 + b'"}\n') == "x" * MAX_PROMPT
+    assert question(b'{"ask": ""}\n') == ""
+    assert (answer("a\nb"), answer(None)) == (b'{"answer": "a\\nb"}\n', b'{"answer": null}\n')

@@ -1,0 +1,47 @@
+"""A question of a running program to its user. The loop that watches the program makes one and watches it too."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+#: Called with the prompt and whether the answer is a secret; ``EOFError`` where there is nobody to ask.
+OnInput = Callable[[str, bool], str]
+AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
+
+
+class Asking:
+    """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
+
+    def __init__(self, prompt: str, password: bool, ask: OnInput) -> None:
+        self.began = time.monotonic()
+        self.value: object = ""
+        self.failure: BaseException | None = None
+        self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._open = True
+
+        def target() -> None:
+            try:
+                self.value = ask(prompt, password)
+            except BaseException as error:
+                self.failure = error
+            with self._lock:
+                if self._open:
+                    os.write(self._tell, b"x")
+
+        threading.Thread(target=target, name="sandbox-input", daemon=True).start()
+
+    def fileno(self) -> int:
+        """For ``selectors``."""
+        return self._answered
+
+    def close(self) -> None:
+        """Nobody waits for the answer any more; may be called twice."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._answered)
+                os.close(self._tell)
