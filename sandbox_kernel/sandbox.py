@@ -16,6 +16,7 @@ from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.asking import AnyOnInput
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
@@ -357,6 +358,7 @@ class Sandbox(BoxFiles):
             session.close()
         if self._owns_folder:
             self._folder.close()
+        wait_buried()
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None

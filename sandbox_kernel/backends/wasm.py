@@ -34,6 +34,7 @@ from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import SpareGone, Stop, run_job
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
 from sandbox_kernel.languages.recipe import Availability
@@ -296,7 +297,7 @@ class WasmBackend(BlockingBackend):
             argv=(name, *request.args),
             env={**self.policy.env, **request.env},
             switches=switches,
-            module=made.code,
+            module=SealedMemory(made.code),
         )
         return self._run_guest(request, guest, spent_s + made.seconds, ears)
 

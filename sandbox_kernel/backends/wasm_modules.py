@@ -24,13 +24,12 @@ from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.job import Outcome, Stop, run_job
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
 
-#: How much of the cells' modules is kept on disk and in memory; each in memory is an open file.
-_DISK_BYTES, _MEMORY_BYTES, _MEMORY_MODULES = 512 << 20, 64 << 20, 32
+#: How much of the cells' modules is kept on disk and in memory.
+_DISK_BYTES, _MEMORY_BYTES = 512 << 20, 64 << 20
 _CELL = "cell-"
 
 
@@ -38,7 +37,7 @@ _CELL = "cell-"
 class CompiledModule:
     """Machine code of a module, and how long it took to make it now."""
 
-    code: SealedMemory
+    code: bytes
     seconds: float
 
 
@@ -49,7 +48,7 @@ class CellModules:
         self._store = store
         self._pool = pool
         self._enforcer = enforcer
-        self._recent: OrderedDict[str, SealedMemory] = OrderedDict()
+        self._recent: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(
@@ -94,14 +93,12 @@ class CellModules:
         self._store.add(key, {COMPILED: code})
         return CompiledModule(self._remember(key, code), outcome.duration_s)
 
-    def _remember(self, key: str, code: bytes) -> SealedMemory:
-        made = SealedMemory(code)
+    def _remember(self, key: str, code: bytes) -> bytes:
         with self._lock:
-            recent = self._recent
-            recent[key] = made
-            while len(recent) > 1 and (sum(map(len, recent.values())) > _MEMORY_BYTES or len(recent) > _MEMORY_MODULES):
-                recent.popitem(last=False)
-        return made
+            self._recent[key] = code
+            while sum(map(len, self._recent.values())) > _MEMORY_BYTES and len(self._recent) > 1:
+                self._recent.popitem(last=False)
+        return code
 
 
 def _failure(request: ExecRequest, outcome: Outcome) -> ExecResult | None:

@@ -62,7 +62,8 @@ class Waiting:
 
     def begin(self, step: Dict[str, Any], descriptors: List[int]) -> int:
         """Hand over the order; what became of the program is for the caller to wait for."""
-        self.spent = cpu_seconds(self.pid)
+        if step["kind"] == "warm":  # a session's cells are counted one by one
+            self.spent = cpu_seconds(self.pid)
         order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
         send_frame(self.socket, self._encode(order).encode(), descriptors)
         return self.pid

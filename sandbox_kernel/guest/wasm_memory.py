@@ -14,6 +14,8 @@ from .wasm_inspect import PAGE_BYTES
 
 _MAP_FIXED = 0x10
 _NOTHING = bytes(PAGE_BYTES)
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
 
 
 class HasMemory(Protocol):
@@ -67,11 +69,9 @@ def map_memory(guest: HasMemory, descriptor: int) -> None:
         guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
     if guest.memory.data_len(guest.store) != size:
         raise RuntimeError(f"an image of {size} bytes does not fit a memory of {guest.memory.data_len(guest.store)}")
-    library = ctypes.CDLL(None, use_errno=True)
-    library.mmap.restype = ctypes.c_void_p
     place = ctypes.c_void_p(_base(guest))
     flags = mmap.MAP_PRIVATE | _MAP_FIXED
     asked = (ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, ctypes.c_long(0))
-    if library.mmap(place, *asked) != place.value:
+    if _libc.mmap(place, *asked) != place.value:
         raise OSError(ctypes.get_errno(), "an image could not be mapped")
     os.close(descriptor)
