@@ -24,8 +24,8 @@ MAX_FRAME = 64 << 10
 REPORT_FD = 3
 #: A longer report is cut, which makes it unreadable, which is a failed run.
 MAX_REPORT = 64 << 10
-#: A question to the user is cut to this, and so is the answer.
-MAX_PROMPT, MAX_INPUT = 10_000, 32 << 10
+#: A question to the user is cut to this.
+MAX_PROMPT = 10_000
 #: Files that a step may hand over, and how large each may be.
 MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
 _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.asking import Asking, OnInput
 from sandbox_kernel.jail.control import (
-    MAX_INPUT,
     MAX_KEPT,
     MAX_KEPT_BYTES,
     MAX_REPORT,
@@ -186,6 +185,7 @@ class _Run:
         self.exits: list[StepExit] = []
         self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
+        self.begun = False
         self.finished = False
         #: The program said how it ended, and nobody has stopped it.
         self.reported = False
@@ -260,6 +260,8 @@ class _Run:
         self.feeder.close()
         self._look_at_disk(last=True)
         jail.meter.last_look()
+        if not self.begun and self.stopped_by is None:
+            self._read_control(jail.control.fileno())
         jail.kill()
         if not self.reported:
             jail.wait_dead()
@@ -272,6 +274,13 @@ class _Run:
                     capture.feed(data)
             capture.finish()
         stdout, stderr = self.captures.values()
+        reading = jail.meter.read()
+        if not (self.begun or self.exits or self.stopped_by or reading.memory_exceeded):
+            said = stderr.text.strip().splitlines()
+            reason = f": {said[-1][:300]}" if said else ""
+            raise EnforcerFailed(
+                jail.walls.enforcer or "none", f"the sandbox ended before the program began, nothing was run{reason}"
+            )
         return Outcome(
             exits=tuple(self.exits),
             stopped_by=self.stopped_by,
@@ -279,7 +288,7 @@ class _Run:
             stderr=stderr,
             duration_s=self.ended - self.started,
             compile_s=self.compile_s,
-            reading=jail.meter.read(),
+            reading=reading,
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
             report=self._report(),
@@ -363,9 +372,8 @@ class _Run:
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise asking.failure
-        value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
         with contextlib.suppress(OSError):  # it is gone, or does not listen: its end or the clock will say so
-            self.jail.channel.send(answer(value), socket.MSG_DONTWAIT)
+            self.jail.channel.send(answer(asking.text), socket.MSG_DONTWAIT)
         self.selector.register(self.jail.channel, selectors.EVENT_READ, self._reported)
 
     def _read_control(self, fd: int) -> None:
@@ -380,7 +388,9 @@ class _Run:
             self.finished = True
             return
         for message in self.jail.inbox.feed(data):
-            if message["op"] == "exit":
+            if message["op"] == "started":
+                self.begun = True
+            elif message["op"] == "exit":
                 self._step_ended(step_exit(message))
             elif message["op"] == "broken":
                 enforcer = self.jail.walls.enforcer or "none"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from sandbox_kernel.jail.asking import MAX_INPUT, OnInput, takes_prompt_alone
 from sandbox_kernel.jail.asking import Asking as _Asking
-from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.session.frames import Question
 
-__all__ = ["Asking", "OnInput"]
+__all__ = ["MAX_INPUT", "Asking", "OnInput", "takes_prompt_alone"]
 
 
 class Asking(_Asking):

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from sandbox_kernel.backends.wasm import WasmBackend
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 #: Asks "name? ", then copies what it reads, three bytes at a time, up to the end of a line or of the input.
@@ -147,3 +148,9 @@ def test_javascript_asks_with_its_prompt(wasm_backend) -> None:
     request = ExecRequest(language=Language.JAVASCRIPT, code=code, timeout=20)
     result = wasm_backend.run(request, on_output=user.hear, on_input=user.ask)
     assert (result.stdout, [prompt.strip() for prompt, _ in user.seen]) == ("hi Zed\n", ["who?"])
+
+
+def test_whoever_is_asked_must_be_callable(wasm_backend) -> None:
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+    with pytest.raises(InvalidRequest, match="on_input"):
+        wasm_backend.run(request, on_input="me")
