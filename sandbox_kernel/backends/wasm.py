@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,15 +21,16 @@ from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import measure
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
-from sandbox_kernel.backends.wasm_key import PLAIN, Switches, engine_version
+from sandbox_kernel.backends.wasm_key import PLAIN, Switches
+from sandbox_kernel.backends.wasm_languages import WasmLanguages
 from sandbox_kernel.backends.wasm_modules import CellModules
 from sandbox_kernel.backends.wasm_native import build
-from sandbox_kernel.backends.wasm_prepare import OnProgress, Preparer, Progress, switches_of
+from sandbox_kernel.backends.wasm_prepare import OnProgress, switches_of
 from sandbox_kernel.backends.wasm_report import unfinished, wasm_result
 from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
-from sandbox_kernel.backends.wasm_toolchains import find_toolchain, toolchain_availability
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.backends.wasm_toolchains import find_toolchain
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.asking import AnyOnInput, OnInput
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.job import SpareGone, Stop, run_job
@@ -37,8 +38,7 @@ from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.walls import CELL, Walls
-from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
-from sandbox_kernel.languages.recipe import Availability
+from sandbox_kernel.languages.guest_catalogue import Guest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
@@ -62,7 +62,7 @@ class _Ears:
     on_input: OnInput | None
 
 
-class WasmBackend(BlockingBackend):
+class WasmBackend(WasmLanguages, BlockingBackend):
     """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
 
     A language that is not ready is made ready by its first request, before that request's clock starts;
@@ -86,13 +86,11 @@ class WasmBackend(BlockingBackend):
         check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer = get_enforcer(enforcer)
-        self.store = store if store is not None else WasmStore()
-        self.on_progress = on_progress
-        self.check_types = check_types
+        own = store if store is not None else WasmStore()
+        super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
         self._client = client
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
-        self._preparer = Preparer(self.store, self.enforcer.name)
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; each limit was tried once."""
@@ -103,51 +101,6 @@ class WasmBackend(BlockingBackend):
             enforced_limits=measure(self),
             languages=languages,
         )
-
-    def available_languages(self) -> tuple[Language, ...]:
-        """See ``SandboxBackend``; what is not ready yet is made ready at its first use."""
-        return tuple(name for name, found in self._languages().items() if found.available)
-
-    def _languages(self) -> dict[Language, Availability]:
-        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
-        for language, guest in catalogue().items():
-            ready = toolchain_availability(language) if guest.is_compiled else self._preparer.availability(guest)
-            languages[language] = ready
-        return languages
-
-    def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
-        """Make languages ready, all of the catalogue when none is named, with the checkers of types that they have."""
-        tell = on_progress or self.on_progress
-        for language in languages or self._can_be_made_ready():
-            self.make_ready(language, tell)
-            checked = self._guest(language).checked if language is not Language.WASM else None
-            if checked is not None:
-                self._preparer.prepare(checked, switches_of(checked, fuel=False), tell)
-
-    def is_ready(self, language: Language, *, session: bool = False) -> bool:
-        """Whether the first request has nothing to wait for; also where ``make_ready`` could do nothing about it."""
-        if language is Language.WASM or language not in catalogue():
-            return True
-        guest = self._guest(language)
-        if session and guest.session is not None:
-            return True
-        if guest.is_compiled:
-            return not toolchain_availability(language).available or find_toolchain(language).is_warm
-        return self._preparer.find(guest, switches_of(guest, fuel=False)) is not None
-
-    def make_ready(self, language: Language, on_progress: OnProgress | None = None) -> None:
-        """Make ready what the first request in a language would have to wait for."""
-        if language is Language.WASM:
-            return
-        tell, guest = on_progress or self.on_progress, self._guest(language)
-        if not guest.is_compiled:
-            self._preparer.prepare(guest, switches_of(guest, fuel=False), tell)
-            return
-        if tell is not None:
-            tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-        find_toolchain(language).warm()
-        if tell is not None:
-            tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 
     def run(
         self,
@@ -209,15 +162,6 @@ class WasmBackend(BlockingBackend):
         entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, ears)
 
-    def prepare_science(self, on_progress: OnProgress | None = None) -> None:
-        """Make the Python of sessions ready, with its scientific packages: minutes, once; never done in passing."""
-        guest = catalogue()[Language.PYTHON].session
-        assert guest is not None
-        self._preparer.prepare(guest, switches_of(guest, fuel=False), on_progress or self.on_progress)
-
-    def _can_be_made_ready(self) -> list[Language]:
-        return [name for name, found in self._languages().items() if found.available]
-
     def check_network(self) -> None:
         """Refuse, before anything runs, a network that the enforcer cannot hold."""
         self.enforcer.check_network(self.policy)
@@ -231,24 +175,6 @@ class WasmBackend(BlockingBackend):
         from sandbox_kernel.net.safe_client import SafeClient
 
         return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
-
-    def ready(self, guest: Guest, switches: Switches) -> Entry:
-        """What a language needs, made now if it must be; what takes minutes is never made in passing."""
-        if guest.entry == "turn" and self._preparer.find(guest, switches) is None:
-            raise BackendUnavailable(
-                f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "
-                "do it beforehand with: sandbox-kernel prepare science (add --background to go on meanwhile)"
-            )
-        return self._preparer.prepare(guest, switches, self.on_progress)
-
-    def _guest(self, language: Language) -> Guest:
-        guest = catalogue().get(language)
-        if guest is None:
-            known = ", ".join(("wasm", *catalogue()))
-            raise InvalidRequest(
-                f"the wasm backend does not run {language}; it runs {known}; for {language} use backend='process'"
-            )
-        return guest.checked if self.check_types and guest.checked is not None else guest
 
     def _interpreter(self, request: ExecRequest, guest: Guest, switches: Switches, entry: Entry) -> GuestRun:
         """The program as a file beside the helpers of its interpreter."""
