@@ -357,7 +357,7 @@ def test_a_folder_that_is_gone_is_missed_only_where_it_is_needed(tmp_path: Path)
     [
         (("run",), "come after --"),
         (("run", "-c", "1", "--mount", "x"), "HOST:GUEST"),
-        (("run", "-c", "1", "--allow-net", "x:"), "DOMAIN:PORT"),
+        (("run", "-c", "1", "--allow-net", "x:"), "must be a number from 1 to 65535"),
         (("run", "/etc/hostname"), "add --language NAME"),
         (("run", "/nowhere/a.py"), "program '/nowhere/a.py' cannot be read: No such file or directory; give a FILE"),
         (("run", "-c", "1", "--policy", "nope"), "or one of: standard, strict"),

@@ -341,6 +341,8 @@ class _Run:
         except OSError:
             said = b""
         self.selector.unregister(fd)
+        # Who speaks has begun, even when the gate has not got round to saying so.
+        self.begun = self.begun or bool(said)
         prompt = question(said) if self.on_input is not None else None
         if prompt is not None:
             self._ask(prompt)
