@@ -15,8 +15,10 @@ from sandbox_kernel.backends.host_trouble import check_listener
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
+from sandbox_kernel.jail.asking import AnyOnInput
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
@@ -155,15 +157,23 @@ class Sandbox(BoxFiles):
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
         on_usage: OnUsage | None = None,
+        on_input: AnyOnInput | None = None,
     ) -> ExecResult:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
 
         ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
+        ``on_input(prompt, password)`` is asked for a line when a program in WebAssembly reads its standard input and
+        no ``stdin`` is given; elsewhere that is empty, and sessions are for programs that ask.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
         keep = self._folder.keep
-        result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        if on_input is not None and chosen.name == "wasm":
+            result = await cast("WasmBackend", chosen).execute(
+                request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
+            )
+        else:
+            result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
         return replace(result, chosen=self._why(request.language, backend))
 
     def exec(
@@ -285,6 +295,22 @@ class Sandbox(BoxFiles):
         self._sessions.add(opened)
         return opened
 
+    def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
+        """Whether the first run or ``session`` in a language has nothing to wait for; see ``prepare``."""
+        self._check_alive()
+        if self._default != "wasm":
+            return True
+        return self._wasm_backend(check).is_ready(Language.parse(language), session=session)
+
+    def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnPrepare | None = None) -> None:
+        """Make ready what WebAssembly needs for a language, once on this machine: seconds to minutes.
+
+        The first run does the same, before its clock starts; ``on_progress`` hears how far it is, on this thread.
+        """
+        self._check_alive()
+        if self._default == "wasm":
+            self._wasm_backend(check).make_ready(Language.parse(language), on_progress)
+
     load_session = _LoadSession()
 
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
@@ -362,6 +388,7 @@ class Sandbox(BoxFiles):
             session.close()
         if self._owns_folder:
             self._folder.close()
+        wait_buried()
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None

@@ -16,6 +16,8 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_prepare import Progress
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
@@ -496,3 +498,48 @@ def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None
     assert (result.stdout, result.status) == ("1\n", Status.OK)  # its clock starts when the language is ready
     assert [one.fraction for one in told] == sorted(one.fraction for one in told)
     assert (told[0].text, told[-1].fraction) == ("fetching quickjs-wasi 3.6.2", 1.0)
+
+
+def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
+    run_wasm, wasm_backend, wat, monkeypatch
+) -> None:
+    assert run_wasm(wat("")).ok
+    take, killed = wasm_backend.pool.take, []
+
+    def take_a_dead_one(walls: Walls) -> Jail:
+        jail = take(walls)
+        if not killed:
+            killed.append(jail)
+            jail.kill()
+            jail.wait_dead()
+        return jail
+
+    monkeypatch.setattr(wasm_backend.pool, "take", take_a_dead_one)
+    assert run_wasm(wat("")).ok
+    assert killed
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        ('(module (func (export "main")))', "export the function to run as _start"),
+        (b"\0asm\x01\0\0\0\x01\x05", "build or download it again"),
+        ('(module (import "env" "missing" (func)) (func (export "_start")))', "wasm32-wasip1"),
+        ('(module (memory i64 1) (func (export "_start")))', "without threads, 64-bit memory"),
+        ('(module (memory 65537) (func (export "_start")))', "a smaller memory"),
+        ('(module (table 1000000000 funcref) (func (export "_start")))', "make it smaller"),
+    ],
+)
+def test_a_module_that_is_refused_comes_with_the_next_step(run_wasm, code: str | bytes, step: str) -> None:
+    with pytest.raises(InvalidRequest, match=step):
+        run_wasm(code)
+
+
+def test_an_initial_memory_above_the_limit_says_how_to_give_more(run_wasm) -> None:
+    result = run_wasm('(module (memory 65536) (func (export "_start")))', memory_limit_mb=64)
+    assert "the limit is 67108864; give it more (--memory" in result.stderr
+
+
+def test_an_entry_with_parameters_is_named(run_wasm) -> None:
+    result = run_wasm('(module (func (export "_start") (param i32)))')
+    assert (result.status, result.stderr) == (Status.FAILED, "_start takes 1 parameters; export one that takes none\n")
