@@ -354,11 +354,11 @@ class _Run:
     def _ask(self, prompt: str) -> None:
         """The step asks its user; it is not listened to until it has its answer."""
         self.jail.channel.recv(MAX_REPORT)
-        # What was printed before the question is shown before it.
+        # What was printed before the question is shown before it. A pipe holds no more than is read at once, and who
+        # goes on printing is not waited for.
         for fd, capture in self.captures.items():
             with contextlib.suppress(BlockingIOError):
-                while data := os.read(fd, CHUNK):
-                    capture.feed(data)
+                capture.feed(os.read(fd, CHUNK))
         assert self.on_input is not None
         self.asking = Asking(prompt, False, self.on_input)
         self.selector.register(self.asking, selectors.EVENT_READ, self._answered)
