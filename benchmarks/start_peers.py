@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,18 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A case that is a function of a library; ``peer`` is its name for ``find_peers``."""
+
+    peer: str
+    function: Callable[[], object]
+
+    def __call__(self) -> None:
+        """Call it; it waits for the end of the program."""
+        self.function()
+
+
+@dataclass(frozen=True)
 class Peers:
     """Who takes part, by a name with its version, and who does not and why."""
 
@@ -42,12 +54,14 @@ class Peers:
     absent: tuple[str, ...]
 
 
-def find_peers(code: str, *, install: bool = True) -> Peers:
-    """Every peer that runs ``python -c code`` here."""
+def find_peers(code: str, *, install: bool = True, names: Container[str] | None = None) -> Peers:
+    """Every peer that runs ``python -c code`` here; only those of ``names`` if there are any."""
     cases: dict[str, Case] = {}
     absent: list[str] = []
     for make in (_bwrap, _firejail, _sandlock, _nono, _srt):
         name = make.__name__.lstrip("_")
+        if names is not None and name not in names:
+            continue
         try:
             label, case = make([sys.executable, "-c", code], install)
             case()
@@ -99,14 +113,15 @@ def _sandlock(program: list[str], install: bool) -> tuple[str, Case]:
     _fetched("sandlock", install)
     import sandlock
 
-    walls = sandlock.Sandbox(fs_readable=[path for path in _READABLE if os.path.exists(path)], clean_env=True)
+    readable = [path for path in _READABLE if os.path.exists(path)]
 
     def case() -> None:
-        result = walls.run(program)
+        # One for each run: a sandbox of its own serves one caller at a time.
+        result = sandlock.Sandbox(fs_readable=readable, clean_env=True).run(program)
         if not result.success:
             raise RuntimeError(f"it failed: {result.stderr!r}")
 
-    return f"sandlock {_version('sandlock')}", case
+    return f"sandlock {_version('sandlock')}", Call("sandlock", case)
 
 
 def _nono(program: list[str], install: bool) -> tuple[str, Case]:
@@ -124,7 +139,7 @@ def _nono(program: list[str], install: bool) -> tuple[str, Case]:
         if result.exit_code:
             raise RuntimeError(f"it failed: {result.stderr!r}")
 
-    return f"nono-py {_version('nono-py')}", case
+    return f"nono-py {_version('nono-py')}", Call("nono", case)
 
 
 def _srt(program: list[str], install: bool) -> tuple[str, Case]:
