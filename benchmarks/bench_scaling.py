@@ -1,4 +1,4 @@
-"""How does it grow: many executions at once, large heaps, many sessions; and what does it hold when nothing runs?
+"""How does it grow: many executions at once, large heaps, many sessions?
 
     python -m benchmarks.bench_scaling [--rounds 3] [--most 64] [--no-install]
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 
 from benchmarks.checkpoint_cost import checkpoint_cost, heap_of, plain_cost
-from benchmarks.idle_memory import idle_programs, ipykernel_memory, session_memory
+from benchmarks.idle_memory import ipykernel_memory, session_memory
 from benchmarks.library_peer import library_peer
 from benchmarks.many_at_once import Pace, command, library, measure, sandboxed
 from benchmarks.markdown_section import table
@@ -41,7 +41,7 @@ def many_at_once(rounds: int, most: int, *, install: bool) -> str:
             if isinstance(case, Command):
                 contenders[name] = command(case.argv, case.cwd, slow=_seconds(case) > SLOW_S)
             elif isinstance(case, Call):
-                program = stack.enter_context(contextlib.closing(library_peer(case.peer, CODE)))
+                program = stack.enter_context(contextlib.closing(library_peer(peers.names[name], CODE)))
                 contenders[name] = library(program)
         found = measure(contenders, [level for level in LEVELS if level <= most], rounds, count=48)
     header, rates, delays = ["at once", *contenders], [], []
@@ -109,14 +109,6 @@ def sessions() -> str:
     )
 
 
-def idle() -> str:
-    rows = [
-        [name, f"{held.resident_mb:.1f}", f"{held.proportional_mb:.1f}", str(held.processes)]
-        for name, held in idle_programs().items()
-    ]
-    return f"### Idle: memory when nothing runs\n\n{table(['', 'RSS, MB', 'PSS, MB', 'processes'], rows)}\n"
-
-
 def main() -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -125,7 +117,6 @@ def main() -> None:
     parser.add_argument("--no-install", action="store_true", help="use only those peers that are installed already")
     options = parser.parse_args()
     print(f"{machine()}\n")
-    print(idle(), flush=True)
     print(sessions(), flush=True)
     print(heaps(max(3, 3 * options.rounds)), flush=True)
     print(many_at_once(options.rounds, options.most, install=not options.no_install))

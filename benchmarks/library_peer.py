@@ -13,7 +13,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from benchmarks.start_peers import find_peers
+from benchmarks.start_peers import one_peer
 
 _MOST = 64
 
@@ -66,7 +66,7 @@ def library_peer(name: str, code: str) -> LibraryPeer:
 def main() -> None:
     """Serve one peer until the end of the input."""
     name, code = sys.argv[1:]
-    (case,) = find_peers(code, install=False, names=(name,)).cases.values()
+    case = one_peer(name, code)
     told = threading.Lock()
 
     def once(number: str) -> None:

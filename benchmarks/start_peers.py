@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Container
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SCRATCH = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sandbox-kernel" / "peer-sandboxes"
@@ -36,9 +36,8 @@ class Command:
 
 @dataclass(frozen=True)
 class Call:
-    """A case that is a function of a library; ``peer`` is its name for ``find_peers``."""
+    """A case that is a function of a library."""
 
-    peer: str
     function: Callable[[], object]
 
     def __call__(self) -> None:
@@ -52,16 +51,16 @@ class Peers:
 
     cases: dict[str, Case]
     absent: tuple[str, ...]
+    #: The names for ``one_peer``, by those of the cases.
+    names: dict[str, str] = field(default_factory=dict)
 
 
-def find_peers(code: str, *, install: bool = True, names: Container[str] | None = None) -> Peers:
-    """Every peer that runs ``python -c code`` here; only those of ``names`` if there are any."""
+def find_peers(code: str, *, install: bool = True) -> Peers:
+    """Every peer that runs ``python -c code`` here."""
     cases: dict[str, Case] = {}
+    names: dict[str, str] = {}
     absent: list[str] = []
-    for make in (_bwrap, _firejail, _sandlock, _nono, _srt):
-        name = make.__name__.lstrip("_")
-        if names is not None and name not in names:
-            continue
+    for name, make in _makers().items():
         try:
             label, case = make([sys.executable, "-c", code], install)
             case()
@@ -69,7 +68,17 @@ def find_peers(code: str, *, install: bool = True, names: Container[str] | None 
             absent.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         else:
             cases[label] = case
-    return Peers(cases, tuple(absent))
+            names[label] = name
+    return Peers(cases, tuple(absent), names)
+
+
+def one_peer(name: str, code: str) -> Case:
+    """A peer that ``find_peers`` has found, with a program of its own; it has not been tried."""
+    return _makers()[name]([sys.executable, "-c", code], False)[1]
+
+
+def _makers() -> dict[str, Callable[[list[str], bool], tuple[str, Case]]]:
+    return {"bwrap": _bwrap, "firejail": _firejail, "sandlock": _sandlock, "nono": _nono, "srt": _srt}
 
 
 def _program(name: str, remedy: str) -> str:
@@ -121,7 +130,7 @@ def _sandlock(program: list[str], install: bool) -> tuple[str, Case]:
         if not result.success:
             raise RuntimeError(f"it failed: {result.stderr!r}")
 
-    return f"sandlock {_version('sandlock')}", Call("sandlock", case)
+    return f"sandlock {_version('sandlock')}", Call(case)
 
 
 def _nono(program: list[str], install: bool) -> tuple[str, Case]:
@@ -139,7 +148,7 @@ def _nono(program: list[str], install: bool) -> tuple[str, Case]:
         if result.exit_code:
             raise RuntimeError(f"it failed: {result.stderr!r}")
 
-    return f"nono-py {_version('nono-py')}", Call("nono", case)
+    return f"nono-py {_version('nono-py')}", Call(case)
 
 
 def _srt(program: list[str], install: bool) -> tuple[str, Case]:
