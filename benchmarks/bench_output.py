@@ -32,7 +32,7 @@ FLOOD = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i
       (br_if $l (i32.lt_u (local.get $i) (i32.const {writes}))))))"""
 NOTE = (
     "Of a sandbox's output the head and the tail are kept, 1 MiB of each stream unless told otherwise; the rest is "
-    "read, counted and dropped. One row is told to keep all of it. The other ways keep everything or, drained, nothing: "
+    "read, counted and dropped. One row is told to keep all of it. Others keep everything or, drained, nothing: "
     "sandlock and nono-py hand out what they captured, the rest are captured as a plain program is."
 )
 Way = Callable[[int], int]
