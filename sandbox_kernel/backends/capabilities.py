@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Which canaries must all have failed for a promise to be kept.
 _PROOFS = {
-    "timeout": ("time", "outlive the run"),
+    "timeout": ("time", "outlive the run", "survive the kill"),
     "memory": ("memory", "memory shared between processes"),
     "cpu": ("CPU time",),
     "processes": ("processes",),
