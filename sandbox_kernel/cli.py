@@ -17,6 +17,7 @@ from sandbox_kernel import (
     InvalidRequest,
     Language,
     Limits,
+    ProcessConfig,
     Sandbox,
     SandboxError,
     SandboxPolicy,
@@ -179,8 +180,13 @@ def run_command(options: argparse.Namespace) -> int:
     env = make_env(options.env, os.environ)
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    private = options.allow_private
-    with Sandbox(policy, require=options.require, audit=options.audit, allow_private_for=private) as box:
+    with Sandbox(
+        policy,
+        config=ProcessConfig(pool_size=0),  # nobody comes for a second one
+        require=options.require,
+        audit=options.audit,
+        allow_private_for=options.allow_private,
+    ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,

@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-
-import idna
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import check_env
@@ -205,6 +202,8 @@ class SandboxPolicy:
             raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
         if str(path).endswith(".json"):
             return cls.from_json(raw)
+        import tomllib  # with the next one, every start of a program would pay for it
+
         try:
             return _from_document(tomllib.loads(raw.decode()))
         except (ValueError, RecursionError) as error:
@@ -226,6 +225,8 @@ class SandboxPolicy:
 
 def _wildcard_idna(name: str) -> str:
     """The ASCII form of an international domain, with or without a leading ``*.``; ``UnicodeError`` if it has none."""
+    import idna
+
     star, rest = ("*.", name[2:]) if name.startswith("*.") else ("", name)
     return star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
 

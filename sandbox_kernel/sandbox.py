@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.canaries import OnProgress
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.meter import OnUsage
@@ -20,14 +19,12 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.report import CapabilityReport, make_report
-from sandbox_kernel.session.opening import open_session
-from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.box_files import BoxFiles
 
 if TYPE_CHECKING:
     import asyncio
 
+    from sandbox_kernel.backends.canaries import OnProgress
     from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.backends.wasm_prepare import OnProgress as OnPrepare
@@ -35,6 +32,8 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.report import CapabilityReport
+    from sandbox_kernel.session.session import Session
 
 BACKENDS = ("auto", "process", "wasm", "dask")
 
@@ -211,6 +210,8 @@ class Sandbox(BoxFiles):
                 on_open=self._sessions.add,
                 share=self._folder.link(),
             )
+        from sandbox_kernel.session.opening import open_session
+
         opened = open_session(
             self.backend,
             language,
@@ -251,6 +252,8 @@ class Sandbox(BoxFiles):
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
+        from sandbox_kernel.report import make_report
+
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def fetch(

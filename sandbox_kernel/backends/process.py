@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -84,6 +83,8 @@ class ProcessBackend(BlockingBackend):
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
+        from sandbox_kernel.backends.capabilities import process_capabilities  # few ask, and it is heavy
+
         return process_capabilities(self)
 
     def available_languages(self) -> tuple[Language, ...]:

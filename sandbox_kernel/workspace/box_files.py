@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.archive import restore, save
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.manifest import Manifest
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.walk import DirEntry
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.manifest import Manifest
 
 
 class BoxFiles:
@@ -54,6 +56,8 @@ class BoxFiles:
         ``archives`` is the host's folder in which the tars of the manifest are looked for, and nowhere else.
         """
         self._check_alive()
+        from sandbox_kernel.workspace.manifest import Manifest
+
         wanted = manifest if isinstance(manifest, Manifest) else Manifest.from_document(manifest)
         with self._folder.changing() as root:
             if archives is None:
@@ -65,6 +69,8 @@ class BoxFiles:
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
         """Write the folder to a tar on the host, whole or not at all; what a tar cannot hold is returned."""
         self._check_alive()
+        from sandbox_kernel.workspace.archive import save
+
         with self._folder.lock:
             return save(self._folder.opened(), path)
 
@@ -74,6 +80,8 @@ class BoxFiles:
         The tar may have been in hostile hands: nothing is written unless every member is acceptable.
         """
         self._check_alive()
+        from sandbox_kernel.workspace.archive import restore
+
         with self._folder.changing() as root:
             if root.list_dir("."):
                 raise InvalidRequest(f"{os.fspath(path)!r} is resumed in a new sandbox; this one has files already")
