@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -230,14 +231,17 @@ _found: dict[tuple[str, SandboxPolicy], EnforcedLimits] = {}
 
 
 def measured(backend: Runs, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
-    """Try every promise: once a process for a kind of walls and a policy, or again when asked."""
+    """Try every promise: once a process for a kind of walls and a policy, or again when asked.
+
+    ``on_progress`` is called on this thread.
+    """
     key = (backend.enforcer.name, backend.policy)
     with _lock:
         if again or key not in _found:
-            promises: dict[str, Enforcement] = {}
-            for number, (name, trial) in enumerate(_TRIALS.items(), 1):
-                promises[name] = trial(backend)
-                if on_progress is not None:
-                    on_progress(number, len(_TRIALS))
-            _found[key] = EnforcedLimits(**promises)
+            with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
+                tried = {name: threads.submit(trial, backend) for name, trial in _TRIALS.items()}
+                for number, _ in enumerate(as_completed(tried.values()), 1):
+                    if on_progress is not None:
+                        on_progress(number, len(tried))
+            _found[key] = EnforcedLimits(**{name: promise.result() for name, promise in tried.items()})
         return _found[key]
