@@ -17,6 +17,7 @@ from sandbox_kernel import (
     InvalidRequest,
     Language,
     Limits,
+    PolicyViolation,
     ProcessConfig,
     Sandbox,
     SandboxError,
@@ -24,6 +25,7 @@ from sandbox_kernel import (
     __version__,
 )
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.network_rule import parse_rule
 from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.sandbox import BACKENDS
@@ -139,10 +141,11 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise SystemExit(f"sandbox-kernel: --mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
         policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
     for rule in domains:
-        domain, given, port = rule.partition(":")
-        if given and not (port.isascii() and port.isdigit()):
-            raise SystemExit(f"sandbox-kernel: --allow-net {rule!r} must be DOMAIN or DOMAIN:PORT")
-        policy = policy.allow_domain(domain, *([int(port)] if port else []))
+        try:
+            read = parse_rule(rule)
+        except PolicyViolation as error:
+            raise SystemExit(f"sandbox-kernel: --allow-net {error}") from None
+        policy = policy.allow_domain(read.domain, *read.ports)
     return policy
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
@@ -147,6 +148,34 @@ class Sandbox(BoxFiles):
         keep = self._folder.keep
         result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
         return replace(result, chosen=self._why(request.language, backend))
+
+    def exec(
+        self,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        timeout: float = 30.0,
+        memory_mb: int | None = None,
+        stdin: str | bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ExecResult:
+        """Run one program of the system with these arguments, as they are: no shell reads them.
+
+        ``CommandNotFound`` for a program that is not inside, before anything runs.
+        """
+        self._check_alive()
+        if self._default in ("wasm", "dask"):
+            raise InvalidRequest(f"exec runs programs of this machine, not on backend {self._default!r}; use run there")
+        if isinstance(args, str | bytes):
+            raise InvalidRequest(f"args must be a list of strings, got {args!r:.100}; wrap it in a list")
+        words = (command, *args)
+        request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
+        self.backend.check_command(request, command)
+        result = self.backend.run(request, on_output=on_output, keep=self._folder.keep)
+        return replace(result, chosen=self._why(Language.COMMAND, None))
 
     def map(
         self,
@@ -311,7 +340,8 @@ class Sandbox(BoxFiles):
         self._destroyed = True
         for session in list(self._sessions):
             session.close()
-        self._folder.close()
+        if self._owns_folder:
+            self._folder.close()
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None

@@ -22,7 +22,16 @@ class BoxFiles:
 
     def __init__(self) -> None:
         self._folder = BoxFolder()
+        self._owns_folder = True
         self._destroyed = False
+
+    def share_files(self, other: BoxFiles) -> None:
+        """Use the folder of another sandbox instead of one's own; called before anything runs here.
+
+        Notebooks do so: cells under another policy are still cells of one notebook. It ends with the other one.
+        """
+        self._check_alive()
+        self._folder, self._owns_folder = other._folder, False
 
     @property
     def files(self) -> Mapping[str, bytes]:
