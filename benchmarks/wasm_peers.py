@@ -22,6 +22,12 @@ from benchmarks.start_peers import SCRATCH, Case, Command, Peers
 
 _MODULE = "benchmarks.wasm_peers"
 _INSTALL_SECONDS = 600
+_ASK_VERSION = """
+import sys
+from importlib.metadata import version
+sys.path.insert(0, sys.argv[1])
+print(version(sys.argv[2]))
+"""
 _DRIVER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -80,7 +86,9 @@ def find_wasm_peers(hello: str, *, install: bool = True, compile_slowly: bool = 
             absent.append(f"{peer.package}: its first use compiles for minutes; do that with python -m {_MODULE}")
             continue
         try:
-            cases[label] = _Running(peer, hello, install)
+            running = _Running(peer, hello, install)
+            name, _, what = label.partition(", ")
+            cases[f"{name} {running.version}, {what}"] = running
         except (LookupError, OSError, subprocess.SubprocessError) as error:
             absent.append(f"{peer.package}: {error}")
     try:
@@ -133,6 +141,7 @@ class _Running:
             text=True, bufsize=1,
         )  # fmt: skip
         self._await()
+        self.version = _version(python, folder, peer.package)
 
     def __call__(self) -> None:
         assert self._process.stdin is not None
@@ -146,6 +155,13 @@ class _Running:
                 return
         said = self._process.stderr.read().strip().splitlines()
         raise LookupError(said[-1] if said else "it ended without a word")
+
+
+def _version(python: str, folder: Path, package: str) -> str:
+    """The version of a package in a folder, or beside the interpreter."""
+    ask = [python, "-c", _ASK_VERSION, str(folder), package]
+    done = subprocess.run(ask, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _python(least: tuple[int, int]) -> str:
