@@ -8,7 +8,9 @@ import sys
 def main() -> None:
     """Called by the kernelspec (``-f FILE``) and by people."""
     for_kernel = ("-f=", "--f=", "--ConnectionFileMixin", "--IPKernelApp")
-    if any(word == "-f" or word.startswith(for_kernel) for word in sys.argv[1:]):
+    words = sys.argv[1:]
+    # Where a command comes first, as in ``run FILE -- -f``, the option is the program's own.
+    if words and words[0].startswith("-") and any(word == "-f" or word.startswith(for_kernel) for word in words):
         from ipykernel.kernelapp import IPKernelApp  # only here: the command line must not pay for it
 
         from sandbox_kernel.notebook.kernel import SandboxKernel

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -94,8 +96,8 @@ def make_parser() -> argparse.ArgumentParser:
     lab.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
     mcp = commands.add_parser("mcp", help="serve the sandbox to agents over MCP, on standard input and output")
     mcp.add_argument("--http", action="store_true", help="streamable HTTP on a loopback address instead")
-    mcp.add_argument("--host", default="127.0.0.1", help="loopback address for --http (127.0.0.1)")
-    mcp.add_argument("--port", type=int, default=0, help="port for --http (a free one)")
+    mcp.add_argument("--host", help="loopback address for --http (127.0.0.1)")
+    mcp.add_argument("--port", type=int, help="port for --http (a free one)")
     mcp.add_argument("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
     for command in (run, mcp):
         _add_policy_options(command)
@@ -134,17 +136,22 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
     elif name in PRESETS:
         policy = SandboxPolicy.preset(name)
     else:
-        policy = SandboxPolicy.load(name)
+        try:
+            policy = SandboxPolicy.load(name)
+        except PolicyViolation as error:
+            raise PolicyViolation(
+                f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
+            ) from None
     for mount in mounts:
         parts = mount.split(":")
         if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("rw", "ro")):
-            raise SystemExit(f"sandbox-kernel: --mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
+            raise InvalidRequest(f"--mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
         policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
     for rule in domains:
         try:
             read = parse_rule(rule)
         except PolicyViolation as error:
-            raise SystemExit(f"sandbox-kernel: --allow-net {error}") from None
+            raise InvalidRequest(f"--allow-net {error}") from None
         policy = policy.allow_domain(read.domain, *read.ports)
     return policy
 
@@ -171,20 +178,21 @@ def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def run_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel run``: the program's own exit code, or 124 for a limit, as ``timeout`` does."""
     if (options.code is None) == (options.file is None):
-        raise SystemExit("sandbox-kernel: give a FILE or -c CODE, and not both")
+        raise InvalidRequest("give a FILE or -c CODE, and not both; arguments of the program come after --")
     if options.code is not None:
-        code: str | bytes = options.code
+        code: str | bytes = _as_utf8(options.code)
         language = options.language or "python"
     else:
-        raw = sys.stdin.buffer.read() if options.file == "-" else Path(options.file).read_bytes()
+        raw = _program(options.file)
         language = options.language or _SUFFIXES.get(Path(options.file).suffix.lower(), "")
         if not language:
-            raise SystemExit(f"sandbox-kernel: cannot tell the language of {options.file!r}; add --language NAME")
+            raise InvalidRequest(f"cannot tell the language of {options.file!r}; add --language NAME")
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
-        code = raw if wasm_bytes else raw.decode("utf-8")
-    env = make_env(options.env, os.environ)
-    stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
+        code = raw if wasm_bytes else _decoded(raw, options.file)
+    env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
     policy = make_policy(options.policy, options.mount, options.allow_net)
+    # After every mistake that can be seen before: whoever made one is not kept waiting for the end of the input.
+    stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
     with Sandbox(
         policy,
         config=ProcessConfig(pool_size=0),  # nobody comes for a second one
@@ -194,10 +202,34 @@ def run_command(options: argparse.Namespace) -> int:
     ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
-            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, args=options.args, stdin=stdin,
+            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
+            args=[_as_utf8(word) for word in options.args],
             limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,
         )  # fmt: skip
     return _finish(result, options)
+
+
+def _program(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"program {name!r} cannot be read: {error.strerror}; give a FILE, or -c CODE") from None
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"program {name!r} is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}; save it as UTF-8"
+        ) from None
+
+
+def _as_utf8(word: str) -> str:
+    """An argument as it was typed: in a locale that knows only ASCII, Python hands over what it could not decode."""
+    return os.fsencode(word).decode("utf-8", "surrogateescape")
 
 
 def _echo(stream: str, text: str) -> None:
@@ -216,7 +248,7 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         for note in result.notes:
             print(_printable(f"[{note}]"), file=sys.stderr)
         print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
-    if result.exit_code is not None:
+    if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124
 
@@ -265,12 +297,14 @@ def lab_command(options: argparse.Namespace) -> NoReturn:
 def mcp_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel mcp``: until the client closes the connection, or Ctrl-C."""
     policy = make_policy(options.policy, options.mount, options.allow_net)
+    if not options.http and (options.host or options.port is not None or options.token_file):
+        raise InvalidRequest("--host, --port and --token-file are of the HTTP server; add --http")
     if options.http:
         from sandbox_kernel.agent.mcp_http import serve_http
 
         serve_http(
-            policy, host=options.host, port=options.port, token_file=options.token_file, version=__version__,
-            audit=options.audit, allow_private_for=options.allow_private,
+            policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file,
+            version=__version__, audit=options.audit, allow_private_for=options.allow_private,
         )  # fmt: skip
     else:
         from sandbox_kernel.agent.mcp import serve_stdio
@@ -348,7 +382,36 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; errors are one line and exit code 2."""
+    """Entry point; errors are one line and exit code 2. Who reads our output may leave before its end."""
+    _have_streams()
+    try:
+        code = _main(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # As a program does that dies of SIGPIPE; what is left in the buffer must not complain at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + signal.SIGPIPE
+
+
+def _have_streams() -> None:
+    """Stand on three streams, whatever we were started with, and print whatever there is in any locale.
+
+    A descriptor below 3 that is closed would be given to the next file that is opened, and be taken for a stream.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 - it lives as long as we
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = make_parser()
     ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(ours)
@@ -358,7 +421,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.args = [*options.args, *theirs]
     try:
         return _COMMANDS[options.command](options)
-    except (SandboxError, OSError, UnicodeDecodeError) as error:
+    except BrokenPipeError:
+        raise
+    except (SandboxError, OSError) as error:
         print(f"sandbox-kernel: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

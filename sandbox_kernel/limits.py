@@ -28,6 +28,9 @@ def quoted(value: object) -> str:
         text = repr(value)
     except ValueError:
         return f"{type(value).__name__} with too many digits to write"
+    except Exception:
+        # The value is the caller's, and so is what its repr does; the complaint is ours and must come.
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:60]}…"
 
 
@@ -88,6 +91,15 @@ class Limits:
         _check_whole("output_bytes", self.output_bytes, 0, 1 << 30)
         if self.fuel is not None:
             _check_whole("fuel", self.fuel, 1, (1 << 63) - 1)
+
+    @classmethod
+    def given(cls, limits: object) -> Limits:
+        """What a caller gave for limits, None for the safe ones."""
+        if limits is None:
+            return cls()
+        if not isinstance(limits, cls):
+            raise InvalidRequest(f"limits must be a Limits(...), got {quoted(limits)}; for example Limits(processes=8)")
+        return limits
 
     def to_dict(self) -> dict[str, int | float | None]:
         """The limits as plain JSON values, in the order of their definition."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
@@ -21,6 +21,11 @@ from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 MAX_CODE_BYTES = 16 << 20
 #: A run of opening brackets this long has crashed parsers of several languages; no program needs it.
 MAX_BRACKET_RUN = 20_000
+
+#: The longest argument or variable that Linux hands to a program, and what all of them may take here: beyond either no
+#: program can be started, and what a program starts itself gets its variables too.
+MAX_ARGUMENT_BYTES = 128 << 10
+MAX_ARGUMENTS_BYTES = 1 << 20
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BRACKET_RUN = re.compile(rf"[(\[{{]{{{MAX_BRACKET_RUN}}}")
@@ -65,12 +70,12 @@ class Language(StrEnum):
         if isinstance(name, cls):
             return name
         if not isinstance(name, str):
-            raise InvalidRequest(f"language must be a string, got {name!r}; {known_languages()}")
+            raise InvalidRequest(f"language must be a string, got {quoted(name)}; {known_languages()}")
         key = name.strip().lower()
         try:
             return cls(_ALIASES.get(key, key))
         except ValueError:
-            raise InvalidRequest(f"unsupported language {name!r}; {known_languages()}") from None
+            raise InvalidRequest(f"unsupported language {quoted(name)}; {known_languages()}") from None
 
 
 def known_languages() -> str:
@@ -137,10 +142,10 @@ def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> 
     for name, value in env.items():
         if not isinstance(name, str) or not _ENV_NAME.match(name):
             raise InvalidRequest(
-                f"environment name {name!r} is not usable; use letters, digits and _, not starting with a digit"
+                f"environment name {quoted(name)} is not usable; use letters, digits and _, not starting with a digit"
             )
         if not isinstance(value, str):
-            raise InvalidRequest(f"environment value of {name} must be a string, got {value!r}")
+            raise InvalidRequest(f"environment value of {name} must be a string, got {quoted(value)}")
         _check_text(value, f"environment value of {name}")
         if LOADER_NAMES.match(name) and not loader_names_allowed:
             raise InvalidRequest(
@@ -152,7 +157,7 @@ def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> 
 def check_file_name(name: object, what: str = "file name") -> str:
     """Return a relative path that stays beneath its root, or say what is wrong with it."""
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"{what} must be a non-empty relative path, got {name!r}")
+        raise InvalidRequest(f"{what} must be a non-empty relative path, got {quoted(name)}")
     _check_text(name, what)
     parts = name.split("/")
     if name.startswith("/") or "\\" in name or re.match(r"[A-Za-z]:", name):
@@ -177,6 +182,35 @@ def _check_encodable(value: str, what: str) -> None:
         raise InvalidRequest(
             f"{what} holds a lone surrogate at position {error.start}, which no encoding can carry; remove it"
         ) from None
+
+
+def _check_room(env: Mapping[str, str], args: Sequence[str]) -> None:
+    """Refuse what no operating system hands to a program; a file or standard input takes it."""
+    sizes = {f"environment value of {name}": len(name) + len(value.encode()) + 2 for name, value in env.items()}
+    sizes |= {f"argument {place}": len(arg.encode()) + 1 for place, arg in enumerate(args, 1)}
+    for what, size in sizes.items():
+        if size > MAX_ARGUMENT_BYTES:
+            raise InvalidRequest(
+                f"{what} has {size} bytes; a program can be given at most {MAX_ARGUMENT_BYTES}: "
+                "give it as a file (files={…}) or as stdin"
+            )
+    # Each has a pointer of 8 bytes beside it.
+    total = sum(sizes.values()) + 8 * len(sizes)
+    if total > MAX_ARGUMENTS_BYTES:
+        raise InvalidRequest(
+            f"arguments and environment take {total} bytes together; a program can be given at most "
+            f"{MAX_ARGUMENTS_BYTES}: give them as a file (files={{…}}) or as stdin"
+        )
+
+
+def _check_no_file_is_a_folder(names: Iterable[str]) -> None:
+    files = set(names)
+    for name in files:
+        for end in (place for place, letter in enumerate(name) if letter == "/"):
+            if name[:end] in files:
+                raise InvalidRequest(
+                    f"files name {name[:end]!r} as a file and, with {name!r}, as a folder; rename one of them"
+                )
 
 
 def _check_mapping(what: str, value: object) -> None:
@@ -240,9 +274,10 @@ class ExecRequest:
             raise InvalidRequest(f"args must be a list of strings, got {quoted(self.args)}; wrap it in a list")
         for arg in self.args:
             if not isinstance(arg, str):
-                raise InvalidRequest(f"args must be strings, got {arg!r}")
+                raise InvalidRequest(f"args must be strings, got {quoted(arg)}")
             _check_text(arg, "argument")
         put(self, "args", tuple(self.args))
+        _check_room(self.env, self.args)
         _check_mapping("files", self.files)
         for name, content in self.files.items():
             check_file_name(name)
@@ -250,9 +285,10 @@ class ExecRequest:
                 raise InvalidRequest(f"content of file {name!r} must be text or bytes, got {type(content).__name__}")
             if isinstance(content, str):
                 _check_encodable(content, f"content of file {name!r}")
+        _check_no_file_is_a_folder(self.files)
         put(self, "files", MappingProxyType(dict(self.files)))
         if not isinstance(self.limits, Limits):
-            raise InvalidRequest(f"limits must be a Limits(...), got {self.limits!r}")
+            raise InvalidRequest(f"limits must be a Limits(...), got {quoted(self.limits)}")
 
     @property
     def memory_mb(self) -> int:

@@ -15,9 +15,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.network_rule import NetworkRule, domain_rule
 
+#: No policy is that long.
+_MAX_FILE = 1 << 20
 PRESETS = ("standard", "strict", "classroom", "data", "build")
 
 #: Folders of the sandbox itself: mounting over them would take a wall away or hide the work folder.
@@ -92,6 +95,21 @@ class SandboxPolicy:
     env: Mapping[str, str] = field(default_factory=lambda: _frozen_map({}))
     mounts: tuple[Mount, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, kind in (("allowed_paths", AllowedPath), ("network_rules", NetworkRule), ("mounts", Mount)):
+            rows = getattr(self, name)
+            if not isinstance(rows, tuple | list) or not all(isinstance(row, kind) for row in rows):
+                raise PolicyViolation(f"{name} must be {kind.__name__}(...) values in a tuple, got {quoted(rows)}")
+            object.__setattr__(self, name, tuple(rows))
+        for mount in self.mounts:
+            _mount_target(mount.guest)
+        _flag(self.network, "network")
+        _flag(self.process_spawn, "process_spawn")
+        if not isinstance(self.env, Mapping):
+            raise PolicyViolation(f"env must be a mapping of names, got {quoted(self.env)}")
+        check_env(self.env, loader_names_allowed=True)
+        object.__setattr__(self, "env", _frozen_map(self.env))
+
     def allow_read(self, path: str | os.PathLike[str]) -> SandboxPolicy:
         """Let the program read this host path, at the place where it is."""
         return self._with_path(path, AccessMode.READ_ONLY)
@@ -100,16 +118,12 @@ class SandboxPolicy:
         """Let the program read and write this host path; there is no disk limit on it."""
         return self._with_path(path, AccessMode.READ_WRITE)
 
-    def mount(self, host: str | os.PathLike[str], guest: str, writable: bool = False) -> SandboxPolicy:
+    def mount(
+        self, host: str | os.PathLike[str], guest: str | os.PathLike[str], writable: bool = False
+    ) -> SandboxPolicy:
         """Show a host path at another place inside."""
-        if not isinstance(guest, str) or not guest.startswith("/") or ".." in guest.split("/") or "\0" in guest:
-            raise PolicyViolation(f"mount target {guest!r} must be an absolute path without '..', for example /data")
-        target = _normal(guest)
-        if _is_own_place(target):
-            raise PolicyViolation(
-                f"mount target {guest!r} is a place of the sandbox itself; choose another, like /data"
-            )
-        new = Mount(_path_text(host), target, bool(writable))
+        # A word like 'no' is true: what widens must be said as what it is.
+        new = Mount(_path_text(host), _mount_target(guest), _flag(writable, "writable"))
         return replace(self, mounts=(*self.mounts, new))
 
     def allow_network(self) -> SandboxPolicy:
@@ -122,7 +136,7 @@ class SandboxPolicy:
 
     def allow_process_spawn(self, allowed: bool = True) -> SandboxPolicy:
         """Let the program start processes, within the process limit."""
-        return replace(self, process_spawn=bool(allowed))
+        return replace(self, process_spawn=_flag(allowed, "allow_process_spawn"))
 
     def with_env(self, name: str, value: str) -> SandboxPolicy:
         """Set an environment variable for every program; loader variables may be set here and only here."""
@@ -146,9 +160,9 @@ class SandboxPolicy:
             case "standard" | "classroom":
                 return spawn
             case "data":
-                return spawn.allow_read(os.getcwd())
+                return spawn.allow_read(_current_folder(name))
             case "build":
-                return spawn.allow_read_write(os.getcwd())
+                return spawn.allow_read_write(_current_folder(name))
         raise PolicyViolation(f"unknown policy preset {name!r}; expected one of: {', '.join(PRESETS)}")
 
     def to_json(self) -> str:
@@ -168,8 +182,8 @@ class SandboxPolicy:
     def from_json(cls, text: str | bytes) -> SandboxPolicy:
         """Read what ``to_json`` wrote; unknown keys are errors, so that a typo never widens or narrows in silence."""
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            document = json.loads(text, object_pairs_hook=_no_key_twice)
+        except (ValueError, RecursionError, TypeError) as error:
             raise PolicyViolation(f"policy is not JSON: {error}") from None
         return _from_document(document)
 
@@ -177,15 +191,15 @@ class SandboxPolicy:
     def load(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
         """Read a policy file: TOML, or JSON when the name ends in .json; the keys are the same."""
         try:
-            raw = Path(path).read_bytes()
+            raw = _read(Path(_path_text(path)))
         except OSError as error:
             raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
-        if str(path).endswith(".json"):
+        if str(path).lower().endswith(".json"):
             return cls.from_json(raw)
         import tomllib  # every start of a program would pay for it
 
         try:
-            return _from_document(tomllib.loads(raw.decode()))
+            return _from_document(tomllib.loads(raw.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
             raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
 
@@ -203,6 +217,47 @@ class SandboxPolicy:
         return hash((rest, tuple(sorted(self.env.items()))))
 
 
+def _current_folder(asked: str) -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise PolicyViolation(
+            f"policy needs the current folder for {asked!r}, and there is none any more ({error.strerror}); "
+            "go to a folder that exists"
+        ) from None
+
+
+def _read(path: Path) -> bytes:
+    """A policy file; what is no file, or is endless, is not waited for."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise PolicyViolation(f"policy file {str(path)!r} is no regular file; give a .toml or .json file")
+    with path.open("rb") as file:
+        raw = file.read(_MAX_FILE + 1)
+    if len(raw) > _MAX_FILE:
+        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes; no policy has")
+    return raw
+
+
+def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A key that stands twice is a mistake, and whichever of the two were taken might widen."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise PolicyViolation(f"policy has the key {next(n for n in names if names.count(n) > 1)!r} twice; keep one")
+    return document
+
+
+def _mount_target(guest: object) -> str:
+    """Where a mount appears inside, or why it cannot."""
+    text = os.fspath(guest) if isinstance(guest, os.PathLike) else guest
+    if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/") or "\0" in text:
+        raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
+    target = _normal(_path_text(text))
+    if _is_own_place(target):
+        raise PolicyViolation(f"mount target {text!r} is a place of the sandbox itself; choose another, like /data")
+    return target
+
+
 def _normal(path: str) -> str:
     """One form for one place: two leading slashes mean the same as one here, which ``normpath`` alone leaves open."""
     return "/" + os.path.normpath(path).lstrip("/")
@@ -213,14 +268,23 @@ def _is_own_place(target: str) -> bool:
 
 
 def _path_text(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or not text or "\0" in text:
-        raise PolicyViolation(f"{path!r} is not a path; give the name of a file or folder")
+        raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise PolicyViolation(f"path {text!r} is not valid UTF-8; rename it or mount its parent") from None
     return text
+
+
+def check_policy(policy: object) -> None:
+    """Say what a policy is to whoever gives something else; None means the standard one."""
+    if policy is not None and not isinstance(policy, SandboxPolicy):
+        raise InvalidRequest(
+            f"policy must be a SandboxPolicy, got {quoted(policy)}; for example SandboxPolicy.preset('standard'), "
+            "SandboxPolicy.load('policy.toml') or SandboxPolicy().allow_read('data')"
+        )
 
 
 def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
@@ -231,7 +295,7 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
     """
     grants: list[Grant] = []
     for allowed in policy.allowed_paths:
-        written = _normal(os.path.abspath(os.path.expanduser(allowed.path)))
+        written = _normal(_absolute(allowed.path))
         real = _real(allowed.path, written)
         writable = allowed.mode is AccessMode.READ_WRITE
         for target in dict.fromkeys((written, real)):
@@ -244,9 +308,15 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
                 )
             grants.append(Grant(real, target, writable))
     for mount in policy.mounts:
-        real = _real(mount.host, os.path.abspath(os.path.expanduser(mount.host)))
+        real = _real(mount.host, _absolute(mount.host))
         grants.append(Grant(real, mount.guest, mount.writable))
     return tuple(dict.fromkeys(grants))
+
+
+def _absolute(path: str) -> str:
+    """A path as it is meant from here; only a relative one needs a folder that we are in."""
+    home = os.path.expanduser(path)
+    return os.path.normpath(home if os.path.isabs(home) else os.path.join(_current_folder(path), home))
 
 
 def _real(asked: str, absolute: str) -> str:
@@ -312,5 +382,5 @@ def _text(value: object, what: str) -> str:
 
 def _flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise PolicyViolation(f"{what} must be true or false, got {value!r}")
+        raise PolicyViolation(f"{what} must be true or false, got {quoted(value)}")
     return value

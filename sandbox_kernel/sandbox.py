@@ -11,15 +11,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.backends.host_trouble import check_listener
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
+from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.limits import Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.egress import Egress
-from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.box_files import BoxFiles
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from sandbox_kernel.report import CapabilityReport
     from sandbox_kernel.session.session import Session
 
+#: Threads that a ``map`` may have: each waits for a sandbox, and a host has so many processes and descriptors.
+MOST_WORKERS = 256
 BACKENDS = ("auto", "process", "wasm", "dask")
 
 
@@ -75,6 +79,7 @@ class Sandbox(BoxFiles):
         """
         super().__init__()
         self._default = _known_backend(backend)
+        check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self._egress = Egress(audit, allow_private_for, resolver)
         self._client: SafeClient | None = None
@@ -87,6 +92,7 @@ class Sandbox(BoxFiles):
             self.report(require=require)
 
     def __enter__(self) -> Sandbox:
+        self._check_alive()
         return self
 
     def __exit__(
@@ -189,16 +195,29 @@ class Sandbox(BoxFiles):
         progress: Callable[[int, int], None] | None = None,
     ) -> list[ExecResult]:
         """Run a program once for each input, given on stdin, one sandbox each; results in the order of the inputs."""
-        if max_workers is not None and (isinstance(max_workers, bool) or max_workers < 1):
-            raise InvalidRequest(f"max_workers must be at least 1, got {max_workers!r}")
-        requests = [self._request(code, language, timeout, memory_mb, item, None, (), None, None) for item in inputs]
+        workers = _check_workers(max_workers)
+        check_listener("progress", progress)
+        if not isinstance(inputs, Iterable):
+            raise InvalidRequest(f"inputs must be a list of texts, one for each run, got {quoted(inputs)}")
+        # With no input there is nothing to run, and a mistake is one all the same.
+        plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
+        requests = [replace(plain, stdin=item) for item in inputs]
         results: list[ExecResult] = []
-        with ThreadPoolExecutor(max_workers=max_workers or 4, thread_name_prefix="sandbox-map") as threads:
-            futures = [threads.submit(self._choose(request, None).run, request) for request in requests]
+        threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
+        stop = Stop()
+        try:
+            futures = [threads.submit(self._choose(request, None).run, request, stop=stop) for request in requests]
             for future in futures:
                 results.append(future.result())
                 if progress is not None:
                     progress(len(results), len(requests))
+        except BaseException:
+            # Ctrl-C, or a progress callback that failed: nobody will see the others, so they are not waited for.
+            stop.set()
+            raise
+        finally:
+            threads.shutdown(cancel_futures=True)
+            stop.close()
         return results
 
     def session(
@@ -222,7 +241,7 @@ class Sandbox(BoxFiles):
         chosen = _known_backend(backend) if backend is not None else self._default
         if chosen == "dask":
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
-        for path, data in (files or {}).items():
+        for path, data in _named(files).items():
             self.write_file(path, data)
         if chosen == "wasm":
             if python is not None:
@@ -325,9 +344,9 @@ class Sandbox(BoxFiles):
         """One client for the life of the sandbox, so that its rate limit counts all fetches."""
         self._check_alive()
         if not self.policy.network and not self.policy.network_rules:
-            asked = url if isinstance(url, str) else url.url
+            asked = getattr(url, "url", url)
             raise NetworkingDisabled(
-                f"networking disabled: {asked!r} cannot be fetched; allow it with policy.allow_domain(…) first"
+                f"networking disabled: {quoted(asked)} cannot be fetched; allow it with policy.allow_domain(…) first"
             )
         if self._client is None:
             from sandbox_kernel.net.fetch_policy import FetchPolicy
@@ -419,10 +438,10 @@ class Sandbox(BoxFiles):
             timeout=timeout,
             memory_limit_mb=memory_mb,
             stdin=stdin,
-            env=env or {},
+            env={} if env is None else env,
             args=args,
-            files={**self._folder.files(), **(files or {})},
-            limits=limits or Limits(),
+            files={**self._folder.files(), **_named(files)},
+            limits=Limits.given(limits),
         )
 
 
@@ -441,7 +460,22 @@ def _fetch_request(
     return url
 
 
+def _named(files: Mapping[str, bytes | str] | None) -> Mapping[str, bytes | str]:
+    if files is not None and not isinstance(files, Mapping):
+        raise InvalidRequest(f"files must be a mapping of names to contents, got {quoted(files)}")
+    return files or {}
+
+
+def _check_workers(max_workers: int | None) -> int:
+    """How many runs of a ``map`` may be under way at once."""
+    if max_workers is None:
+        return 4
+    if isinstance(max_workers, bool) or not isinstance(max_workers, int) or max_workers < 1:
+        raise InvalidRequest(f"max_workers must be a whole number of at least 1, got {quoted(max_workers)}")
+    return min(max_workers, MOST_WORKERS)
+
+
 def _known_backend(name: str) -> str:
     if name not in BACKENDS:
-        raise InvalidRequest(f"unknown backend {name!r}; expected one of: {', '.join(BACKENDS)}")
+        raise InvalidRequest(f"unknown backend {quoted(name)}; expected one of: {', '.join(BACKENDS)}")
     return name

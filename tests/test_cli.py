@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -78,13 +79,13 @@ def test_a_policy_is_made_of_a_preset_mounts_and_domains() -> None:
 
 @pytest.mark.parametrize("mount", ["/a", "/a:/b:rx", "/a:/b:rw:x", ""])
 def test_a_wrong_mount_is_refused_with_its_form(mount: str) -> None:
-    with pytest.raises(SystemExit, match="HOST:GUEST"):
+    with pytest.raises(InvalidRequest, match="HOST:GUEST"):
         make_policy(None, [mount], [])
 
 
 @pytest.mark.parametrize("rule", ["example.org:", "example.org:http", "example.org:1:2", "a b", ":80"])
 def test_a_wrong_domain_is_refused(rule: str) -> None:
-    with pytest.raises(SystemExit, match=r"sandbox-kernel: --allow-net '.*(domain|port '.*' must be a number)"):
+    with pytest.raises(InvalidRequest, match=r"--allow-net '.*(domain|port '.*' must be a number)"):
         make_policy(None, [], [rule])
 
 
@@ -143,7 +144,7 @@ def test_a_policy_file_and_a_mount_are_in_force(tmp_path: Path) -> None:
     assert done.stdout == b"from outside 1\nno\n", done.stderr
 
 
-# Bad usage: exit code 2 (argparse and typed errors) or 1 (a message), never a traceback
+# Bad usage: exit code 2 and a short message, never a traceback
 
 
 @pytest.mark.parametrize(
@@ -306,3 +307,83 @@ def test_a_module_is_run_from_its_file(tmp_path: Path, form: str) -> None:
     done = cli("run", str(path))
     assert done.returncode == 0, done.stderr
     assert b"wasm" in done.stderr
+
+
+# Where people start it: closed streams, readers that leave, other locales, little of everything
+
+
+def in_a_shell(
+    script: str, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which ``$SK`` is the command."""
+    command = f"{shlex.quote(sys.executable)} -m sandbox_kernel"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SK": command, **(env or {})}
+    return subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=100, check=False, env=environment, cwd=cwd,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words", ["run -q -c 'for i in range(100000): print(i)'", "run --json -c 'print(\"x\" * 900000)'"]
+)
+def test_a_reader_that_leaves_early_hears_nothing_more(words: str) -> None:
+    done = in_a_shell(f'set +o pipefail; $SK {words} | head -1; echo "${{PIPESTATUS[0]}}"')
+    assert done.stdout.splitlines()[-1] == "141"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("closed", "out"), [("<&-", "1\n"), (">&-", ""), ("2>&-", "1\n"), ("<&- >&- 2>&-", "")])
+def test_it_runs_with_any_of_its_streams_closed(closed: str, out: str) -> None:
+    done = in_a_shell(f"$SK run -c 'print(1)' {closed}")
+    assert (done.returncode, done.stdout) == (0, out)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_locale_of_ascii_neither_stops_a_program_nor_its_output() -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    done = in_a_shell('$SK run -c \'import sys; print("é", sys.argv[1] == "ü")\' -- ü', env=plain)
+    assert (done.returncode, done.stdout) == (0, "\\xe9 True\n"), done.stderr
+
+
+@pytest.mark.parametrize("files", [64, 30])
+@pytest.mark.parametrize(("language", "code"), [("python", "print(1)"), ("sh", "echo 1")])
+def test_it_runs_where_few_files_may_be_open(files: int, language: str, code: str) -> None:
+    done = in_a_shell(f"ulimit -n {files}; $SK run -q -l {language} -c '{code}'")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_a_folder_that_is_gone_is_missed_only_where_it_is_needed(tmp_path: Path) -> None:
+    gone = "mkdir gone && cd gone && rmdir ../gone && "
+    assert in_a_shell(f"{gone} $SK run -q --mount /etc:/data -c 'print(1)'", tmp_path).stdout == "1\n"
+    for option in ("--policy data", "--mount .:/data"):
+        done = in_a_shell(f"{gone} $SK run {option} -c 'print(1)'", tmp_path)
+        assert done.returncode == 2
+        assert "go to a folder that exists" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("run",), "come after --"),
+        (("run", "-c", "1", "--mount", "x"), "HOST:GUEST"),
+        (("run", "-c", "1", "--allow-net", "x:"), "must be a number from 1 to 65535"),
+        (("run", "/etc/hostname"), "add --language NAME"),
+        (("run", "/nowhere/a.py"), "program '/nowhere/a.py' cannot be read: No such file or directory; give a FILE"),
+        (("run", "-c", "1", "--policy", "nope"), "or one of: standard, strict"),
+        (("mcp", "--port", "5"), "add --http"),
+    ],
+)
+def test_every_mistake_ends_with_the_same_exit_code_and_says_what_to_do(
+    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_memory_limit_is_the_exit_code_of_limits_also_when_the_program_was_told() -> None:
+    assert cli("run", "-q", "-m", "64M", "-c", "x = bytearray(10**9)").returncode == 124
+
+
+def test_an_f_that_is_the_programs_own_starts_no_kernel() -> None:
+    assert cli("run", "-q", "-c", "import sys; print(sys.argv[1:])", "--", "-f", "x").stdout == b"['-f', 'x']\n"

@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -413,3 +414,52 @@ def test_an_end_is_one_plain_sentence(result: ExecResult, sentence: str) -> None
 def test_real_time_signals_keep_their_number() -> None:
     assert signal_name(40) == "signal 40"
     assert signal_name(9) == "SIGKILL"
+
+
+class Unspeakable:
+    """A value whose repr fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout": Unspeakable()},
+        {"memory_limit_mb": Unspeakable()},
+        {"language": Unspeakable()},
+        {"env": {"A": Unspeakable()}},
+        {"limits": Unspeakable()},
+        {"args": [Unspeakable()]},
+    ],
+)
+def test_a_value_that_cannot_be_quoted_is_still_a_typed_complaint(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="a value of type Unspeakable"):
+        ExecRequest(**{"language": "python", "code": "1", "timeout": 1, **wrong})
+
+
+def test_a_complaint_about_a_language_does_not_repeat_a_megabyte() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Language.parse("x" * (1 << 20))
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"args": ["fine", "x" * (1 << 18)]}, "argument 2 has 262145 bytes"),
+        ({"env": {"A": "x" * (1 << 18)}}, "environment value of A has"),
+        ({"env": {f"K{n}": "x" for n in range(100_000)}}, "arguments and environment take"),
+        ({"args": ["x"] * 200_000}, "arguments and environment take"),
+    ],
+)
+def test_what_no_program_can_be_started_with_is_refused_with_another_way(given: dict[str, Any], what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what) as caught:
+        ExecRequest(language=Language.PYTHON, code="1", timeout=1, **given)
+    assert "stdin" in str(caught.value)
+
+
+def test_a_name_cannot_be_a_file_and_a_folder_of_files() -> None:
+    with pytest.raises(InvalidRequest, match="'a/b' as a file and, with 'a/b/c', as a folder"):
+        ExecRequest(language=Language.PYTHON, code="1", timeout=1, files={"a/b": "", "x": "", "a/b/c": ""})

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -383,3 +384,71 @@ def test_a_mount_shows_the_real_source_at_the_asked_place(tmp_path: Path) -> Non
 def test_a_path_that_was_allowed_twice_is_granted_once(tmp_path: Path) -> None:
     real = os.path.realpath(tmp_path)
     assert len(resolve_grants(SandboxPolicy().allow_read(real).allow_read(real))) == 1
+
+
+@pytest.mark.parametrize("word", ["no", "false", 0, 1, None])
+def test_a_word_that_is_true_by_accident_does_not_widen_a_policy(word: Any) -> None:
+    with pytest.raises(PolicyViolation, match="writable must be true or false"):
+        SandboxPolicy().mount("/etc", "/data", word)
+    with pytest.raises(PolicyViolation, match="allow_process_spawn must be true or false"):
+        SandboxPolicy().allow_process_spawn(word)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"network": "yes"},
+        {"process_spawn": 1},
+        {"allowed_paths": ["/etc"]},
+        {"allowed_paths": "/etc"},
+        {"mounts": (Mount("/etc", "/proc"),)},
+        {"mounts": (Mount("/etc", "data"),)},
+        {"env": [("A", "b")]},
+    ],
+)
+def test_a_policy_that_is_made_directly_is_checked_too(fields: dict[str, Any]) -> None:
+    with pytest.raises(PolicyViolation):
+        SandboxPolicy(**fields)
+
+
+def test_a_policy_does_not_change_with_the_mapping_that_it_was_made_of() -> None:
+    env = {"A": "b"}
+    policy = SandboxPolicy(env=env)
+    env["A"] = "c"
+    assert policy.env == {"A": "b"}
+
+
+@pytest.mark.parametrize("path", [None, 5, b"/etc", "", "a\0b"])
+def test_what_is_no_path_is_refused_by_every_method_that_takes_one(path: Any) -> None:
+    policy = SandboxPolicy()
+    for take in (policy.allow_read, policy.allow_read_write, lambda p: policy.mount(p, "/data"), SandboxPolicy.load):
+        with pytest.raises(PolicyViolation):
+            take(path)
+
+
+def test_a_mount_target_may_be_a_path_object_and_must_be_writable_as_text() -> None:
+    assert SandboxPolicy().mount("/etc", Path("/data")).mounts == (Mount("/etc", "/data"),)
+    with pytest.raises(PolicyViolation, match="not valid UTF-8"):
+        SandboxPolicy().mount("/etc", "/d\ud800")
+
+
+def test_a_key_that_stands_twice_in_a_policy_is_an_error() -> None:
+    with pytest.raises(PolicyViolation, match="the key 'allowNetwork' twice"):
+        SandboxPolicy.from_json('{"allowNetwork": false, "allowNetwork": true}')
+
+
+@pytest.mark.parametrize("text", [None, 5, {}])
+def test_what_is_no_text_is_no_policy(text: Any) -> None:
+    with pytest.raises(PolicyViolation, match="policy is not JSON"):
+        SandboxPolicy.from_json(text)
+
+
+def test_policy_files_of_other_editors_and_things_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "P.JSON").write_text('{"allowNetwork": true}')
+    (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbfallowNetwork = true")
+    assert SandboxPolicy.load(tmp_path / "P.JSON") == SandboxPolicy.load(tmp_path / "bom.toml")
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "huge.toml").write_bytes(b"#" * (2 << 20))
+    for name in ("fifo.json", "huge.toml"):
+        with pytest.raises(PolicyViolation, match=name):
+            SandboxPolicy.load(tmp_path / name)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox_kernel import (
+    ExecRequest,
     ExecResult,
     InvalidRequest,
     Limits,
     NetworkingDisabled,
     PathTraversal,
+    ProcessBackend,
     ProcessConfig,
     Sandbox,
     SandboxDestroyed,
+    SandboxPolicy,
+    SessionError,
     Status,
 )
 
@@ -184,3 +192,117 @@ def test_the_receipt_says_why_auto_took_a_backend() -> None:
     assert "'auto' took wasm" in str(module._repr_mimebundle_()[0]["text/plain"])
     assert cell.chosen == process.chosen
     assert named.chosen == ""
+
+
+@pytest.mark.parametrize("policy", ["standard", 5, {}, SandboxPolicy])
+def test_what_is_no_policy_is_refused_with_the_ways_to_make_one(policy: Any) -> None:
+    for make in (Sandbox, lambda given: ProcessBackend(policy=given)):
+        with pytest.raises(
+            InvalidRequest, match=r"policy must be a SandboxPolicy.*SandboxPolicy\.preset\('standard'\)"
+        ):
+            make(policy)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"env": []}, "env must be a mapping"),
+        ({"files": []}, "files must be a mapping"),
+        ({"files": "abc"}, "files must be a mapping"),
+        ({"limits": 0}, "limits must be a Limits"),
+        ({"limits": {"processes": 1}}, "limits must be a Limits"),
+        ({"on_output": 5}, "on_output must be a function"),
+        ({"python": 5}, "python must be an interpreter"),
+        ({"python": "a\0b"}, "python must be an interpreter"),
+    ],
+)
+def test_arguments_of_another_kind_are_typed_errors(box: Sandbox, wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidRequest, match=told):
+        box.run("print(1)", **wrong)
+    with pytest.raises(InvalidRequest, match=told):
+        asyncio.run(box.arun("print(1)", **wrong))
+
+
+def test_an_interpreter_may_be_a_path_object_and_so_may_names_of_files(box: Sandbox) -> None:
+    assert box.run("print(1)", python=Path(sys.executable)).stdout == "1\n"  # type: ignore[arg-type]
+    box.write_file(Path("a/b.txt"), "text")
+    assert box.read_file(Path("a/b.txt")) == b"text"
+    assert [entry.name for entry in box.list_dir(Path("a"))] == ["b.txt"]
+    with pytest.raises(PathTraversal):
+        box.read_file(Path("../b.txt"))
+
+
+def test_text_that_no_file_can_hold_is_refused(box: Sandbox) -> None:
+    with pytest.raises(InvalidRequest, match=r"content of 'a.txt' holds a lone surrogate at position 1"):
+        box.write_file("a.txt", "x\ud800")
+    assert box.list_dir() == ()
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 1.5, float("nan"), "3"])
+def test_a_map_with_no_such_number_of_workers_is_refused(box: Sandbox, workers: Any) -> None:
+    with pytest.raises(InvalidRequest, match="max_workers must be a whole number of at least 1"):
+        box.map("print(1)", ["a"], "python", workers)
+
+
+def test_a_map_checks_everything_before_anything_runs(box: Sandbox) -> None:
+    for wrong, told in (
+        ({"code": "", "inputs": []}, "code is empty"),
+        ({"code": "1", "inputs": None}, "inputs must be a list"),
+        ({"code": "1", "inputs": ["a"], "progress": 5}, "progress must be a function"),
+    ):
+        with pytest.raises(InvalidRequest, match=told):
+            box.map(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_map_whose_progress_fails_does_not_run_the_rest(box: Sandbox, tmp_path: Path) -> None:
+    started: list[str] = []
+
+    def stopped(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    class Counting(ProcessBackend):
+        def run(self, request: ExecRequest, **options: Any) -> ExecResult:
+            started.append(str(request.stdin))
+            return super().run(request, **options)
+
+    box.backend = Counting(ProcessConfig(pool_size=0))
+    with pytest.raises(KeyboardInterrupt):
+        box.map(
+            "import time\nif input() != '0': time.sleep(60)",
+            [str(n) for n in range(50)],
+            max_workers=2,
+            progress=stopped,
+        )
+    assert len(started) <= 4
+
+
+def test_a_destroyed_sandbox_can_neither_be_entered_nor_mapped(nothing_left: None) -> None:
+    box = Sandbox()
+    box.destroy()
+    with pytest.raises(SandboxDestroyed):
+        box.map("1", [])
+    with pytest.raises(SandboxDestroyed):
+        box.__enter__()
+
+
+def test_fetching_what_is_no_address_is_a_typed_error_without_network_too(box: Sandbox) -> None:
+    with pytest.raises(NetworkingDisabled, match="None cannot be fetched"):
+        box.fetch(None)  # type: ignore[arg-type]
+
+
+def test_a_stop_sign_of_threads_is_refused_because_the_loop_would_wait_for_it(box: Sandbox) -> None:
+    with pytest.raises(InvalidRequest, match=r"cancel must be an asyncio\.Event"):
+        asyncio.run(box.arun("print(1)", cancel=threading.Event()))  # type: ignore[arg-type]
+
+
+def test_a_session_without_fork_and_save_says_which_has_them(box: Sandbox) -> None:
+    with box.session() as session:
+        assert not hasattr(session, "fork")
+        with pytest.raises(SessionError, match=r"has no save.*backend='wasm'"):
+            session.save("x")  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+            session.nothing  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(SessionError, match="is closed"):
+        asyncio.run(session.arun("1"))
+    with pytest.raises(InvalidRequest, match="name of a file"):
+        box.load_session(None)

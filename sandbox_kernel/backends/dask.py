@@ -23,7 +23,7 @@ from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
-from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.walk import DIRECTORY, FILE
@@ -77,6 +77,7 @@ class DaskBackend(BlockingBackend):
         enforcer: str | None = "auto",
     ) -> None:
         self.client = client if client is not None else connected_client()
+        check_policy(policy)
         standard = policy if policy is not None else SandboxPolicy.preset("standard")
         self._kitchen = Kitchen(config or ProcessConfig(), standard, enforcer)
 

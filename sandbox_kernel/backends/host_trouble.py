@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.limits import quoted
 
 
 class Listener:
     """The caller's listener; remembers what it raised, which is the caller's own and passes as it is."""
 
     def __init__(self, on_output: OnOutput) -> None:
+        check_listener("on_output", on_output)
         self._on_output = on_output
         self.failure: BaseException | None = None
 
@@ -26,6 +28,12 @@ class Listener:
         except BaseException as error:
             self.failure = error
             raise
+
+
+def check_listener(name: str, listener: object) -> None:
+    """Refuse, before anything runs, a callback that cannot be called."""
+    if listener is not None and not callable(listener):
+        raise InvalidRequest(f"{name} must be a function, got {quoted(listener)}; for example {name}=print")
 
 
 @contextmanager

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 
 
@@ -31,6 +33,8 @@ async def in_thread(
     work: Callable[[OnOutput | None, Stop], ExecResult], on_output: OnOutput | None, cancel: asyncio.Event | None
 ) -> ExecResult:
     """Run blocking work in a thread, its output on this loop, stopped by ``cancel`` or by cancelling the caller."""
+    check_listener("on_output", on_output)
+    check_cancel(cancel)
     loop = asyncio.get_running_loop()
     with host_trouble():
         stop = Stop()
@@ -68,6 +72,12 @@ async def in_thread(
     if failure:
         raise failure[0]
     return result
+
+
+def check_cancel(cancel: object) -> None:
+    """Refuse a stop sign that an event loop cannot wait for: one of threads would stop the loop instead of the run."""
+    if cancel is not None and not isinstance(cancel, asyncio.Event):
+        raise InvalidRequest(f"cancel must be an asyncio.Event, got {quoted(cancel)}")
 
 
 async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:

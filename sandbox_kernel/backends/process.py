@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -30,9 +31,9 @@ from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
 from sandbox_kernel.languages.registry import RECIPES, availability
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.policy import SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class ProcessBackend(BlockingBackend):
         *,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
     ) -> None:
+        check_policy(policy)
+        if config is not None and not isinstance(config, ProcessConfig):
+            raise InvalidRequest(f"config must be a ProcessConfig(...), got {quoted(config)}")
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
@@ -102,7 +106,9 @@ class ProcessBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``."""
+        check_request(request)
         recipe = self._recipe(request)
+        check_files_fit(request)
         walls = self.walls(request, recipe)
         listener = Listener(on_output) if on_output is not None else None
         with host_trouble(listener), self.egress() as proxy:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
+from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm_canaries import OnMeasured, measured
-from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, GuestRun, make_walls, run_job_of
+from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
 from sandbox_kernel.backends.wasm_key import Switches, engine_version
 from sandbox_kernel.backends.wasm_modules import CellModules
 from sandbox_kernel.backends.wasm_native import build
@@ -37,7 +38,7 @@ from sandbox_kernel.jail.walls import CELL
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
-from sandbox_kernel.policy import Grant, SandboxPolicy
+from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class WasmBackend(BlockingBackend):
         on_progress: OnProgress | None = None,
         client: Callable[[FetchPolicy], SafeClient] | None = None,
     ) -> None:
+        check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer = get_enforcer(enforcer)
         self.store = store if store is not None else WasmStore()
@@ -141,6 +143,8 @@ class WasmBackend(BlockingBackend):
     ) -> ExecResult:
         """See ``BlockingBackend``; the memory that is told includes the engine's own."""
         self.check_network()
+        check_request(request)
+        check_files_fit(request, RUNTIME_MB)
         listener = Listener(on_output) if on_output is not None else None
         with host_trouble(listener):
             return self._run(request, _Ears(listener, stop, keep, on_usage))

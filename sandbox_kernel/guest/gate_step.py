@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import sys
 
 TYPE_CHECKING = False
@@ -144,7 +145,8 @@ def run_session(argv: List[str], channel: int) -> None:
 
 
 def move_up(fd: int) -> int:
-    """The same descriptor under a high number."""
-    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    """The same descriptor under a high number: 64, or as high as a host that may open few files lets us."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64 if most < 0 or most > 80 else most // 2)
     os.close(fd)
     return moved

@@ -13,7 +13,8 @@ import sys
 import sysconfig
 from dataclasses import dataclass
 
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy import Grant
 
 #: Below these everything is visible in every jail anyway.
@@ -62,6 +63,17 @@ def runtime_grants(paths: list[str]) -> tuple[Grant, ...]:
     for path in outermost([*paths, *(os.path.realpath(p) for p in paths)]):
         grants[Grant(os.path.realpath(path), path, False)] = None
     return tuple(grants)
+
+
+def interpreter_name(given: object) -> str:
+    """What a caller gave for an interpreter, as text; what cannot name one is refused."""
+    name = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(name, str) or "\0" in name:
+        raise InvalidRequest(
+            f"python must be an interpreter, a virtual environment or a version, got {quoted(given)}; "
+            "for example python='3.12' or python='/opt/venv'"
+        )
+    return name
 
 
 @functools.lru_cache(maxsize=32)

@@ -163,6 +163,7 @@ class _Run:
         self.exits: list[StepExit] = []
         self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
+        self.begun = False
         self.finished = False
         self.disk_full = False
         self.memory_alarm = False
@@ -234,6 +235,8 @@ class _Run:
         self.feeder.close()
         self._look_at_disk(last=True)
         jail.meter.last_look()
+        if not self.begun and self.stopped_by is None:
+            self._read_control(jail.control.fileno())
         jail.kill()
         jail.wait_dead()
         for fd, capture in self.captures.items():
@@ -244,6 +247,13 @@ class _Run:
                     capture.feed(data)
             capture.finish()
         stdout, stderr = self.captures.values()
+        reading = jail.meter.read()
+        if not (self.begun or self.exits or self.stopped_by or reading.memory_exceeded):
+            said = stderr.text.strip().splitlines()
+            reason = f": {said[-1][:300]}" if said else ""
+            raise EnforcerFailed(
+                jail.walls.enforcer or "none", f"the sandbox ended before the program began, nothing was run{reason}"
+            )
         return Outcome(
             exits=tuple(self.exits),
             stopped_by=self.stopped_by,
@@ -251,7 +261,7 @@ class _Run:
             stderr=stderr,
             duration_s=self.ended - self.started,
             compile_s=self.compile_s,
-            reading=jail.meter.read(),
+            reading=reading,
             disk_full=self.disk_full,
             metered_by=jail.meter.mechanism,
             report=self._report(),
@@ -304,6 +314,8 @@ class _Run:
         except OSError:
             said = b""
         self.selector.unregister(fd)
+        # Who reports has begun, even when the gate has not got round to saying so.
+        self.begun = self.begun or bool(said)
         self.finished = self.finished or bool(said)
 
     def _read_control(self, fd: int) -> None:
@@ -318,7 +330,9 @@ class _Run:
             self.finished = True
             return
         for message in self.jail.inbox.feed(data):
-            if message["op"] == "exit":
+            if message["op"] == "started":
+                self.begun = True
+            elif message["op"] == "exit":
                 self._step_ended(step_exit(message))
             elif message["op"] == "broken":
                 enforcer = self.jail.walls.enforcer or "none"

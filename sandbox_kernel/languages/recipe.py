@@ -6,14 +6,17 @@ One file a language in this folder holds one ``Recipe``. A recipe never starts t
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.interpreter import interpreter_name
 from sandbox_kernel.jail.walls import TMP, Places, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
-from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -45,6 +48,17 @@ class ProcessConfig:
     preload: tuple[str, ...] = ()
     #: Where compiled programs are remembered; None is a private folder below the user's cache, "" is nowhere.
     cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "python_path", interpreter_name(self.python_path))
+        for name in ("rustc_path", "node_path", "cc_path", "cxx_path"):
+            given = getattr(self, name)
+            program = os.fspath(given) if isinstance(given, os.PathLike) else given
+            if not isinstance(program, str) or not program or "\0" in program:
+                raise InvalidRequest(f"{name} must be the name or path of a program, got {quoted(given)}")
+            object.__setattr__(self, name, program)
+        if isinstance(self.pool_size, bool) or not isinstance(self.pool_size, int) or self.pool_size < 0:
+            raise InvalidRequest(f"pool_size must be a whole number, 0 for none, got {quoted(self.pool_size)}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import time
@@ -9,7 +10,27 @@ from collections.abc import Callable
 
 from sandbox_kernel.session.frames import Question
 
+#: Longest line that ``input()`` is given.
+MAX_INPUT = 32 << 10
+
 OnInput = Callable[[str, bool], str]
+
+
+def takes_prompt_alone(ask: Callable[..., object]) -> bool:
+    """Whether a function wants the prompt and nothing else, as ``input`` itself does."""
+    try:
+        signature = inspect.signature(ask)
+    except (TypeError, ValueError):
+        return False
+    return not _fits(signature, 2) and _fits(signature, 1)
+
+
+def _fits(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 class Asking:
@@ -23,10 +44,11 @@ class Asking:
         self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
         self._lock = threading.Lock()
         self._open = True
+        arguments = (question.prompt,) if takes_prompt_alone(ask) else (question.prompt, question.password)
 
         def target() -> None:
             try:
-                self.value = ask(question.prompt, question.password)
+                self.value = ask(*arguments)
             except BaseException as error:
                 self.failure = error
             with self._lock:
@@ -38,6 +60,13 @@ class Asking:
     def fileno(self) -> int:
         """For ``selectors``."""
         return self._answered
+
+    @property
+    def text(self) -> str | None:
+        """The answer as a program can read it; None for the end of input."""
+        if self.failure is not None or self.value is None:
+            return None
+        return str(self.value)[:MAX_INPUT].encode("utf-8", "replace").decode()
 
     def close(self) -> None:
         """Nobody waits for the answer any more; may be called twice."""

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.session.asking import OnInput
+from sandbox_kernel.session.asking import OnInput, takes_prompt_alone
 from sandbox_kernel.session.displays import OnDisplay, SessionDisplay
 
 AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
@@ -103,7 +103,8 @@ class _Bridge:
 
     async def _answer(self, prompt: str, password: bool) -> str:
         assert self._on_input is not None
-        found = self._on_input(prompt, password)
+        arguments = (prompt,) if takes_prompt_alone(self._on_input) else (prompt, password)
+        found: str | Awaitable[str] = self._on_input(*arguments)
         return await found if inspect.isawaitable(found) else found
 
     def _call(self, callback: Callable[[], object]) -> None:

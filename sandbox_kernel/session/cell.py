@@ -29,9 +29,6 @@ from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Ques
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 
-#: Longest line that ``input()`` is given.
-MAX_INPUT = 32 << 10
-
 Item = TypeVar("Item")
 
 
@@ -309,8 +306,7 @@ class Cell:
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise ListenerFailed(asking.failure)
-        value = None if asking.failure is not None else str(asking.value)[:MAX_INPUT]
-        self.live.channel.put({"op": "input", "question": asking.number, "value": value})
+        self.live.channel.put({"op": "input", "question": asking.number, "value": asking.text})
 
 
 class ListenerFailed(Exception):

@@ -13,7 +13,7 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import Step
-from sandbox_kernel.jail.interpreter import Interpreter, find_python
+from sandbox_kernel.jail.interpreter import Interpreter, find_python, interpreter_name
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
@@ -96,7 +96,9 @@ def open_session(
         raise InvalidRequest(f"a {spoken} session needs at least {engine.minimum_mb} MB of memory, got {memory_mb}")
     if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
-    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
+    if name is not None and (
+        not isinstance(name, str) or not name.strip() or len(name) > 100 or not name.isprintable()
+    ):
         raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
     if spoken is Language.COMMAND and not backend.policy.process_spawn:
         raise PolicyViolation(
@@ -104,8 +106,8 @@ def open_session(
             "allow it with policy.allow_process_spawn(), or run single commands with box.run"
         )
     engine.check(backend.config)
-    interpreter = find_python(python if python is not None else backend.config.python_path)
-    limit = limits or Limits()
+    interpreter = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
+    limit = Limits.given(limits)
     walls = session_walls(backend, interpreter, engine, limit, memory_mb)
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
@@ -33,6 +33,7 @@ from sandbox_kernel.session.frames import What
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import Lives, SessionSpec
 from sandbox_kernel.session.memory import private_bytes
+from sandbox_kernel.workspace.paths import plain_path
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.walk import DirEntry
 
@@ -45,6 +46,12 @@ if TYPE_CHECKING:
 ASK_S = 5.0
 #: The least memory that a cell can be given beside its session.
 LEAST_CELL_MB = 16
+#: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
+MAX_ASKED = 1 << 20
+
+
+class NotOfThisSession(SessionError, AttributeError):
+    """A method that sessions of another kind have; ``hasattr`` says no, as it should."""
 
 
 class Session:
@@ -129,6 +136,9 @@ class Session:
         beyond the session's is the session's from then on, since what the cell made lives on.
         """
         spec = self._spec
+        callbacks = {"on_output": on_output, "on_input": on_input, "on_display": on_display, "on_usage": on_usage}
+        for listener, callback in callbacks.items():
+            check_listener(listener, callback)
         memory_mb = self.memory_mb if memory_mb is None else check_memory_mb(memory_mb)
         if not self.takes_memory(memory_mb):
             raise InvalidRequest(
@@ -182,10 +192,13 @@ class Session:
         Only ``on_usage`` is called on the thread that runs the cell.
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
+        from sandbox_kernel.backends.in_thread import check_cancel
         from sandbox_kernel.session.async_run import run_in_thread
 
+        self._lives.refuse_if_closed()
+        check_cancel(cancel)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
         return await run_in_thread(
             self._threads,
             lambda say, show, ask: self.run(
@@ -231,20 +244,20 @@ class Session:
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """The content of a file of the session's work folder; waits for a running cell."""
         with self._lives.turn() as live:
-            return self._lives.files.read(live, path)
+            return self._lives.files.read(live, plain_path(path))
 
-    def write_file(self, path: str, data: bytes | str) -> None:
+    def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Make or replace a file of the work folder; a cell that is rolled back later does not take it away."""
         with self._lives.turn() as live:
-            self._lives.files.write(live, path, data)
+            self._lives.files.write(live, plain_path(path), data)
 
-    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+    def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """What a folder of the work folder holds, sorted by name."""
         with self._lives.turn() as live:
-            return self._lives.files.list_dir(live, path)
+            return self._lives.files.list_dir(live, plain_path(path))
 
     def restart(self) -> None:
         """Begin again with no variables and no checkpoints, and with the files that the sandbox shares; a running
@@ -295,6 +308,13 @@ class Session:
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
             raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
+        try:
+            code.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"the code holds a lone surrogate at position {error.start}; remove it") from None
+        if len(code) > MAX_ASKED:
+            # No answer about so long a text comes in time.
+            return {}
         if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.
             return {}
@@ -304,6 +324,17 @@ class Session:
             except SessionError:
                 self._lives.revive(live)
                 return {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """``fork`` and ``save`` are where the guest allows them; whoever calls them elsewhere is told where."""
+            if name in ("fork", "save"):
+                raise NotOfThisSession(
+                    f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "
+                    f"be copied; open it with box.session({str(self.language)!r}, backend='wasm')"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forget(self) -> None:
         """In a forked child the session is the parent's: let go of its descriptors, end nothing."""

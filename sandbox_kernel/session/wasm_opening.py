@@ -23,7 +23,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
-from sandbox_kernel.limits import MIB, Limits, check_memory_mb
+from sandbox_kernel.limits import MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.image_file import (
@@ -73,9 +73,7 @@ class WasmSession(Session):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
-        target = os.fspath(path)
-        if not isinstance(target, str) or not target:
-            raise InvalidRequest(f"a session is saved under the name of a file, got {path!r}")
+        target = _file_name(path)
         with self._lives.turn() as live:
             _save(live, self._opening, target)
 
@@ -225,8 +223,15 @@ def open_wasm_session(
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     guest = session_guest(spoken)
-    spec = _spec(backend, guest, name, memory_mb, checkpoints, limits or Limits())
+    spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
     return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
+
+
+def _file_name(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidRequest(f"a session is saved under the name of a file, got {quoted(path)}")
+    return name
 
 
 def load_wasm_session(
@@ -241,7 +246,7 @@ def load_wasm_session(
     share: FolderLink | None = None,
 ) -> WasmSession:
     """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
-    saved = read_image(os.fspath(path))
+    saved = read_image(_file_name(path))
     header = saved.header
     try:
         language = Language(header.language)
@@ -258,7 +263,7 @@ def load_wasm_session(
     if like is not None:
         spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
     else:
-        spec = _spec(backend, guest, name, header.memory_mb, checkpoints, limits or Limits())
+        spec = _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
     return WasmSession(_Opening(backend, guest, spec, saved, on_open, share))
 
 

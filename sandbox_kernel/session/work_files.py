@@ -13,7 +13,7 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.outcome import MAX_CHANGES
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.rooted import Rooted, encoded
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.walk import DirEntry, WalkLimits
 
@@ -87,7 +87,7 @@ class WorkFiles:
         """Make or replace a file; it belongs to the present state, which a failed cell goes back to."""
         self.bring(live)
         with Rooted(live.jail.box_fd) as box:
-            box.write(path, data.encode() if isinstance(data, str) else data)
+            box.write(path, encoded(path, data))
             changes = self._compare(box)
             if self._share is not None:
                 self._share.pull(box, changes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.paths import plain_path
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.walk import DirEntry
@@ -39,20 +40,20 @@ class BoxFiles:
         self._check_alive()
         return self._folder.files()
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """The content of a file of this sandbox's folder."""
         self._check_alive()
-        return self._folder.read(path)
+        return self._folder.read(plain_path(path))
 
-    def write_file(self, path: str, data: bytes | str) -> None:
+    def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Make or replace a file that later runs find in /box."""
         self._check_alive()
-        self._folder.write(path, data)
+        self._folder.write(plain_path(path), data)
 
-    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+    def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """What a folder of this sandbox holds, sorted by name."""
         self._check_alive()
-        return self._folder.list_dir(path)
+        return self._folder.list_dir(plain_path(path))
 
     def diff(self) -> tuple[FsChange, ...]:
         """What runs and ``write_file`` have changed since the sandbox was made."""

@@ -18,7 +18,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.rooted import Rooted, encoded
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import collect, pack_files
 from sandbox_kernel.workspace.walk import DirEntry
@@ -47,7 +47,7 @@ class BoxFolder:
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
         with self.changing() as root:
-            root.write(path, data.encode() if isinstance(data, str) else data)
+            root.write(path, encoded(path, data))
 
     @contextmanager
     def changing(self) -> Iterator[Rooted]:

@@ -35,13 +35,18 @@ def names_beneath(path: str | Names, *, folder: bool = False) -> Names:
     elif isinstance(path, str):
         names = _resolve(path)
         if not folder and path.rpartition("/")[2] in ("", ".", ".."):
-            raise InvalidRequest(f"{path!r} names a folder where a file is meant; give a path like data/a.csv")
+            raise InvalidRequest(f"{path[:80]!r} names a folder where a file is meant; give a path like data/a.csv")
     else:
         raise InvalidRequest(f"path must be text, got {path!r}")
     _check_names(path, names)
     if not names and not folder:
         raise InvalidRequest(f"{path!r} is the work folder itself where a file is meant; give a path like data/a.csv")
     return names
+
+
+def plain_path(path: str | os.PathLike[str]) -> str:
+    """A path as text; what is none of both is left for ``names_beneath`` to refuse."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 def _resolve(path: str) -> Names:

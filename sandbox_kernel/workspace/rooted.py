@@ -266,6 +266,19 @@ def chunks(fd: int, limit: int) -> Iterator[bytes]:
         yield piece
 
 
+def encoded(path: str, data: bytes | str) -> bytes:
+    """What a person wants to have in a file, text as UTF-8."""
+    if not isinstance(data, str):
+        return data
+    try:
+        return data.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"content of {shown(path)} holds a lone surrogate at position {error.start}, which no encoding can carry; "
+            "remove it, or give bytes"
+        ) from None
+
+
 def _demand_file(path: str | Names, mode: int) -> None:
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
