@@ -84,11 +84,12 @@ class CapabilityReport:
         """The report for terminals."""
         rows = [f"{self.backend} · {self.isolation} · {self.host}"]
         area = ""
+        widest = max((len(line.mechanism) for line in self.lines), default=0)
         for line in self.lines:
             if line.area != area:
                 area = line.area
                 rows.append(f"\n{area}")
-            rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:40} {line.evidence}")
+            rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:{widest}} {line.evidence}")
         rows.append("\nlanguages")
         for name, found in self.languages.items():
             told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
