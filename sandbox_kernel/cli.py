@@ -113,6 +113,8 @@ def make_parser() -> argparse.ArgumentParser:
     form = report.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON")
     form.add_argument("--html", action="store_true", help="as an HTML page")
+    report.add_argument("--backend", choices=BACKENDS, default="auto", help="whose walls (auto: of processes)")
+    _add_policy_options(report)
     report.add_argument("--fresh", action="store_true", help="measure again, although this boot has been measured")
     for command in (run, report):
         command.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
@@ -294,7 +296,8 @@ def _printable(text: str) -> str:
 
 def report_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel report``."""
-    with Sandbox() as box:
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
         progress = _measuring if sys.stderr.isatty() else None
         report = box.report(fresh=options.fresh, require=options.require, on_progress=progress)
     if options.json:

@@ -328,17 +328,27 @@ class Sandbox(BoxFiles):
         fresh: bool = False,
         require: Iterable[str] = (),
         on_progress: OnProgress | None = None,
+        backend: str | None = None,
     ) -> CapabilityReport:
         """What is enforced here, measured in the jail that is really used; kept until the next boot.
 
         ``again`` (or ``fresh``) measures anew. ``require`` names areas or lines that must be enforced, else
         ``PolicyViolation`` quotes the one that is not. ``on_progress`` hears how many canaries of how many are back.
+        ``backend`` is whose walls they are, the sandbox's own if it is not given; processes for ``auto``.
         """
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
-        from sandbox_kernel.report import make_report
+        from sandbox_kernel.report import make_report, summed_report
 
+        name = _known_backend(backend) if backend is not None else self._default
+        if name == "wasm":
+            wasm = self._wasm_backend()
+            wasm.measure(again=again or fresh, on_progress=on_progress)
+            return summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+        if name == "dask":
+            report = summed_report(self._dask_backend(self.backend.config), host="a worker of the cluster")
+            return report.require(*require)
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def fetch(

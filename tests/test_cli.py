@@ -210,6 +210,16 @@ def test_the_report_is_measured_and_what_it_requires_is_enforced() -> None:
     assert {line["area"] for line in told["lines"]} == {"files", "processes", "network", "kernel", "limits"}
 
 
+def test_the_report_of_another_backend_and_policy_is_of_their_walls() -> None:
+    done = cli("report", "--json", "--backend", "wasm", "--require", "files,network,kernel,limits")
+    report = json.loads(done.stdout)
+    assert (report["backend"], report["isolation"]) == ("wasm", "wasm")
+    assert "wasm" in report["languages"] and all(line["enforced"] for line in report["lines"]), report
+    done = cli("report", "--json", "--policy", "strict")
+    (line,) = (line for line in json.loads(done.stdout)["lines"] if line["name"] == "processes")
+    assert line["evidence"] == "no process may be started under this policy"
+
+
 def test_a_requirement_that_is_not_met_prints_no_report_and_fails() -> None:
     done = cli("report", "--require", "teleportation")
     assert (done.stdout, done.returncode) == (b"", 2)

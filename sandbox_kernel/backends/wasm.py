@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
 from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
-from sandbox_kernel.backends.wasm_canaries import measure
+from sandbox_kernel.backends.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
 from sandbox_kernel.backends.wasm_key import PLAIN, Switches
 from sandbox_kernel.backends.wasm_languages import WasmLanguages
@@ -98,9 +98,13 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         return BackendCapabilities(
             supported_languages=tuple(name for name, found in languages.items() if found.available),
             isolation_class=self.isolation_class,
-            enforced_limits=measure(self),
+            enforced_limits=self.measure(),
             languages=languages,
         )
+
+    def measure(self, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
+        """What is enforced here: tried once a process for these walls and policy, or again. Called by the report."""
+        return measured(self, again=again, on_progress=on_progress)
 
     def run(
         self,

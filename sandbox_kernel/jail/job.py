@@ -34,8 +34,9 @@ from sandbox_kernel.jail.control import (
     step_exit,
 )
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage, Reading
+from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
+from sandbox_kernel.jail.reading import Reading
 from sandbox_kernel.jail.undertaker import bury
 
 #: The gate, which is the init of the namespace and not the program's.
