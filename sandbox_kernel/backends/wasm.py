@@ -128,7 +128,11 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_listener("on_input", on_input)
         asked = on_input if request.stdin is None else None
         with host_trouble(listener):
-            return self._run(request, _Ears(listener, stop, keep, on_usage, asked))
+            try:
+                return self._run(request, _Ears(listener, stop, keep, on_usage, asked))
+            finally:
+                # Last of all: whoever makes the next jail takes the interpreter from us at our next system call.
+                self.pool.done()
 
     async def execute(
         self,
@@ -281,4 +285,3 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             finally:
                 jail.destroy()
                 jail.forget()
-                self.pool.done()
