@@ -164,6 +164,8 @@ class _Run:
         self.stopped_by: str | None = None
         self.begun = False
         self.finished = False
+        #: The jail has ended by itself, and not because of anything that we know of.
+        self.lost = False
         self.disk_full = False
         self.memory_alarm = False
         self.started = 0.0
@@ -234,7 +236,7 @@ class _Run:
         self.feeder.close()
         self._look_at_disk(last=True)
         jail.meter.last_look()
-        if not self.begun and self.stopped_by is None:
+        if self.lost and not self.begun and self.stopped_by is None:
             self._read_control(jail.control.fileno())
         jail.kill()
         jail.wait_dead()
@@ -247,7 +249,7 @@ class _Run:
             capture.finish()
         stdout, stderr = self.captures.values()
         reading = jail.meter.read()
-        if not (self.begun or self.exits or self.stopped_by or reading.memory_exceeded):
+        if self.lost and not (self.begun or self.exits or self.stopped_by or reading.memory_exceeded):
             said = stderr.text.strip().splitlines()
             reason = f": {said[-1][:300]}" if said else ""
             raise EnforcerFailed(
@@ -313,6 +315,7 @@ class _Run:
         except OSError:
             said = b""
         self.selector.unregister(fd)
+        self.begun = self.begun or bool(said)
         self.finished = self.finished or bool(said)
 
     def _read_control(self, fd: int) -> None:
@@ -324,7 +327,7 @@ class _Run:
         except OSError:
             data = b""
         if not data:
-            self.finished = True
+            self.finished = self.lost = True
             return
         for message in self.jail.inbox.feed(data):
             if message["op"] == "started":
@@ -356,7 +359,7 @@ class _Run:
         self.finished = end.code != 0 or len(self.exits) >= len(self.job.steps)
 
     def _init_died(self, fd: int) -> None:
-        self.finished = True
+        self.finished = self.lost = True
 
     def _out_of_memory(self, fd: int) -> None:
         # The alarm rings before the kernel has chosen and counted its victim: look again at every tick.
