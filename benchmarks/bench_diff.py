@@ -19,7 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox_kernel.workspace import Rooted, Snapshot, changes, collect, compare, pack_files, snapshot
+from sandbox_kernel.workspace import changes
+from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.transfer import collect, pack_files
 
 FOLDERS = 100
 CHANGED = 100

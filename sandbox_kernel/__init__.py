@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.safe_client import SafeClient
-    from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, NetworkRule, SandboxPolicy
+    from sandbox_kernel.network_rule import NetworkRule
+    from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, SandboxPolicy
     from sandbox_kernel.report import CapabilityReport
     from sandbox_kernel.sandbox import Sandbox
     from sandbox_kernel.session.session import Session
@@ -137,7 +138,8 @@ _HOMES = {
     "net.fetch_policy": "FetchPolicy",
     "net.messages": "FetchRequest FetchResponse",
     "net.safe_client": "SafeClient",
-    "policy": "AccessMode AllowedPath Mount NetworkRule SandboxPolicy",
+    "network_rule": "NetworkRule",
+    "policy": "AccessMode AllowedPath Mount SandboxPolicy",
     "report": "CapabilityReport",
     "sandbox": "Sandbox",
     "session.session": "Session",

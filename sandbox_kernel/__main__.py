@@ -15,7 +15,9 @@ def main() -> None:
 
         from sandbox_kernel.notebook.kernel import SandboxKernel
 
-        IPKernelApp.launch_instance(kernel_class=SandboxKernel)
+        # No cell prints in this process. Streams that are sent to the page would be flushed twice a cell, and each
+        # flush waits for another thread; what a library says here belongs into the server's log.
+        IPKernelApp.launch_instance(kernel_class=SandboxKernel, outstream_class=None)
         return
     from sandbox_kernel.cli import main as command_line
 

@@ -20,12 +20,14 @@ from sandbox_kernel import (
     Language,
     Limits,
     PolicyViolation,
+    ProcessConfig,
     Sandbox,
     SandboxError,
     SandboxPolicy,
     __version__,
 )
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.network_rule import parse_rule
 from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.sandbox import BACKENDS
@@ -144,10 +146,11 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise InvalidRequest(f"--mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
         policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
     for rule in domains:
-        domain, given, port = rule.partition(":")
-        if given and not (port.isascii() and port.isdigit()):
-            raise InvalidRequest(f"--allow-net {rule!r} must be DOMAIN or DOMAIN:PORT")
-        policy = policy.allow_domain(domain, *([int(port)] if port else []))
+        try:
+            read = parse_rule(rule)
+        except PolicyViolation as error:
+            raise InvalidRequest(f"--allow-net {error}") from None
+        policy = policy.allow_domain(read.domain, *read.ports)
     return policy
 
 
@@ -188,8 +191,13 @@ def run_command(options: argparse.Namespace) -> int:
     policy = make_policy(options.policy, options.mount, options.allow_net)
     # After every mistake that can be seen before: whoever made one is not kept waiting for the end of the input.
     stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
-    private = options.allow_private
-    with Sandbox(policy, require=options.require, audit=options.audit, allow_private_for=private) as box:
+    with Sandbox(
+        policy,
+        config=ProcessConfig(pool_size=0),  # nobody comes for a second one
+        require=options.require,
+        audit=options.audit,
+        allow_private_for=options.allow_private,
+    ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,

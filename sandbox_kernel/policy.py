@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
-import idna
-
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
+from sandbox_kernel.network_rule import NetworkRule, domain_rule
 
-_HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\Z")
 #: No policy is that long.
 _MAX_FILE = 1 << 20
 PRESETS = ("standard", "strict", "classroom", "data", "build")
@@ -64,14 +60,6 @@ class AllowedPath:
 
     path: str
     mode: AccessMode = AccessMode.READ_ONLY
-
-
-@dataclass(frozen=True)
-class NetworkRule:
-    """A domain that may be reached through the proxy; no ports means 80 and 443."""
-
-    domain: str
-    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,19 +131,8 @@ class SandboxPolicy:
         return replace(self, network=True)
 
     def allow_domain(self, domain: str, *ports: int) -> SandboxPolicy:
-        """Let the program reach one domain (``*.example.org`` for those below it) on these ports, else 80 and 443."""
-        name = domain.strip().rstrip(".").lower() if isinstance(domain, str) else ""
-        try:
-            # The standard library knows only IDNA 2003, which turns faß.de into fass.de: somebody else's domain.
-            name = name if name.isascii() else _wildcard_idna(name)
-        except UnicodeError:
-            name = ""
-        if not name or len(name) > 253 or not _HOST_NAME.match(name):
-            raise PolicyViolation(f"{quoted(domain)} is not a domain name; for example example.org or *.example.org")
-        for port in ports:
-            if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-                raise PolicyViolation(f"port {port!r} for {domain} must be a number from 1 to 65535")
-        return replace(self, network_rules=(*self.network_rules, NetworkRule(name, tuple(ports))))
+        """Let the program reach a domain (``*.example.org``: those below) or address, on these ports or 80 and 443."""
+        return replace(self, network_rules=(*self.network_rules, domain_rule(domain, *ports)))
 
     def allow_process_spawn(self, allowed: bool = True) -> SandboxPolicy:
         """Let the program start processes, within the process limit."""
@@ -219,6 +196,8 @@ class SandboxPolicy:
             raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
         if str(path).lower().endswith(".json"):
             return cls.from_json(raw)
+        import tomllib  # every start of a program would pay for it
+
         try:
             return _from_document(tomllib.loads(raw.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
@@ -277,12 +256,6 @@ def _mount_target(guest: object) -> str:
     if _is_own_place(target):
         raise PolicyViolation(f"mount target {text!r} is a place of the sandbox itself; choose another, like /data")
     return target
-
-
-def _wildcard_idna(name: str) -> str:
-    """The ASCII form of an international domain, with or without a leading ``*.``; ``UnicodeError`` if it has none."""
-    star, rest = ("*.", name[2:]) if name.startswith("*.") else ("", name)
-    return star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
 
 
 def _normal(path: str) -> str:

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.canaries import OnProgress
 from sandbox_kernel.backends.host_trouble import check_listener
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
@@ -22,14 +22,12 @@ from sandbox_kernel.limits import Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.policy import SandboxPolicy, check_policy
-from sandbox_kernel.report import CapabilityReport, make_report
-from sandbox_kernel.session.opening import open_session
-from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.box_files import BoxFiles
 
 if TYPE_CHECKING:
     import asyncio
 
+    from sandbox_kernel.backends.canaries import OnProgress
     from sandbox_kernel.backends.dask import DaskBackend
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.backends.wasm_prepare import OnProgress as OnPrepare
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.report import CapabilityReport
+    from sandbox_kernel.session.session import Session
 
 #: Threads that a ``map`` may have: each waits for a sandbox, and a host has so many processes and descriptors.
 MOST_WORKERS = 256
@@ -155,6 +155,34 @@ class Sandbox(BoxFiles):
         result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
         return replace(result, chosen=self._why(request.language, backend))
 
+    def exec(
+        self,
+        command: str,
+        args: Sequence[str] = (),
+        *,
+        timeout: float = 30.0,
+        memory_mb: int | None = None,
+        stdin: str | bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        files: Mapping[str, bytes | str] | None = None,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ExecResult:
+        """Run one program of the system with these arguments, as they are: no shell reads them.
+
+        ``CommandNotFound`` for a program that is not inside, before anything runs.
+        """
+        self._check_alive()
+        if self._default in ("wasm", "dask"):
+            raise InvalidRequest(f"exec runs programs of this machine, not on backend {self._default!r}; use run there")
+        if isinstance(args, str | bytes):
+            raise InvalidRequest(f"args must be a list of strings, got {args!r:.100}; wrap it in a list")
+        words = (command, *args)
+        request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
+        self.backend.check_command(request, command)
+        result = self.backend.run(request, on_output=on_output, keep=self._folder.keep)
+        return replace(result, chosen=self._why(Language.COMMAND, None))
+
     def map(
         self,
         code: str,
@@ -230,6 +258,8 @@ class Sandbox(BoxFiles):
                 on_open=self._sessions.add,
                 share=self._folder.link(),
             )
+        from sandbox_kernel.session.opening import open_session
+
         opened = open_session(
             self.backend,
             language,
@@ -270,6 +300,8 @@ class Sandbox(BoxFiles):
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
+        from sandbox_kernel.report import make_report
+
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def fetch(
@@ -317,7 +349,8 @@ class Sandbox(BoxFiles):
         self._destroyed = True
         for session in list(self._sessions):
             session.close()
-        self._folder.close()
+        if self._owns_folder:
+            self._folder.close()
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None

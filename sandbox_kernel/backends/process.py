@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.capabilities import process_capabilities
 from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.backends.program_lookup import check_command
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.cgroup import find_hierarchies
@@ -88,6 +88,8 @@ class ProcessBackend(BlockingBackend):
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
+        from sandbox_kernel.backends.capabilities import process_capabilities  # few ask, and it is heavy
+
         return process_capabilities(self)
 
     def available_languages(self) -> tuple[Language, ...]:
@@ -169,6 +171,13 @@ class ProcessBackend(BlockingBackend):
         """Begin to make ready what the first request of a language will need."""
         request = ExecRequest(language=language, code="#", timeout=1, memory_limit_mb=memory_mb)
         self._pool.warm(self.walls(request, self._recipe(request)))
+
+    def check_command(self, request: ExecRequest, command: str) -> None:
+        """``CommandNotFound`` for a program that the walls of a request do not show; nothing is started."""
+        recipe = self._recipe(request)
+        walls = self.walls(request, recipe)
+        env = self._kitchen(request, recipe, Places()).environment(request)
+        check_command(command, env["PATH"], (*walls.runtime, *walls.grants) if self.enforcer is not None else None)
 
     def walls(self, request: ExecRequest, recipe: Recipe) -> Walls:
         """The walls that a request needs."""

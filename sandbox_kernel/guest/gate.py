@@ -164,8 +164,11 @@ def main() -> None:
     serve(control, channel)
 
 
-def settle_in(preload: List[str]) -> None:
-    """Make this process a gate, and its interpreter what programs expect. A template does it once for all its forks."""
+def settle_in(preload: List[str], *, rehearse: bool = False) -> None:
+    """Make this process a gate, and its interpreter what programs expect. A template does it once for all its forks.
+
+    To ``rehearse`` is for those whom nobody waits for.
+    """
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     # Our own folder was only for us: programs have modules of these names themselves.
@@ -176,7 +179,7 @@ def settle_in(preload: List[str]) -> None:
             del sys.modules[name]
     lockdown.set_dumpable(False)
     if preload:
-        warm(preload)
+        warm(preload, rehearse)
     gc.collect()
     gc.freeze()
 
@@ -221,10 +224,11 @@ def serve(control: socket.socket, channel: int) -> None:
         pass
 
 
-def warm(names: List[str]) -> None:
+def warm(names: List[str], rehearse: bool) -> None:
     """Make the interpreter what the user's programs expect, then import what they will ask for first.
 
-    Our own programs can be imported ahead too: this folder is the package ``sandbox_guest``.
+    Our own programs can be imported ahead too: this folder is the package ``sandbox_guest``. One that has a
+    ``rehearse`` can do more than be imported.
     """
     import site
 
@@ -237,4 +241,7 @@ def warm(names: List[str]) -> None:
             try:
                 __import__(name)
             except ImportError:
-                pass
+                continue
+            rehearsal = getattr(sys.modules[name], "rehearse", None) if name.startswith(guest.__name__) else None
+            if rehearse and rehearsal is not None:
+                rehearsal()

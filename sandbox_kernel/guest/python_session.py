@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.guest import python_answers
     from sandbox_kernel.guest.python_display import SCREEN, Hook, Publisher
+    from sandbox_kernel.guest.python_install import TOOLS, Installer
     from sandbox_kernel.guest.session_worker import Engine, Worker
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
@@ -37,6 +38,7 @@ from traitlets.config import Config  # noqa: E402
 if not TYPE_CHECKING:
     from sandbox_guest import python_answers
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
+    from sandbox_guest.python_install import TOOLS, Installer
     from sandbox_guest.session_worker import Engine, Worker
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,12 +47,6 @@ _LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
     errno.EDQUOT: "disk", errno.EAGAIN: "processes",
 }  # fmt: skip
-_INSTALL = (
-    "packages are not installed inside the sandbox: it has no network of its own and its environment is read-only. "
-    "Install them into the environment outside and start the session with it (--python /path/to/venv), or allow the "
-    "package index for this notebook (%sandbox --allow-net pypi.org --allow-net files.pythonhosted.org) and run: "
-    "!{python} -m pip install --target /box/packages {what}"
-)
 
 
 class Shell(InteractiveShell):
@@ -138,8 +134,8 @@ def make_shell() -> Shell:
     config.InteractiveShell.displayhook_class = Hook
     config.InteractiveShell.autoindent = False
     shell: Shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Hook)
-    for name in ("pip", "conda", "mamba", "micromamba", "uv"):
-        shell.register_magic_function(install, "line", name)  # type: ignore[arg-type]
+    for name in TOOLS:
+        shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # IPython's advice for terminals; here nothing exits.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
@@ -148,23 +144,29 @@ def make_shell() -> Shell:
 
 
 def warm_up(shell: Shell) -> None:
-    """Load what the first cell and the first error would load, while nobody waits."""
+    """Load what the first cell would load."""
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
+    forget_all(shell)
+
+
+def rehearse() -> None:
+    """Load what the first error would load: a colouring of tracebacks takes longer to load than the rest of the shell.
+
+    Called in a template, which nobody waits for; the very first session meets its first error without it.
+    """
     # A short cell: what is shown of a failure is parsed and coloured whole.
-    shell.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    SHELL.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    forget_all(SHELL)
+
+
+def forget_all(shell: Shell) -> None:
+    """No trace of what was tried."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)
     shell.last_execution_result, shell.last_execution_succeeded = None, True
     gc.collect()
-
-
-def install(line: str) -> None:
-    """``%pip`` and its relatives: what to allow, instead of a failure of the network."""
-    words = line.split()
-    what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
-    raise UsageError(_INSTALL.format(python=sys.executable, what=what))
 
 
 def show_page(shell: Any, data: Any, *args: object, **kwargs: object) -> None:

@@ -64,7 +64,7 @@ def main() -> None:
     with open(int(sys.argv[3]), "rb") as file:
         spec = marshal.load(file)  # noqa: S302 - the host wrote it
     lockdown.load()
-    gate.settle_in(sys.argv[4:])
+    gate.settle_in(sys.argv[4:], rehearse=True)
     # Its children end when the host ends them; nobody here waits for them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:

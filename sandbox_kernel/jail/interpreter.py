@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
@@ -97,21 +98,44 @@ def find_python(path: str) -> Interpreter:
             f"give a version that is installed, or the path of an interpreter or of a virtual environment"
         )
     chosen = os.path.abspath(chosen)
+    facts = _own_facts() if _is_ours(chosen) else _ask(chosen)
+    if facts.version < (3, 8):
+        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, facts.version))}; 3.8 or later is needed")
+    executable = facts.executable or chosen
+    return Interpreter(executable, facts.version, runtime_grants([*facts.paths, *_link_chain(executable)]))
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What an interpreter says of itself. A shim (pyenv, asdf) names the real executable, which works inside."""
+
+    executable: str
+    version: tuple[int, ...]
+    paths: list[str]
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a path is what runs this program. A program that embeds Python may be named there and run no script."""
+    return path == sys.executable and os.path.basename(path).startswith("python")
+
+
+def _own_facts() -> _Facts:
+    """What ``_ASK`` would answer here: a process less for the first run of every program."""
+    paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sysconfig.get_paths().values()]
+    return _Facts(sys.executable, sys.version_info[:3], paths)
+
+
+def _ask(path: str) -> _Facts:
     answer = subprocess.run(
-        [chosen, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+        [path, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
     )
     try:
         facts = json.loads(answer.stdout)
-    except ValueError:
+        return _Facts(facts["executable"], tuple(facts["version"]), facts["paths"])
+    except (ValueError, TypeError, KeyError):
         raise BackendUnavailable(
-            f"{chosen} is not a working Python interpreter: {answer.stderr.strip()[-300:]}"
+            f"{path} is not a working Python interpreter: {answer.stderr.strip()[-300:]}"
         ) from None
-    version = tuple(facts["version"])
-    if version < (3, 8):
-        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, version))}; 3.8 or later is needed")
-    # A shim (pyenv, asdf) answers with the real executable; the shim itself would not work inside.
-    executable = facts["executable"] or chosen
-    return Interpreter(executable, version, runtime_grants([*facts["paths"], *_link_chain(executable)]))
 
 
 def _find_version(version: str) -> str | None:

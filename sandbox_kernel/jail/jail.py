@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import importlib.resources
 import importlib.util
 import os
 import signal
@@ -48,7 +47,7 @@ def guest_folder() -> str:
 
     Jails see them read-only, so what is not compiled here is compiled anew at every start.
     """
-    folder = os.path.realpath(str(importlib.resources.files("sandbox_kernel") / "guest"))
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "guest")
     for name in ("gate.py", "template.py", "../jail/root_stage.py"):
         source = os.path.join(folder, name)
         if not os.path.exists(importlib.util.cache_from_source(os.path.normpath(source))):

@@ -315,6 +315,7 @@ class _Run:
         except OSError:
             said = b""
         self.selector.unregister(fd)
+        # Who reports has begun, even when the gate has not got round to saying so.
         self.begun = self.begun or bool(said)
         self.finished = self.finished or bool(said)
 

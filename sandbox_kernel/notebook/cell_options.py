@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
+from sandbox_kernel.network_rule import NetworkRule
 from sandbox_kernel.notebook.units import duration_text, size_text
 
 #: A cell without a time limit gets this one; nothing unvetted runs for ever.
@@ -160,7 +161,7 @@ class CellOptions:
         for key, value in self.env:
             parts += ["--env", f"{key}={value}"]
         for grant in self.allow_net:
-            parts += ["--allow-net", f"{grant.domain}:{grant.port}" if grant.port else grant.domain]
+            parts += ["--allow-net", str(NetworkRule(grant.domain, (grant.port,) if grant.port else ()))]
         for mount in self.mounts:
             parts += ["--mount", f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"]
         for name, flag in (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet)):

@@ -21,6 +21,16 @@ def policy_of(options: CellOptions) -> SandboxPolicy:
     return policy
 
 
+def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:
+    """Whether cells under these policies find each other's files in /box: they see the same of the host.
+
+    What a cell with the network downloads is there for the others. But what a cell copied from a mounted folder, or
+    from its environment, is not there for a cell that may send it away and was not shown it.
+    """
+    seen = [(policy.allowed_paths, policy.mounts, policy.env) for policy in (one, other)]
+    return seen[0] == seen[1]
+
+
 def limits_of(options: CellOptions) -> Limits:
     """The limits besides time and memory; what was not asked for keeps its safe default."""
     standard = Limits()

@@ -97,8 +97,8 @@ def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
 
 
 def _restart(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
-    desk.runner.sessions.end(_session(command, desk))
-    return _text("The session has ended and its variables are gone; the next cell begins a new one. Files stay.")
+    which = desk.runner.sessions.end(_session(command, desk))
+    return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
 def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:

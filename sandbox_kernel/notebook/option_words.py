@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
+from sandbox_kernel.network_rule import parse_rule
 from sandbox_kernel.notebook.cell_options import CellOptions, MountGrant, NetGrant
 from sandbox_kernel.notebook.option_table import BACKENDS, BY_NAME, COMMAND_NAMES
 from sandbox_kernel.notebook.units import parse_bytes, parse_count, parse_duration, parse_megabytes
@@ -173,11 +174,11 @@ def _env(options: CellOptions, value: str) -> CellOptions:
 
 
 def _allow_net(options: CellOptions, value: str) -> CellOptions:
-    domain, colon, port = value.partition(":")
-    number = parse_count(port, f"--allow-net {_short(value)!r}: port", 1) if colon else None
-    with _quoting("--allow-net", value):
-        rules = SandboxPolicy().allow_domain(domain, *(() if number is None else (number,))).network_rules
-    grant = NetGrant(rules[0].domain, number)
+    try:
+        rule = parse_rule(value)
+    except PolicyViolation as error:
+        raise InvalidRequest(f"--allow-net {error}") from None
+    grant = NetGrant(rule.domain, rule.ports[0] if rule.ports else None)
     if grant in options.allow_net:
         raise InvalidRequest(f"--allow-net {_short(value)!r} is given twice; keep one")
     return replace(options, allow_net=(*options.allow_net, grant))

@@ -18,7 +18,7 @@ from sandbox_kernel.languages.exchange import exchange_files, output_file, outpu
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.grants import config_of, limits_of, policy_of
+from sandbox_kernel.notebook.grants import config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
@@ -112,7 +112,7 @@ class CellRunner:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            return await _in_session(choice.session, code, stdin, options.effective_timeout_s, io)
+            return await _in_session(choice.session, plan, code, stdin, io)
         box = self.box(options)
         result = await box.arun(
             code,
@@ -137,7 +137,11 @@ class CellRunner:
         key = (policy_of(options), options.backend or "auto", config_of(options))
         with self._lock:
             if key not in self._boxes:
-                self._boxes[key] = self._factory(*key)
+                made = self._factory(*key)
+                like = next((box for (policy, _, _), box in self._boxes.items() if may_share(policy, key[0])), None)
+                if like is not None:
+                    made.share_files(like)
+                self._boxes[key] = made
             return self._boxes[key]
 
     def warm(self, options: CellOptions) -> None:
@@ -176,15 +180,22 @@ def _answers(stdin: str) -> AnyOnInput:
     return answer
 
 
-async def _in_session(session: Session, code: str, stdin: str | None, timeout_s: float, io: CellIO) -> ExecResult:
+async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
+    options = plan.options
+    # A cell has raised the limit by name, and what it made is there: the notebook's default would refuse every cell.
+    is_default = options.memory_mb == plan.defaults.memory_mb
+    memory_mb = None if is_default and session.raised else options.memory_mb
     result = await session.arun(
         _numbered(code, session.language),
-        timeout_s,
+        options.effective_timeout_s,
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
         on_display=io.on_display,
         on_usage=io.on_usage,
         number=io.number,
+        memory_mb=memory_mb,
+        cpu_seconds=options.cpu_s,
+        output_bytes=options.output_bytes,
         cancel=io.cancel,
     )
     # What was shown while the cell ran is not shown again.

@@ -1,8 +1,9 @@
 """Which session a cell belongs to, and when it must run in a sandbox of its own instead.
 
 Unnamed sessions, one for each language, begin with the notebook's defaults; a named one begins with the options of its
-first cell. What a session is fixed to when it begins (memory, policy, interpreter, …) cannot change while it lives. A
-cell that asks for something else is not refused and not run under the wrong limit: it runs fresh, and is told why.
+first cell, network included. Time, CPU, output and, within bounds, memory may be another for each cell. What a session
+is fixed to when it begins (policy, interpreter, disk, …) cannot change while it lives. A cell that asks for something
+else is not refused and not run under the wrong limit: it runs fresh, and is told why.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from sandbox_kernel.session.session import Session
 
 #: What ``Sandbox.session`` gives when nobody asks for more.
 SESSION_MEMORY_MB = 512
+
+#: What a cell may touch; whoever asks for it once often goes on working with what came of it.
+_GRANTS = frozenset(("--allow-net", "--mount", "--policy"))
 
 Key = tuple[Language, str]
 
@@ -112,9 +116,11 @@ class NotebookSessions:
         if held is not None and (not held.session.alive or not (held.used or held.begun_with == begun_with(base))):
             held = None
         has = held.begun_with if held is not None else begun_with(base)
-        differing = [name for name, value in asks(options).items() if has.get(name) != value]
+        differing = [name for name, value in asks(options).items() if not _same(has.get(name), value)]
+        differing = [name for name in differing if not _of_a_cell(name, options, held)]
         if differing:
-            return Choice(why_fresh=_explain(differing, held is None or asks(base) != asks(options)))
+            only_this_cell = options.session is None and (held is None or asks(base) != asks(options))
+            return Choice(why_fresh=_explain(differing, options, only_this_cell))
         if held is None:
             return Choice(must_open=True)
         self._last = key
@@ -130,11 +136,14 @@ class NotebookSessions:
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
 
-    def end(self, session: Session) -> None:
-        """End a session; the next cell that belongs to it begins a new one, under the defaults of then."""
+    def end(self, session: Session) -> str:
+        """End a session and say which it was; the next cell that belongs to it begins a new one, as asked for then."""
         with self._lock:
-            self._held = {key: held for key, held in self._held.items() if held.session is not session}
+            ended = [key for key, held in self._held.items() if held.session is session]
+            for key in ended:
+                del self._held[key]
         session.close()
+        return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
 
     def adopt(self, options: CellOptions, session: Session) -> None:
         """Go on with a session that was loaded from a file, in place of the one with its name."""
@@ -176,6 +185,25 @@ def begun_with(options: CellOptions) -> dict[str, object]:
     return {"--memory": SESSION_MEMORY_MB, **asks(options)}
 
 
-def _explain(differing: list[str], only_this_cell: bool) -> str:
+def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:
+    """Whether a session can give a single cell what it asks for, beside what it began with; it may have to begin."""
+    if name == "--memory" and held is not None:
+        return options.memory_mb is not None and held.session.takes_memory(options.memory_mb)
+    return name in ("--memory", "--cpu", "--output")
+
+
+def _same(has: object, value: object) -> bool:
+    """Lists of domains and mounts mean the same in any order."""
+    if isinstance(has, tuple) and isinstance(value, tuple):
+        return set(has) == set(value)
+    return has == value
+
+
+def _explain(differing: list[str], options: CellOptions, only_this_cell: bool) -> str:
     what = f"the session has another {' and '.join(differing)}"
-    return what if only_this_cell else f"{what}; %sandbox restart begins one that has it"
+    if not only_this_cell:
+        named = f" --session {options.session}" if options.session is not None else ""
+        return f"{what}; %sandbox restart {options.effective_language}{named} begins one that has it"
+    if not _GRANTS.intersection(differing):
+        return what
+    return f"{what}; with --session NAME added, this cell begins one that has it and keeps its variables"

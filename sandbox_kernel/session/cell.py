@@ -40,6 +40,7 @@ class CellOrder:
     number: int | None = None
     timeout_s: float
     grace_s: float
+    memory_mb: int
     output_bytes: int
     cpu_seconds: float | None = None
     on_output: OnOutput | None = None

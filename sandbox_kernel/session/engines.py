@@ -33,6 +33,8 @@ class Engine:
     reserved_mb: int = 0
     #: How long a cell may go on after an interrupt before it is rolled back.
     grace_s: float = 2.0
+    #: Whether its worker can use more memory than it was started for; V8 fixes the size of its heap.
+    grows: bool = True
 
     def check(self, config: ProcessConfig) -> None:
         """``BackendUnavailable`` when this host cannot have such a session."""
@@ -135,9 +137,19 @@ ENGINES: Mapping[Language, Engine] = {
     Language.PYTHON: PythonEngine(module="sandbox_guest.python_session", minimum_mb=64),
     Language.COMMAND: ShellEngine(module="sandbox_guest.shell_session", minimum_mb=32),
     Language.JAVASCRIPT: NodeEngine(
-        module="sandbox_guest.node_session", minimum_mb=96, reserved_mb=RESERVED_MB, grace_s=1.0, kind="javascript"
+        module="sandbox_guest.node_session",
+        minimum_mb=96,
+        reserved_mb=RESERVED_MB,
+        grace_s=1.0,
+        grows=False,
+        kind="javascript",
     ),
     Language.TYPESCRIPT: NodeEngine(
-        module="sandbox_guest.node_session", minimum_mb=128, reserved_mb=RESERVED_MB, grace_s=1.0, kind="typescript"
+        module="sandbox_guest.node_session",
+        minimum_mb=128,
+        reserved_mb=RESERVED_MB,
+        grace_s=1.0,
+        grows=False,
+        kind="typescript",
     ),
 }

@@ -133,8 +133,33 @@ class Live:
         if meter.usage_bytes() > self._budget.limit_bytes:
             while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
                 self.keeper.drop([old.pid], [old.cell], wait=True)
-        self._ceiling = self._budget.ceiling(anonymous_bytes(self.channel.speaker))
-        meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+        self._relimit()
+
+    def _relimit(self) -> None:
+        budget = self._budget
+        beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker))
+        self._ceiling = beside_checkpoints if self.shelf.keep > 0 else budget.limit_bytes
+        self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Another limit from now on; ``SessionError`` when the state is larger already, and nothing has changed then.
+
+        More can be given at any time, less only when the worker waits for a cell.
+        """
+        before, self._budget = self._budget, replace(self._budget, limit_bytes=limit_bytes)
+        if limit_bytes == before.limit_bytes:
+            return
+        if limit_bytes > before.limit_bytes:
+            self._relimit()
+            return
+        held = anonymous_bytes(self.channel.speaker), self.jail.meter.files_bytes()
+        if self._budget.exceeded(*held):
+            self._budget = before
+            raise SessionError(
+                f"the session holds {sum(held) >> 20} MB already, more than the {limit_bytes >> 20} MB that this cell "
+                "may have; nothing was run: delete what is large, undo, or give the cell more memory"
+            )
+        self._make_room()
 
     def take_violations(self) -> tuple[Violation, ...]:
         """What the network's rules have refused since the last cell."""

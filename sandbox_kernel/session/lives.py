@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.job import Stop
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecResult, FsChange, Language
 from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder
 from sandbox_kernel.session.keeper import GateLost
@@ -46,6 +46,8 @@ class SessionSpec:
     limits: Limits
     frame: Frame
     grace_s: float
+    #: The most memory that a single cell may be given; 0 when its limit is the session's, neither more nor less.
+    cell_memory_mb: int = 0
 
 
 class Lives:
@@ -55,8 +57,9 @@ class Lives:
         self.spec = spec
         self.files = WorkFiles(share)
         self.closed = False
+        self.memory_mb = spec.memory_mb
         self.live: Live | None = begin()
-        self._begin = begin
+        self._start = begin
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._news: list[str] = []
@@ -65,6 +68,11 @@ class Lives:
     def busy(self) -> bool:
         """Whether somebody has the turn."""
         return self._lock.locked()
+
+    def _begin(self) -> Live:
+        live = self._start()
+        live.limit_memory(self.memory_mb * MIB)
+        return live
 
     def end(self) -> None:
         """End the present life; may be called twice."""
@@ -126,6 +134,18 @@ class Lives:
 
     def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own."""
+        live.limit_memory(order.memory_mb * MIB)
+        if order.memory_mb > self.memory_mb:
+            # What a cell makes with more memory is there for the next ones, which must be able to hold it.
+            self.memory_mb = order.memory_mb
+            self._news.append(f"the session may use {order.memory_mb} MB from now on")
+        try:
+            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb))
+        finally:
+            if self.live is live and live.jail.alive:
+                live.limit_memory(self.memory_mb * MIB)
+
+    def _run(self, live: Live, order: CellOrder, stop: Stop, frame: Frame) -> ExecResult:
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
             self._news += self.files.bring(live)
         meter = live.jail.meter
@@ -144,7 +164,7 @@ class Lives:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 live.commit()
         else:
-            heap = ended_by_its_heap(end, self.spec.frame, meter.read().peak_bytes)
+            heap = ended_by_its_heap(end, frame, meter.read().peak_bytes)
             back, more = self._roll_back(live, end, for_memory=end.how == "done" or heap or meter.oom_kills() > kills)
             notes += more
         cell.settle()
@@ -166,9 +186,7 @@ class Lives:
             self.again()
         if cell.failure is not None:
             raise cell.failure
-        result = make_result(
-            end, facts, self.spec.frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes
-        )
+        result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes)
         return replace(result, changes=changes)
 
     def _must_go_back(self, live: Live, end: CellEnd) -> bool:

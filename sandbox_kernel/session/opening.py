@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
@@ -33,6 +34,9 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: More frozen copies than this help nobody.
 MAX_CHECKPOINTS = 100
+#: How much more memory a cell may be given than its session began with, where a control group counts: what the kernel
+#: allows each process by itself (``rlimits``) is fixed when the worker starts.
+GROWTH = 4
 #: Languages whose state is the memory of one guest inside WebAssembly (``wasm_opening.py``).
 WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
 _numbers = itertools.count(1)
@@ -112,6 +116,7 @@ def open_session(
         checkpoints=checkpoints,
         limits=limit,
         grace_s=engine.grace_s,
+        cell_memory_mb=memory_mb * (GROWTH if engine.grows and find_hierarchies() is not None else 1),
         frame=Frame(
             language=str(spoken),
             backend=backend.name,
@@ -192,7 +197,8 @@ def session_step(
         cwd=places.work,
         env=env,
         rlimits=rlimits(
-            limits,
+            # The worker lives longer than any cell: its CPU time is not a cell's, which is counted for each.
+            replace(limits, cpu_seconds=None),
             memory_mb,
             own_disk=has_own_disk(enforcer),
             exact_memory=find_hierarchies() is not None,

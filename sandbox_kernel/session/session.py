@@ -22,6 +22,7 @@ from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.limits import check_memory_mb
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.asking import OnInput
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
+#: The least memory that a cell can be given beside its session.
+LEAST_CELL_MB = 16
 #: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
 MAX_ASKED = 1 << 20
 
@@ -82,8 +85,18 @@ class Session:
 
     @property
     def memory_mb(self) -> int:
-        """Its memory limit."""
-        return self._spec.memory_mb
+        """Its memory limit; a cell that was given more has raised it."""
+        return self._lives.memory_mb
+
+    @property
+    def raised(self) -> bool:
+        """Whether a cell was given more memory than the session began with."""
+        return self._lives.memory_mb > self._spec.memory_mb
+
+    def takes_memory(self, memory_mb: int) -> bool:
+        """Whether a single cell can have this limit: a worker cannot leave what it was started with far behind."""
+        most = self._spec.cell_memory_mb
+        return memory_mb == self.memory_mb or LEAST_CELL_MB <= memory_mb <= most
 
     @property
     def alive(self) -> bool:
@@ -109,26 +122,45 @@ class Session:
         on_display: OnDisplay | None = None,
         on_usage: OnUsage | None = None,
         number: int | None = None,
+        memory_mb: int | None = None,
+        cpu_seconds: float | None = None,
+        output_bytes: int | None = None,
     ) -> ExecResult:
         """Run one cell. Callbacks are called on this thread, ``on_input`` on one of its own.
 
         ``on_usage`` hears a few times a second how much memory is in use, and the limit.
 
         ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
+
+        ``memory_mb``, ``cpu_seconds`` and ``output_bytes`` are for this cell alone; but memory that a cell was given
+        beyond the session's is the session's from then on, since what the cell made lives on.
         """
         spec = self._spec
         callbacks = {"on_output": on_output, "on_input": on_input, "on_display": on_display, "on_usage": on_usage}
         for listener, callback in callbacks.items():
             check_listener(listener, callback)
+        memory_mb = self.memory_mb if memory_mb is None else check_memory_mb(memory_mb)
+        if not self.takes_memory(memory_mb):
+            raise InvalidRequest(
+                f"a cell of session {spec.name!r} cannot have {memory_mb} MB: it began with {spec.memory_mb} MB"
+                + (f" and takes {LEAST_CELL_MB} to {spec.cell_memory_mb}" if spec.cell_memory_mb else "")
+                + "; open a session with that memory, or use box.run"
+            )
+        limits = replace(
+            spec.limits,
+            cpu_seconds=spec.limits.cpu_seconds if cpu_seconds is None else cpu_seconds,
+            output_bytes=spec.limits.output_bytes if output_bytes is None else output_bytes,
+        )
         # Building the request is what checks it.
-        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=spec.memory_mb)
+        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=memory_mb)
         order = CellOrder(
             code=code,
             number=number,
             timeout_s=request.timeout,
             grace_s=spec.grace_s,
-            output_bytes=spec.limits.output_bytes,
-            cpu_seconds=spec.limits.cpu_seconds,
+            memory_mb=memory_mb,
+            output_bytes=limits.output_bytes,
+            cpu_seconds=limits.cpu_seconds,
             on_output=on_output,
             on_display=on_display,
             on_input=on_input,
@@ -150,6 +182,9 @@ class Session:
         on_display: OnDisplay | None = None,
         on_usage: OnUsage | None = None,
         number: int | None = None,
+        memory_mb: int | None = None,
+        cpu_seconds: float | None = None,
+        output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
         """The same, asynchronously: callbacks are called on this loop, and ``on_input`` may be a coroutine function.
@@ -166,7 +201,18 @@ class Session:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
         return await run_in_thread(
             self._threads,
-            lambda say, show, ask: self.run(code, timeout, say, ask, on_display=show, on_usage=on_usage, number=number),
+            lambda say, show, ask: self.run(
+                code,
+                timeout,
+                say,
+                ask,
+                on_display=show,
+                on_usage=on_usage,
+                number=number,
+                memory_mb=memory_mb,
+                cpu_seconds=cpu_seconds,
+                output_bytes=output_bytes,
+            ),
             self.interrupt,
             on_output=on_output,
             on_display=on_display,

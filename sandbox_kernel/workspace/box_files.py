@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.archive import restore, save
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.manifest import Manifest
 from sandbox_kernel.workspace.paths import plain_path
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.walk import DirEntry
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.manifest import Manifest
 
 
 class BoxFiles:
@@ -21,7 +23,16 @@ class BoxFiles:
 
     def __init__(self) -> None:
         self._folder = BoxFolder()
+        self._owns_folder = True
         self._destroyed = False
+
+    def share_files(self, other: BoxFiles) -> None:
+        """Use the folder of another sandbox instead of one's own; called before anything runs here.
+
+        Notebooks do so: cells under another policy are still cells of one notebook. It ends with the other one.
+        """
+        self._check_alive()
+        self._folder, self._owns_folder = other._folder, False
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -55,6 +66,8 @@ class BoxFiles:
         ``archives`` is the host's folder in which the tars of the manifest are looked for, and nowhere else.
         """
         self._check_alive()
+        from sandbox_kernel.workspace.manifest import Manifest
+
         wanted = manifest if isinstance(manifest, Manifest) else Manifest.from_document(manifest)
         with self._folder.changing() as root:
             if archives is None:
@@ -66,6 +79,8 @@ class BoxFiles:
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
         """Write the folder to a tar on the host, whole or not at all; what a tar cannot hold is returned."""
         self._check_alive()
+        from sandbox_kernel.workspace.archive import save
+
         with self._folder.lock:
             return save(self._folder.opened(), path)
 
@@ -75,6 +90,8 @@ class BoxFiles:
         The tar may have been in hostile hands: nothing is written unless every member is acceptable.
         """
         self._check_alive()
+        from sandbox_kernel.workspace.archive import restore
+
         with self._folder.changing() as root:
             if root.list_dir("."):
                 raise InvalidRequest(f"{os.fspath(path)!r} is resumed in a new sandbox; this one has files already")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 
-import pytest
-
 from sandbox_kernel import Sandbox
+from sandbox_kernel.jail.template_jail import TemplateJail
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.session import Session
 
@@ -88,17 +87,6 @@ def test_harmless_magics_work(python: Session) -> None:
     assert python.run("print(c.stdout)").stdout == "hidden\n\n"
 
 
-@pytest.mark.parametrize("magic", ["%pip install requests", "%conda install requests"])
-def test_installing_is_answered_with_what_to_allow(python: Session, magic: str) -> None:
-    result = python.run(magic)
-    assert result.status is Status.FAILED
-    assert result.error is not None
-    assert result.error.ename == "UsageError"
-    for part in ("--allow-net pypi.org", "--python /path/to/venv", "--target /box/packages requests"):
-        assert part in result.error.evalue
-        assert part in result.stderr
-
-
 def test_documentation_is_shown_instead_of_paged(python: Session) -> None:
     assert "Return the number of items" in str(data(python.run("len?"))["text/plain"])
 
@@ -177,7 +165,12 @@ def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
     python.run("many = None")
 
 
-def test_nothing_of_the_rehearsed_failure_is_left() -> None:
-    with Sandbox() as box, box.session() as fresh:
+def test_an_error_was_rehearsed_where_nobody_waits_and_nothing_of_it_is_left() -> None:
+    with Sandbox() as box:
+        fresh = box.session()
+        while not isinstance(fresh._lives.live.jail, TemplateJail):  # type: ignore[union-attr] # soon there is one
+            fresh.close()
+            fresh = box.session()
         found = fresh.run("import sys; hasattr(sys, 'last_value'), hasattr(sys, 'last_traceback'), len(In)")
-    assert data(found)["text/plain"] == "(False, False, 2)"
+        assert data(found)["text/plain"] == "(False, False, 2)"
+        assert data(fresh.run("'pygments.lexers.python' in sys.modules"))["text/plain"] == "True"

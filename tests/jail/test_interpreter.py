@@ -67,6 +67,22 @@ def test_python_and_python3_mean_the_interpreter_that_runs_this() -> None:
         assert found.version == sys.version_info[:3]
 
 
+def test_this_interpreter_is_not_started_to_be_asked_and_the_answer_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = interpreter._ask(sys.executable)
+    monkeypatch.setattr(interpreter, "_ask", None)
+    assert interpreter._own_facts() == asked
+    assert find_python("python3").executable == sys.executable
+
+
+@pytest.mark.skipif(not os.path.exists(SYSTEM), reason="no system python")
+def test_a_program_that_embeds_python_is_asked_and_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(BackendUnavailable, match="/bin/false is not a working Python"):
+        find_python("python3")
+
+
 def test_all_that_this_interpreter_needs_is_shown() -> None:
     shown = [grant.target for grant in find_python("python3").runtime]
     for path in (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), os.__file__):

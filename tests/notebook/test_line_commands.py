@@ -48,6 +48,7 @@ class Runner:
 
     def end(self, session):
         session.done.append("ended")
+        return "python session web"
 
     def box(self, options):
         return self
@@ -103,7 +104,7 @@ def test_without_files_it_says_where_they_would_be(monkeypatch):
 def test_session_commands_reach_the_session():
     session = Session()
     assert answer("undo 3", Runner(session)) == "the last 3 cells taken back\n2 variables kept"
-    answer("restart", Runner(session))
+    assert answer("restart", Runner(session)).startswith("The python session web has ended ")
     assert session.done == [("undo", 3), "ended"]
     text = answer("checkpoints", Runner(session))
     assert "undo 1  the state after cell 3 of the session, holds 3.0 MB of its own" in text

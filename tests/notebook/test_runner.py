@@ -16,10 +16,14 @@ class FakeSession:
     def __init__(self, language, **wanted):
         self.language, self.wanted = language, wanted
         self.codes, self.numbers, self.closed = [], [], False
-        self.alive = True
+        self.alive, self.raised, self.limits = True, False, []
 
-    async def arun(self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel):
+    def takes_memory(self, memory_mb):
+        return memory_mb <= 1024
+
+    async def arun(self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel, **limits):
         self.codes.append((code, timeout))
+        self.limits.append({name: value for name, value in limits.items() if value is not None})
         self.numbers.append(number)
         if "ask" in code:
             on_output("stdout", on_input("? ", False))
@@ -40,7 +44,7 @@ class FakeBox:
 
     def __init__(self, policy, backend, config):
         self.policy, self.backend_name, self.config = policy, backend, config
-        self.runs, self.sessions, self.destroyed = [], [], False
+        self.runs, self.sessions, self.destroyed, self.shares = [], [], False, None
         FakeBox.made.append(self)
 
     async def arun(self, code, language, **options):
@@ -50,6 +54,9 @@ class FakeBox:
     def session(self, language, **wanted):
         self.sessions.append(FakeSession(language, **wanted))
         return self.sessions[-1]
+
+    def share_files(self, other):
+        self.shares = other
 
     def destroy(self):
         self.destroyed = True
@@ -135,7 +142,9 @@ def test_fresh_cells_and_compiled_languages_never_touch_a_session(boxes, text):
     assert outcome.result.notes == ()
 
 
-@pytest.mark.parametrize("line", ["--memory 64M", "--env A=1", "--arg x", "--policy strict", "--mount data:/data"])
+@pytest.mark.parametrize(
+    "line", ["--memory 4G", "--disk 64M", "--env A=1", "--arg x", "--policy strict", "--mount data:/data"]
+)
 def test_a_cell_that_the_session_cannot_serve_runs_fresh_and_says_why(boxes, line):
     runner = CellRunner(FakeBox)
     for _ in range(2):  # the same before and after the session has begun
@@ -154,16 +163,38 @@ def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes):
     assert len(boxes[0].sessions) == 1
 
 
-def test_new_defaults_do_not_reach_a_running_session_and_the_way_out_is_named(boxes):
+def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes):
+    runner = CellRunner(FakeBox)
+    for line in ("--memory 64M --cpu 2s", "--output 10M --timeout 3s"):  # before and after the session has begun
+        outcome, _ = run(runner, f"%%sandbox {line}\nx")
+        assert outcome.result.notes == ()
+    run(runner, "x")
+    (session,) = boxes[0].sessions
+    assert "memory_mb" not in session.wanted
+    assert session.limits == [{"memory_mb": 64, "cpu_seconds": 2.0}, {"output_bytes": 10 << 20}, {}]
+
+
+def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raised_it(boxes):
     runner = CellRunner(FakeBox)
     run(runner, "x")
-    outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+    for raised in (False, True):
+        boxes[0].sessions[0].raised = raised
+        outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+        assert outcome.result.notes == ()
+    run(runner, "%%sandbox --memory 128M\nx", defaults=CellOptions(memory_mb=64))
+    assert boxes[0].sessions[0].limits == [{}, {"memory_mb": 64}, {}, {"memory_mb": 128}]
+
+
+def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_out(boxes):
+    runner = CellRunner(FakeBox)
+    run(runner, "x")
+    outcome, _ = run(runner, "x", defaults=CellOptions(processes=5))
     assert outcome.result.notes == (
-        "ran in a fresh sandbox: the session has another --memory; %sandbox restart begins one that has it",
+        "ran in a fresh sandbox: the session has another --processes; %sandbox restart python begins one that has it",
     )
     runner.sessions.end(runner.sessions.find(CellOptions()))
-    run(runner, "x", defaults=CellOptions(memory_mb=64))
-    assert boxes[0].sessions[1].wanted["memory_mb"] == 64
+    run(runner, "x", defaults=CellOptions(processes=5))
+    assert boxes[0].sessions[1].wanted["limits"].processes == 5
 
 
 def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes):

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, SandboxError
-from sandbox_kernel.workspace import Rooted, restore, save
+from sandbox_kernel.workspace.archive import restore, save
+from sandbox_kernel.workspace.rooted import Rooted
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 

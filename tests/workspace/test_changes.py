@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace import Rooted, Snapshot, WalkLimits, changes, compare, displayed, snapshot
+from sandbox_kernel.workspace import changes
+from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.walk import WalkLimits
 
 
 def short(found: tuple[FsChange, ...]) -> list[tuple[str, str, str]]:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal
-from sandbox_kernel.workspace import Rooted, collect, compare, pack_files, restore, save, snapshot
+from sandbox_kernel.workspace.archive import restore, save
+from sandbox_kernel.workspace.changes import compare, snapshot
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.transfer import collect, pack_files
 
 NOBODY = 65534
 PROGRAM = """

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
-from sandbox_kernel.workspace import ArchiveEntry, DirectoryEntry, FileEntry, Manifest, Rooted, save
+from sandbox_kernel.workspace.archive import save
+from sandbox_kernel.workspace.manifest import ArchiveEntry, DirectoryEntry, FileEntry, Manifest
+from sandbox_kernel.workspace.rooted import Rooted
 
 
 def test_provision_empty_manifest(rooted: Rooted, folder: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import ExecutionFailed
-from sandbox_kernel.workspace import Rooted, removal
+from sandbox_kernel.workspace import removal
+from sandbox_kernel.workspace.rooted import Rooted
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal, SandboxDestroyed, SandboxError
-from sandbox_kernel.workspace import DirEntry, Rooted
 from sandbox_kernel.workspace import rooted as rooted_module
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.walk import DirEntry
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.workspace import Rooted, WalkLimits
+from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.walk import WalkLimits
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 

@@ -1,0 +1,71 @@
+"""Whether a program that is asked for by its name is there, as a jail will see it; looked at before anything starts.
+
+Only what is certain is refused. Files that a run brings or makes (below /box, /tmp and the like) are left to the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+
+from sandbox_kernel.errors import CommandNotFound, InvalidRequest
+from sandbox_kernel.jail.interpreter import is_system
+from sandbox_kernel.jail.walls import CELL, TMP, WORK
+from sandbox_kernel.policy import Grant
+
+#: The script that becomes the program: its arguments are never read as shell.
+BECOME = 'exec "$@"'
+#: Places that are filled when a run begins, or by it.
+_RUNS_OWN = (WORK, TMP, CELL, "/proc", "/dev")
+_REMEDY = "install it on this machine, or show it with policy.mount(…) and call it by its path"
+
+
+def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> None:
+    """``CommandNotFound`` when no folder of ``path`` inside has this program, or a whole path leads to none.
+
+    ``shown`` is what the jail shows of the host beside the system; None where there are no walls.
+    """
+    if not isinstance(command, str) or not command or "\0" in command or command.startswith("-"):
+        raise InvalidRequest(f"{command!r:.100} is not the name of a program; give one, and its arguments apart")
+    if "/" in command:
+        if command.startswith("/") and not _is_runs_own(command) and not _has(_on_host(command, shown)):
+            raise CommandNotFound(f"command not found: {command!r:.200} is not in this sandbox; {_REMEDY}")
+        return
+    folders = [folder for folder in path.split(":") if folder]
+    if any(not folder.startswith("/") or _is_runs_own(folder) for folder in folders):
+        return
+    places = [place for folder in folders if (place := _on_host(folder, shown)) is not None]
+    if not any(_has(os.path.join(place, command)) for place in places):
+        near = difflib.get_close_matches(command, _programs(places), n=1, cutoff=0.8)
+        hint = f"did you mean {near[0]!r}?" if near else _REMEDY
+        raise CommandNotFound(f"command not found: {command!r:.200} is in no folder of PATH inside ({path}); {hint}")
+
+
+def _is_runs_own(path: str) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in _RUNS_OWN)
+
+
+def _on_host(inside: str, shown: Sequence[Grant] | None) -> str | None:
+    """Where something inside is on the host; None for what is shown nowhere. The last grant covers earlier ones."""
+    inside = os.path.normpath(inside)
+    if shown is None:
+        return inside
+    for grant in reversed(shown):
+        if inside == grant.target or inside.startswith(f"{grant.target}/"):
+            return grant.source + inside[len(grant.target) :]
+    return inside if is_system(inside) else None
+
+
+def _has(path: str | None) -> bool:
+    return path is not None and os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _programs(folders: Iterable[str]) -> list[str]:
+    found: set[str] = set()
+    for folder in folders:
+        try:
+            found |= set(os.listdir(folder))
+        except OSError:
+            continue
+    return sorted(found)
