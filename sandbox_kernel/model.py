@@ -121,7 +121,7 @@ class FsChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Display:
-    """A rich output: a MIME bundle (sanitised by whoever shows it) and its metadata."""
+    """A rich output: a MIME bundle, sanitised by the session that it comes from, and its metadata."""
 
     data: Mapping[str, object]
     metadata: Mapping[str, object] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 
 from IPython.core.displayhook import DisplayHook
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
     Send = Callable[[Dict[str, Any]], bool]
+
+#: What the host takes; whoever sends anything else is ended, and a program may name things as it likes.
+MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
+NAME = re.compile(r"[^\x00-\x1f]{1,200}\Z")
+MAX_MIMES = 32
+UNREADABLE = "application/x-unreadable"
 
 
 def plain(value: Any) -> Any:
@@ -33,8 +40,16 @@ def plain(value: Any) -> Any:
 
 
 def bundle(data: Dict[str, Any]) -> Dict[str, Any]:
-    """A MIME bundle that JSON can carry."""
-    return {str(mime): plain(value) for mime, value in data.items()}
+    """A MIME bundle that JSON can carry, under names that the host takes: one that is no MIME type is shown nowhere."""
+    named = {mime if isinstance(mime, str) and MIME.match(mime) else UNREADABLE: value for mime, value in data.items()}
+    return {mime: plain(value) for mime, value in list(named.items())[:MAX_MIMES]}
+
+
+def identifier(name: str) -> str:
+    """A display's id as the host takes it; another one stays another one."""
+    if NAME.match(name):
+        return name
+    return "x-" + base64.b16encode(name.encode("utf-8", "replace")[:90]).decode("ascii")
 
 
 class Screen:
@@ -50,8 +65,9 @@ class Screen:
         sys.stdout.flush()
         sys.stderr.flush()
         message = {
-            "op": "display", "kind": kind, "data": bundle(data), "metadata": plain(metadata or {}),
-            "display_id": display_id,
+            "op": "display", "kind": kind, "data": bundle(data),
+            "metadata": plain(metadata) if isinstance(metadata, dict) else {},
+            "display_id": display_id if display_id is None else identifier(display_id),
         }  # fmt: skip
         if not self.send(message):
             size = sum(len(str(value)) for value in message["data"].values())

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: The same signal as ``session_gate.WAKE``.
 WAKE = signal.SIGRTMIN + 3
 _SENT_BY_KILL = 0
+#: Ours, whatever a cell puts in their place.
+_fork, _waitpid = os.fork, os.waitpid
 
 
 class Marks:
@@ -107,7 +109,7 @@ class Freezer:
         with warnings.catch_warnings():
             # Threads of the user's are known not to be copied; the host is told how many there were.
             warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
+            pid = _fork()
         if pid:
             self.children.append(pid)
             return pid, marks
@@ -119,6 +121,7 @@ class Freezer:
             told = signal.sigwaitinfo({WAKE})
             if told.si_pid == self.gate and told.si_code == _SENT_BY_KILL:
                 break
+        forget_signals()
         first_victim(self.score)
         marks.put_back()
         return 0, marks
@@ -127,10 +130,16 @@ class Freezer:
         """Collect checkpoints that the host has dropped."""
         for pid in list(self.children):
             try:
-                if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                if _waitpid(pid, os.WNOHANG)[0] == pid:
                     self.children.remove(pid)
             except ChildProcessError:
                 self.children.remove(pid)
+
+
+def forget_signals() -> None:
+    """What was sent to a checkpoint while it was frozen was meant for the cell that sent it, which never was."""
+    while pending := signal.sigpending() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.sigwait(pending)
 
 
 def read_score(who: str) -> int:

@@ -98,6 +98,8 @@ class Gate:
         answer: Dict[str, Any] = {"op": op}
         if op == "signal":
             answer["ok"] = tell(order["pid"], order["signal"])
+        elif op == "lives":
+            answer["ok"] = order["pid"] in processes(os.getpid())
         elif op == "snapshot":
             self.known[order["cell"]] = processes(os.getpid())
             answer.update(self.folder.take(order["cell"]))

@@ -27,6 +27,8 @@ else:
 #: What a question to the user may hold; the host takes no more.
 MAX_PROMPT = 10_000
 _EVERY_SIGNAL = signal.valid_signals()
+#: Ours, whatever a cell puts in its place.
+_leave = os._exit
 
 
 class Engine:
@@ -76,6 +78,7 @@ class Worker:
         """Never returns."""
         self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
         while True:
+            op = ""
             try:
                 message = self.channel.receive()
                 op = message["op"]
@@ -86,12 +89,25 @@ class Worker:
                 elif op == "ask":
                     self.ask(message)
             except (Exception, KeyboardInterrupt) as error:
-                # Only a signal handler, run on behalf of one of the user's threads, can raise here.
-                signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
-                if self.unfinished:
-                    self.finish({"status": "interrupted"})
-                else:
-                    print(f"between cells: {error!r}", file=sys.stderr)
+                self.settle(op, message if op else {}, error)
+
+    def settle(self, op: str, message: Dict[str, Any], error: BaseException) -> None:
+        """Something raised in our own loop: a signal handler that ran for one of the user's threads, or a library that
+        a cell has broken. The host gets the answer that it waits for; a worker that cannot give it must not go on.
+        """
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+            if self.unfinished:
+                self.finish({"status": "interrupted"})
+            elif op == "freeze":
+                reason = f"{type(error).__name__} between cells"
+                self.channel.send({"op": "frozen", "cell": message["cell"], "pid": 0, "threads": 0, "reason": reason})
+            elif op == "run" or isinstance(error, MemoryError):
+                _leave(125)
+            else:
+                print(f"between cells: {error!r}", file=sys.stderr)
+        except BaseException:
+            _leave(125)
 
     def run(self, message: Dict[str, Any]) -> None:
         """One cell, from ``began`` to ``done``."""
@@ -118,12 +134,12 @@ class Worker:
 
     def finish(self, end: Dict[str, Any]) -> None:
         """Tell the host how the cell ended, once all that it printed is in the pipes."""
-        self.unfinished = False
         self.leave_if_forked()
         self.engine.flush()
         sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
         if not sent:
             self.channel.send({"op": "done", "id": self.cell, "status": end["status"], "names": self.engine.names()})
+        self.unfinished = False
 
     def ask(self, message: Dict[str, Any]) -> None:
         """A question about code; whatever goes wrong with it, there is an answer."""
@@ -202,7 +218,7 @@ class Worker:
         """A cell may fork and let both processes run to its end; only one of them is the worker."""
         if os.getpid() != self.pid:
             self.engine.flush()
-            os._exit(0)
+            _leave(0)
 
     @staticmethod
     def forget_interrupts() -> None:

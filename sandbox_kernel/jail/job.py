@@ -192,6 +192,8 @@ class _Run:
         self.finished = False
         #: The program said how it ended, and nobody has stopped it.
         self.reported = False
+        #: The jail has ended by itself, and not because of anything that we know of.
+        self.lost = False
         self.disk_full = False
         self.memory_alarm = False
         self.started = 0.0
@@ -262,7 +264,7 @@ class _Run:
         self.feeder.close()
         self._look_at_disk(last=True)
         jail.meter.last_look()
-        if not self.begun and self.stopped_by is None:
+        if self.lost and not self.begun and self.stopped_by is None:
             self._read_control(jail.control.fileno())
         jail.kill()
         if not self.reported:
@@ -277,7 +279,7 @@ class _Run:
             capture.finish()
         stdout, stderr = self.captures.values()
         reading = jail.meter.read()
-        if not (self.begun or self.exits or self.stopped_by or reading.memory_exceeded):
+        if self.lost and not (self.begun or self.exits or self.stopped_by or reading.memory_exceeded):
             said = stderr.text.strip().splitlines()
             reason = f": {said[-1][:300]}" if said else ""
             raise EnforcerFailed(
@@ -389,7 +391,7 @@ class _Run:
         except OSError:
             data = b""
         if not data:
-            self.finished = True
+            self.finished = self.lost = True
             return
         for message in self.jail.inbox.feed(data):
             if message["op"] == "started":
@@ -423,7 +425,7 @@ class _Run:
         self.finished = end.code != 0 or len(self.exits) >= len(self.job.steps)
 
     def _init_died(self, fd: int) -> None:
-        self.finished = True
+        self.finished = self.lost = True
 
     def _out_of_memory(self, fd: int) -> None:
         # The alarm rings before the kernel has chosen and counted its victim: look again at every tick.

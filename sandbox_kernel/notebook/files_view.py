@@ -17,11 +17,11 @@ from itertools import islice
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import Shown, one_line
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.images import check_image
-from sandbox_kernel.notebook.untrusted.tex import defused
 from sandbox_kernel.sandbox import Sandbox
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.images import check_image
+from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.paths import display_name
 
 MAX_ROWS = 200

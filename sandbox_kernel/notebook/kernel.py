@@ -127,8 +127,8 @@ class SandboxKernel(Kernel):
         from sandbox_kernel.notebook.history import Entry
         from sandbox_kernel.notebook.option_table import usage
         from sandbox_kernel.notebook.stdin import Questions, StdinChannel
-        from sandbox_kernel.notebook.untrusted.json_value import encodable
         from sandbox_kernel.notebook.wire import Wire, failure_fields
+        from sandbox_kernel.untrusted.json_value import encodable
 
         number = self.execution_count
         counted = store_history and not silent
@@ -184,7 +184,7 @@ class SandboxKernel(Kernel):
             self._widgets_enabled = True
 
     def _publish_execute_input(self, code: object, parent: Mapping[str, object], execution_count: int) -> None:
-        from sandbox_kernel.notebook.untrusted.json_value import encodable
+        from sandbox_kernel.untrusted.json_value import encodable
 
         # The wire is UTF-8: one lone surrogate would lose this message, and with it the reply.
         super()._publish_execute_input(encodable(str(code)), parent, execution_count)
@@ -235,7 +235,7 @@ class SandboxKernel(Kernel):
     ) -> dict[str, object]:
         """The same order as for completion."""
         from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
-        from sandbox_kernel.notebook.sanitize import sanitize_bundle
+        from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 
         text = explain_magic(code, cursor_pos)
         if text is None:

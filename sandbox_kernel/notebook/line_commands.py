@@ -17,8 +17,8 @@ from sandbox_kernel.notebook.options import LineCommand
 from sandbox_kernel.notebook.render import Message, ReportPanel, Shown
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.notebook.units import duration_text
-from sandbox_kernel.notebook.untrusted.tex import defused
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.untrusted.tex import defused
 
 
 @dataclass(frozen=True)

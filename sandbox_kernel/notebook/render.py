@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel import receipt
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Status, describe_end
-from sandbox_kernel.notebook.sanitize import safe_text, sanitize_bundle
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.ansi import plain
-from sandbox_kernel.notebook.untrusted.tex import defused
+from sandbox_kernel.session.displays import SessionDisplay
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
+from sandbox_kernel.untrusted.tex import defused
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -97,7 +98,10 @@ def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
     """One display of a sandbox, made inert, and what was removed from it."""
     if display.kind == "clear":
         return Cleared(display.metadata.get("wait") is True), ()
-    bundle = sanitize_bundle(display.data, display.metadata)
+    if isinstance(display, SessionDisplay) and display.removed is not None:
+        bundle = SanitizedBundle(display.data, display.metadata, display.removed)
+    else:
+        bundle = sanitize_bundle(display.data, display.metadata)
     if display.kind == "result":
         return Value(bundle.data, bundle.metadata), bundle.removed
     # The id is the sandbox's own word: under a prefix it can never name a display of ours.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sandbox_kernel.notebook.untrusted.ansi import ColourFilter
+from sandbox_kernel.untrusted.ansi import ColourFilter
 
 INTERVAL_S = 0.05
 SIZE = 64 << 10

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.notebook.untrusted.tex import defused
 from sandbox_kernel.report_page import report_page
+from sandbox_kernel.untrusted.tex import defused
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 _SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value
-from sandbox_kernel.notebook.untrusted.json_value import encodable
 from sandbox_kernel.notebook.widgets import RunPanel, view
+from sandbox_kernel.untrusted.json_value import encodable
 
 
 class Publisher(Protocol):

@@ -18,10 +18,12 @@ class SessionDisplay(Display):
     """A display of a session; ``kind`` is display, result, update or clear, ``display_id`` names it for updates.
 
     An ``update`` changes what was shown under its id. A ``clear`` takes away everything; its metadata says whether to
-    ``wait`` for the next output.
+    ``wait`` for the next output. Its data is what a page may show; ``removed`` says what else the sandbox sent.
     """
 
     display_id: str | None = None
+    #: None where nobody has cleaned it yet.
+    removed: tuple[str, ...] | None = None
 
 
 OnDisplay = Callable[[SessionDisplay], None]
@@ -48,11 +50,18 @@ class Displays:
         if self._clear_next:
             self._clear_next = False
             self._items = []
-        item = SessionDisplay(data=frame.data, metadata=frame.metadata, kind=frame.kind, display_id=frame.display_id)
+        from sandbox_kernel.untrusted.sanitize import sanitize_bundle  # the first cell that shows something pays for it
+
+        clean = sanitize_bundle(frame.data, frame.metadata)
+        item = SessionDisplay(
+            data=clean.data,
+            metadata=clean.metadata,
+            kind=frame.kind,
+            display_id=frame.display_id,
+            removed=clean.removed,
+        )
         if frame.kind == "update":
-            self._items = [
-                replace(old, data=item.data, metadata=item.metadata) if _same(old, item) else old for old in self._items
-            ]
+            self._items = [replace(item, kind=old.kind) if _same(old, item) else old for old in self._items]
         else:
             self._items.append(item)
         self._hand_on(item)

@@ -108,6 +108,12 @@ class Keeper:
         self._order({"op": "signal", "pid": self.worker, "signal": 9})
         self._owed.append("signal")
 
+    def lives(self, pid: int) -> bool:
+        """Whether a process of the session lives; one that is dead and not forgotten yet does not."""
+        self.settle()
+        self._order({"op": "lives", "pid": pid})
+        return self._await("lives").get("ok") is True
+
     def snapshot(self, cell: int) -> None:
         """Copy the work folder in the background; ``settle`` before the next cell."""
         self._order({"op": "snapshot", "cell": cell})

@@ -214,6 +214,13 @@ class Lives:
         """Go back this many cells; the state is lost only when the jail is."""
         target = live.shelf.before(steps, live.cell)
         try:
+            if not live.keeper.lives(target.pid):
+                # Looked at before anything is ended for it: a program of the session may have killed it.
+                live.shelf.remove(target.pid)
+                raise SessionError(
+                    f"the checkpoint {steps} cells back is gone: something in the session has ended it; "
+                    "nothing was taken back, and the session is as it was"
+                )
             back = live.go_back(target)
             if back is None:
                 back = live.recover()

@@ -7,7 +7,7 @@ from harness import SECRET, Attack
 from sandbox_kernel import Limits
 
 #: Calls a syscall by its number on this machine and prints the errno.
-_SYSCALL = """
+SYSCALL = """
 import ctypes, os, errno, platform
 libc = ctypes.CDLL(None, use_errno=True)
 ARM = platform.machine() == 'aarch64'
@@ -171,7 +171,7 @@ ATTACKS = (
     ),
     Attack(
         id="S03", language="python", status=("ok",), says=("unshare EPERM", "mount EPERM", "setns EPERM"),
-        code=_SYSCALL + "call('unshare',272,97,0x10000000|0x20000)\n"
+        code=SYSCALL + "call('unshare',272,97,0x10000000|0x20000)\n"
              "call('mount',165,40,b'none',b'/tmp',b'tmpfs',0,None)\n"
              "call('setns',308,268,0,0)\ncall('chroot',161,51,b'/tmp')\ncall('pivot_root',155,41,b'/',b'/')",
         never_says=("OPEN",),
@@ -179,17 +179,17 @@ ATTACKS = (
     Attack(
         id="S04", language="python", status=("ok",), says=("io_uring ENOSYS", "bpf EPERM", "keyctl EPERM"),
         never_says=("OPEN",),
-        code=_SYSCALL + "call('io_uring',425,425,8,ctypes.create_string_buffer(256))\ncall('bpf',321,280,0,None,0)\n"
+        code=SYSCALL + "call('io_uring',425,425,8,ctypes.create_string_buffer(256))\ncall('bpf',321,280,0,None,0)\n"
              "call('keyctl',250,219,0,0,0)\ncall('perf',298,241,None,0,-1,-1,0)\ncall('userfaultfd',323,282,0)\n"
              "call('ptrace',101,117,0,0,0,0)\ncall('kexec',246,104,0,0,None,0)\ncall('add_key',248,217,b'user',b'x',b'y',1,-3)",
     ),
     Attack(
         id="S06", language="python", status=("ok",), never_says=("OPEN",),
-        code=_SYSCALL + "call('x32 getpid',0x40000000|39,None)\ncall('far',900,900)",
+        code=SYSCALL + "call('x32 getpid',0x40000000|39,None)\ncall('far',900,900)",
     ),
     Attack(
         id="S07", language="python", status=("ok",), says=("clone3 ENOSYS",), never_says=("OPEN",),
-        code=_SYSCALL + "call('clone3',435,435,(ctypes.c_uint64*11)(0x10000000),88)\n"
+        code=SYSCALL + "call('clone3',435,435,(ctypes.c_uint64*11)(0x10000000),88)\n"
              "call('clone',56,220,0x10000000|17,0,0,0,0)",
     ),
     Attack(

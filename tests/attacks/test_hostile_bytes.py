@@ -27,9 +27,9 @@ from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.fetch_policy import Refused as Forbidden
 from sandbox_kernel.net.proxy_http import read_request, refusal_reply
-from sandbox_kernel.notebook.sanitize import sanitize_bundle
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.images import MAX_PIXELS, check_image
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
+from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 from sandbox_kernel.workspace.paths import names_beneath
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sandbox_kernel.session import displays
 from sandbox_kernel.session.displays import Displays, SessionDisplay
 from sandbox_kernel.session.frames import Cleared, Shown
+from sandbox_kernel.session.session import Session
 
 
 def shown(text: str, kind: str = "display", name: str | None = None, size: int = 10) -> Shown:
@@ -61,3 +64,23 @@ def test_number_and_size_are_bounded_and_the_rest_is_counted(monkeypatch: pytest
     large.show(shown("x", size=displays.MAX_BYTES))
     large.show(shown("y", size=1))
     assert (texts(large), large.dropped) == (["x"], 1)
+
+
+def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable[..., Session]) -> None:
+    session, seen = open_one(), []
+    cell = (
+        "from IPython.display import HTML, Javascript, display\n"
+        "display(Javascript('alert(1)'))\n"
+        "display({'text/html; charset=utf-8': '<script>', ' x': 1, 'text/plain': 'p'}, raw=True, display_id='\\n' * 999)\n"
+        "display({f'text/x-{n}': 'x' for n in range(99)} | {'text/plain': 'p'}, raw=True, metadata=[1])\n"
+        "HTML('<b onclick=x()>bold</b><script>alert(1)</script>')"
+    )
+    result = session.run(cell, on_display=lambda shown: seen.append(dict(shown.data)))
+    assert result.ok, result.notes
+    assert [dict(shown.data) for shown in result.displays] == seen
+    script, odd, many, value = seen
+    assert set(script) == {"text/plain"}
+    assert odd == {"text/plain": "p"}
+    assert set(many) == {"text/plain"}
+    assert value["text/html"] == "<b>bold</b>"
+    assert any("scripts are never shown" in item for item in result.displays[0].removed)  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox_kernel.notebook.untrusted import Refused
+from sandbox_kernel.untrusted import Refused
 
 MAX_LATEX = 64 << 10
 

@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Callable
 
-from sandbox_kernel.notebook.untrusted import Refused
+from sandbox_kernel.untrusted import Refused
 
 MAX_IMAGE_BYTES = 16 << 20
 MAX_SIDE = 16384

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.notebook.untrusted.ansi import ColourFilter, only_colours, plain
+from sandbox_kernel.untrusted.ansi import ColourFilter, only_colours, plain
 
 
 @pytest.mark.attack("O02", "kernel")

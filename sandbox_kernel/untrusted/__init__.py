@@ -2,7 +2,7 @@
 
 Text that a program prints and rich values that it displays end up in a page that may drive the Jupyter server. Nothing
 here trusts a size, a type or a parser's good mood: each function returns a value that is safe to put on that page, or
-raises ``Refused`` with the reason. ``notebook/sanitize.py`` is the only door.
+raises ``Refused`` with the reason. ``untrusted/sanitize.py`` is the only door.
 """
 
 

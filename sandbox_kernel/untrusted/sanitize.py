@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.ansi import only_colours
-from sandbox_kernel.notebook.untrusted.images import IMAGE_TYPES, check_image
-from sandbox_kernel.notebook.untrusted.json_value import check_json, encodable
-from sandbox_kernel.notebook.untrusted.markdown import clean_markdown
-from sandbox_kernel.notebook.untrusted.tex import check_latex
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.ansi import only_colours
+from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
+from sandbox_kernel.untrusted.json_value import check_json, encodable
+from sandbox_kernel.untrusted.markdown import clean_markdown
+from sandbox_kernel.untrusted.tex import check_latex
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
@@ -98,13 +98,13 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.notebook.untrusted.html import clean_html  # nh3 is loaded by the first cell that needs it
+    from sandbox_kernel.untrusted.html import clean_html  # nh3 is loaded by the first cell that needs it
 
     return clean_html(text)
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.notebook.untrusted.svg import clean_svg
+    from sandbox_kernel.untrusted.svg import clean_svg
 
     return clean_svg(text), ()
 

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 
 import nh3
 
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.css import SVG_PROPERTIES, clean_style, is_local_url
-from sandbox_kernel.notebook.untrusted.images import check_data_url
-from sandbox_kernel.notebook.untrusted.nesting import check_nesting
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.css import SVG_PROPERTIES, clean_style, is_local_url
+from sandbox_kernel.untrusted.images import check_data_url
+from sandbox_kernel.untrusted.nesting import check_nesting
 
 MAX_SVG = 8 << 20
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from html import unescape
 
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.images import check_data_url
-from sandbox_kernel.notebook.untrusted.tex import defused
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.images import check_data_url
+from sandbox_kernel.untrusted.tex import defused
 
 MAX_MARKDOWN = 1 << 20
 

@@ -12,11 +12,11 @@ import re
 
 import nh3
 
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.css import HTML_PROPERTIES, clean_style
-from sandbox_kernel.notebook.untrusted.images import check_data_url
-from sandbox_kernel.notebook.untrusted.nesting import check_nesting
-from sandbox_kernel.notebook.untrusted.tex import defused
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.css import HTML_PROPERTIES, clean_style
+from sandbox_kernel.untrusted.images import check_data_url
+from sandbox_kernel.untrusted.nesting import check_nesting
+from sandbox_kernel.untrusted.tex import defused
 
 MAX_HTML = 4 << 20
 

@@ -6,8 +6,8 @@ import io
 import pytest
 from PIL import Image
 
-from sandbox_kernel.notebook.untrusted import Refused
-from sandbox_kernel.notebook.untrusted.images import MAX_IMAGE_BYTES, check_data_url, check_image
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.images import MAX_IMAGE_BYTES, check_data_url, check_image
 
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WEBP"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sandbox_kernel.notebook.untrusted import Refused
+from sandbox_kernel.untrusted import Refused
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
