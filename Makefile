@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 
-.PHONY: demo test lint bench lab clean
+.PHONY: demo test lint bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -21,6 +21,9 @@ lint: $(TEST_STAMP)
 
 bench: $(TEST_STAMP)
 	$(BIN)/python -m benchmarks
+
+screenshots: $(TEST_STAMP)
+	SANDBOX_KERNEL_PICTURES=docs/images $(BIN)/python -m pytest tests/browser/test_readme_pictures.py
 
 lab: $(TEST_STAMP)
 	$(BIN)/sandbox-kernel lab

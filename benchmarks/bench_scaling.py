@@ -1,4 +1,4 @@
-"""How does it grow: many executions at once, large heaps, many sessions; and what does it hold when nothing runs?
+"""How does it grow: many executions at once, large heaps, many sessions?
 
     python -m benchmarks.bench_scaling [--rounds 3] [--most 64] [--no-install]
 
@@ -8,16 +8,19 @@ Rows of a table come from one run; contenders take turns at every level. Peers a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 
 from benchmarks.checkpoint_cost import checkpoint_cost, heap_of, plain_cost
-from benchmarks.idle_memory import idle_programs, ipykernel_memory, session_memory
-from benchmarks.many_at_once import Pace, command, measure, sandboxed
+from benchmarks.idle_memory import ipykernel_memory, session_memory
+from benchmarks.library_peer import library_peer
+from benchmarks.many_at_once import Pace, command, library, measure, sandboxed
 from benchmarks.markdown_section import table
 from benchmarks.measure import machine, p95
-from benchmarks.start_peers import Command, find_peers
+from benchmarks.start_peers import Call, Command, find_peers
 from sandbox_kernel import ProcessBackend, Sandbox
 
 CODE = "print(1)"
@@ -26,27 +29,20 @@ HEAPS_MB = (1, 10, 30, 100, 300, 1000, 2000)
 SESSIONS = (1, 2, 4, 8, 16, 32)
 KERNELS = (1, 2, 4)
 PLAIN, OURS = "plain python3 -c", "sandbox"
-#: A peer that takes longer for one execution would take most of the time of the whole run.
+#: A peer that takes longer for one execution would take most of the time of the whole run; it runs fewer.
 SLOW_S = 0.2
 
 
 def many_at_once(rounds: int, most: int, *, install: bool) -> str:
     peers = find_peers(CODE, install=install)
-    quick: dict[str, Command] = {}
-    absent = list(peers.absent)
-    for name, case in peers.cases.items():
-        if not isinstance(case, Command):
-            absent.append(f"{name}: a library that is called in the host's own process")
-            continue
-        began = time.perf_counter()
-        case()
-        if time.perf_counter() - began < SLOW_S:
-            quick[name] = case
-        else:
-            absent.append(f"{name}: it takes more than {SLOW_S:g} s for one")
-    with Sandbox() as box:
+    with Sandbox() as box, contextlib.ExitStack() as stack:
         contenders = {PLAIN: command([sys.executable, "-c", CODE], env={}), OURS: sandboxed(box, CODE)}
-        contenders |= {name: command(case.argv, case.cwd) for name, case in quick.items()}
+        for name, case in peers.cases.items():
+            if isinstance(case, Command):
+                contenders[name] = command(case.argv, case.cwd, slow=_seconds(case) > SLOW_S)
+            elif isinstance(case, Call):
+                program = stack.enter_context(contextlib.closing(library_peer(peers.names[name], CODE)))
+                contenders[name] = library(program)
         found = measure(contenders, [level for level in LEVELS if level <= most], rounds, count=48)
     header, rates, delays = ["at once", *contenders], [], []
     for level, paces in found.items():
@@ -54,14 +50,28 @@ def many_at_once(rounds: int, most: int, *, install: bool) -> str:
         rates.append([str(level), *(_rate(pace, base) for pace in paces.values())])
         delays.append([str(level), *(f"{p95(pace.times):.0f}" if pace.times else "–" for pace in paces.values())])
         for name, pace in paces.items():
-            assert not pace.failures or name in quick, (name, level, pace.failures)
+            assert not pace.failures or name in peers.cases, (name, level, pace.failures)
     return (
         f"### Many at once: executions a second\n\n{table(header, rates)}\n\n"
         "Medians of the rounds, and the ratio to the plain program. The time of ours ends when as many sandboxes wait "
-        "again as before.\n\n"
+        "again as before. sandlock and nono-py are libraries: a program for each calls them in as many threads as are "
+        f"at once. Who takes more than {SLOW_S:g} s for one runs once for each that is at once.\n\n"
         f"### Many at once: 95th percentile of one execution, in milliseconds\n\n{table(header, delays)}\n\n"
-        + (f"Did not take part: {'; '.join(absent)}.\n" if absent else "")
+        + _reasons(found)
+        + (f"Did not take part: {'; '.join(peers.absent)}.\n" if peers.absent else "")
     )
+
+
+def _seconds(case: Command) -> float:
+    began = time.perf_counter()
+    case()
+    return time.perf_counter() - began
+
+
+def _reasons(found: Mapping[int, Mapping[str, Pace]]) -> str:
+    """What those said that failed under load, once for each."""
+    said = {name: pace.failures[0] for paces in found.values() for name, pace in paces.items() if pace.failures}
+    return "".join(f"{name} failed with: {' '.join(reason.split())[:200]}\n\n" for name, reason in said.items())
 
 
 def _rate(pace: Pace, base: float) -> str:
@@ -99,14 +109,6 @@ def sessions() -> str:
     )
 
 
-def idle() -> str:
-    rows = [
-        [name, f"{held.resident_mb:.1f}", f"{held.proportional_mb:.1f}", str(held.processes)]
-        for name, held in idle_programs().items()
-    ]
-    return f"### Idle: memory when nothing runs\n\n{table(['', 'RSS, MB', 'PSS, MB', 'processes'], rows)}\n"
-
-
 def main() -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -115,7 +117,6 @@ def main() -> None:
     parser.add_argument("--no-install", action="store_true", help="use only those peers that are installed already")
     options = parser.parse_args()
     print(f"{machine()}\n")
-    print(idle(), flush=True)
     print(sessions(), flush=True)
     print(heaps(max(3, 3 * options.rounds)), flush=True)
     print(many_at_once(options.rounds, options.most, install=not options.no_install))

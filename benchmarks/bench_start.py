@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Callable
 
 from benchmarks.measure import interleaved, machine, table
 from benchmarks.start_peers import find_peers
-from sandbox_kernel import ExecRequest, Language, Limits, ProcessBackend, ProcessConfig, Sandbox
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox
 
 CODE = "print(1)"
 NOT_COMPARABLE = (
@@ -97,18 +96,6 @@ def throughput(count: int = 200, concurrency: int = 2) -> str:
     )
 
 
-def streaming(megabytes: int = 2048) -> str:
-    code = f"import sys\nb = 'x' * (1 << 20)\nfor _ in range({megabytes}): sys.stdout.write(b)"
-    backend = ProcessBackend(ProcessConfig())
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    result = backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=120, limits=Limits()))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    assert result.stdout_bytes == megabytes << 20
-    return (
-        f"### Output\n\n{megabytes} MB printed: {megabytes / result.duration:.0f} MB/s, host memory +{grown:.0f} MB\n"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=40)
@@ -149,7 +136,6 @@ def main() -> None:
             print("Did not take part: " + "; ".join(peers.absent) + ".\n")
     print(throughput())
     print(cpu_work())
-    print(streaming())
 
 
 if __name__ == "__main__":

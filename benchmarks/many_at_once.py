@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from benchmarks.library_peer import LibraryPeer
 from sandbox_kernel import ExecRequest, Language, Sandbox
 from sandbox_kernel.languages.registry import RECIPES
 
@@ -26,10 +27,18 @@ class Pace:
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who runs the program; ``restock`` ends when all is as before the first execution."""
+    """Somebody who runs the program.
+
+    ``restock`` ends when all is as before the first execution. One that is ``slow`` runs as few as the level needs.
+    """
 
     run: Run
     restock: Callable[[], None] | None = None
+    slow: bool = False
+
+    def executions(self, level: int, count: int) -> int:
+        """How many of them make a turn at a level."""
+        return max(4, level) if self.slow else max(count, 2 * level)
 
 
 def sandboxed(box: Sandbox, code: str) -> Contender:
@@ -49,7 +58,18 @@ def sandboxed(box: Sandbox, code: str) -> Contender:
     return Contender(run, restock)
 
 
-def command(argv: list[str], cwd: str | None = None, env: Mapping[str, str] | None = None) -> Contender:
+def library(peer: LibraryPeer) -> Contender:
+    """A peer that is called and waits, in a program of its own."""
+
+    async def run() -> None:
+        await asyncio.wrap_future(peer.submit())
+
+    return Contender(run)
+
+
+def command(
+    argv: list[str], cwd: str | None = None, env: Mapping[str, str] | None = None, *, slow: bool = False
+) -> Contender:
     """A program, as asyncio starts it."""
 
     async def run() -> None:
@@ -59,7 +79,7 @@ def command(argv: list[str], cwd: str | None = None, env: Mapping[str, str] | No
         said = await child.communicate()
         assert child.returncode == 0, said
 
-    return Contender(run)
+    return Contender(run, slow=slow)
 
 
 async def turn(contender: Contender, level: int, count: int, pace: Pace) -> None:
@@ -100,7 +120,8 @@ def measure(
         for _ in range(rounds):
             for level, paces in found.items():
                 for name, pace in paces.items():
-                    await turn(contenders[name], level, max(count, 2 * level), pace)
+                    contender = contenders[name]
+                    await turn(contender, level, contender.executions(level, count), pace)
 
     asyncio.run(all_of_them())
     return found

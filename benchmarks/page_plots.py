@@ -86,7 +86,7 @@ def _idle(title: str, table: Table) -> str:
 
 PLOTS = (
     Plot("start", "A fresh Python program", "start.svg", "A fresh Python program, against one without walls", _starts),
-    Plot("scaling", "Idle", "scaling_idle.svg", "Memory when nothing runs", _idle),
+    Plot("memory", "Idle", "memory_idle.svg", "Memory when nothing runs", _idle),
     Plot("scaling", "Sessions", "scaling_sessions.svg", "Memory of everything, by the number of sessions", _sessions),
     Plot("scaling", "Heaps", "scaling_heaps.svg", "A checkpoint, by the size of the heap", _heaps),
     Plot("scaling", "Many at once: executions", "scaling_rate.svg", "Executions a second, by how many at once", _rates),

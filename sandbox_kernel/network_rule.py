@@ -6,10 +6,8 @@ copies from an address bar, so an error says what should have been written.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from sandbox_kernel.errors import PolicyViolation
 
@@ -77,6 +75,8 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _address(text: str) -> str | None:
+    import ipaddress  # every start of a program would pay for it
+
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
         return None if "%" in inner else str(ipaddress.ip_address(inner))
@@ -105,6 +105,8 @@ def _wildcard_idna(name: str) -> str:
 
 def _host_of(text: str) -> str | None:
     """The rule that somebody who pasted a URL meant, where there is one."""
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(text if "://" in text else f"//{text}")
         ports = () if parts.port in (None, 80, 443) else (parts.port,)

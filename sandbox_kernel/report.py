@@ -1,15 +1,17 @@
 """The capability report: what is enforced here, each line measured by attacking ourselves.
 
-Values and their drawings only; ``backends/canaries.py`` does the attacking.
+Values and their drawings only; ``backends/canaries.py`` and ``backends/wasm_canaries.py`` do the attacking.
 """
 
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
+from sandbox_kernel.backends.base import SandboxBackend
 from sandbox_kernel.backends.canaries import Measurement, OnProgress
 from sandbox_kernel.backends.capabilities import measurements
 from sandbox_kernel.backends.process import ProcessBackend
@@ -21,6 +23,22 @@ from sandbox_kernel.report_page import MARK, WORD, report_page
 AREAS = ("files", "processes", "network", "kernel", "limits")
 
 _NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
+
+
+#: The promises of a backend that sums its canaries up itself, as lines: their area and what was tried.
+_PROMISES = {
+    "filesystem_read_isolation": ("files", "read outside"),
+    "filesystem_write_isolation": ("files", "write outside"),
+    "environment_isolation": ("processes", "inherit the host's environment"),
+    "network_isolation": ("network", "open a connection"),
+    "syscall_filter": ("kernel", "make a system call"),
+    "timeout": ("limits", "time"),
+    "memory": ("limits", "memory"),
+    "cpu": ("limits", "CPU time"),
+    "processes": ("limits", "processes"),
+    "disk": ("limits", "disk"),
+    "output": ("limits", "output"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +84,12 @@ class CapabilityReport:
         """The report for terminals."""
         rows = [f"{self.backend} · {self.isolation} · {self.host}"]
         area = ""
+        widest = max((len(line.mechanism) for line in self.lines), default=0)
         for line in self.lines:
             if line.area != area:
                 area = line.area
                 rows.append(f"\n{area}")
-            rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:40} {line.evidence}")
+            rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:{widest}} {line.evidence}")
         rows.append("\nlanguages")
         for name, found in self.languages.items():
             told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
@@ -104,9 +123,35 @@ def make_report(
     return CapabilityReport(
         backend=backend.name,
         isolation=backend.isolation_class,
-        host=f"{platform.system()} {platform.release()} {platform.machine()}",
+        host=_here(),
         lines=tuple(lines),
         languages=languages,
         measured_at=found.at,
         weaknesses=backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS,
     )
+
+
+def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[str, ...] = ()) -> CapabilityReport:
+    """The report of a backend that measures by itself: WebAssembly, and the workers of a cluster."""
+    found = backend.capabilities()
+    lines = []
+    for name, promise in found.enforced_limits.items():
+        area, tried = _PROMISES[name]
+        lines.append(
+            Measurement(
+                area=area, name=tried, enforced=promise.enforced, mechanism=promise.mechanism, evidence=promise.evidence
+            )
+        )
+    return CapabilityReport(
+        backend=backend.name,
+        isolation=found.isolation_class,
+        host=host or _here(),
+        lines=tuple(sorted(lines, key=lambda line: AREAS.index(line.area))),
+        languages={str(name): ready for name, ready in found.languages.items()},
+        measured_at=time.time(),
+        weaknesses=weaknesses,
+    )
+
+
+def _here() -> str:
+    return f"{platform.system()} {platform.release()} {platform.machine()}"

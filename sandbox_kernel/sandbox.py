@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
+from sandbox_kernel.jail.asking import AnyOnInput
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.net.egress import Egress, with_placeholders
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.box_files import BoxFiles
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.report import CapabilityReport
     from sandbox_kernel.session.session import Session
 
@@ -71,17 +74,20 @@ class Sandbox(BoxFiles):
         audit: AuditSink | str | os.PathLike[str] | None = None,
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
+        secrets: Iterable[Secret] = (),
     ) -> None:
         """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here.
 
         ``audit`` is a file to which every decision about the network is appended as a JSON line, or a function.
         ``allow_private_for`` names hosts of the policy that may have private addresses; ``resolver`` resolves names.
+        ``secrets`` never enter: programs have placeholders, and the host puts the values into headers on their way out.
         """
         super().__init__()
         self._default = _known_backend(backend)
         check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
-        self._egress = Egress(audit, allow_private_for, resolver)
+        self._egress = Egress(audit, allow_private_for, resolver, secrets)
+        self.policy = with_placeholders(self.policy, self._egress.vault)
         self._client: SafeClient | None = None
         self.backend = self._process_backend(config)
         self._wasm: WasmBackend | None = None
@@ -107,7 +113,7 @@ class Sandbox(BoxFiles):
         *,
         timeout: float = 30.0,
         memory_mb: int | None = None,
-        stdin: str | bytes | None = None,
+        stdin: str | bytes | BinaryIO | None = None,
         env: Mapping[str, str] | None = None,
         args: Sequence[str] = (),
         files: Mapping[str, bytes | str] | None = None,
@@ -120,9 +126,16 @@ class Sandbox(BoxFiles):
         """Run a program to its end in a sandbox of its own; works inside and outside of event loops.
 
         ``check`` type-checks TypeScript first; ``python`` is another interpreter, virtual environment or version.
+        An open file for ``stdin`` is read as the program takes it, a terminal or pipe too; wasm and dask read it first.
         """
-        request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
+        stream, given = (None, stdin) if stdin is None or isinstance(stdin, str | bytes) else (_stream(stdin), None)
+        request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
+        if stream is not None:
+            if isinstance(chosen, ProcessBackend):
+                result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=stream.fileno())
+                return replace(result, chosen=self._why(request.language, backend))
+            request = replace(request, stdin=stream.read())
         result = chosen.run(request, on_output=on_output, keep=self._folder.keep)
         return replace(result, chosen=self._why(request.language, backend))
 
@@ -144,15 +157,23 @@ class Sandbox(BoxFiles):
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
         on_usage: OnUsage | None = None,
+        on_input: AnyOnInput | None = None,
     ) -> ExecResult:
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
 
         ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
+        ``on_input(prompt, password)`` is asked for a line when a program in WebAssembly reads its standard input and
+        no ``stdin`` is given; elsewhere that is empty, and sessions are for programs that ask.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
         keep = self._folder.keep
-        result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        if on_input is not None and chosen.name == "wasm":
+            result = await cast("WasmBackend", chosen).execute(
+                request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
+            )
+        else:
+            result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
         return replace(result, chosen=self._why(request.language, backend))
 
     def exec(
@@ -274,6 +295,22 @@ class Sandbox(BoxFiles):
         self._sessions.add(opened)
         return opened
 
+    def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
+        """Whether the first run or ``session`` in a language has nothing to wait for; see ``prepare``."""
+        self._check_alive()
+        if self._default != "wasm":
+            return True
+        return self._wasm_backend(check).is_ready(Language.parse(language), session=session)
+
+    def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnPrepare | None = None) -> None:
+        """Make ready what WebAssembly needs for a language, once on this machine: seconds to minutes.
+
+        The first run does the same, before its clock starts; ``on_progress`` hears how far it is, on this thread.
+        """
+        self._check_alive()
+        if self._default == "wasm":
+            self._wasm_backend(check).make_ready(Language.parse(language), on_progress)
+
     load_session = _LoadSession()
 
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
@@ -291,17 +328,27 @@ class Sandbox(BoxFiles):
         fresh: bool = False,
         require: Iterable[str] = (),
         on_progress: OnProgress | None = None,
+        backend: str | None = None,
     ) -> CapabilityReport:
         """What is enforced here, measured in the jail that is really used; kept until the next boot.
 
         ``again`` (or ``fresh``) measures anew. ``require`` names areas or lines that must be enforced, else
         ``PolicyViolation`` quotes the one that is not. ``on_progress`` hears how many canaries of how many are back.
+        ``backend`` is whose walls they are, the sandbox's own if it is not given; processes for ``auto``.
         """
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
-        from sandbox_kernel.report import make_report
+        from sandbox_kernel.report import make_report, summed_report
 
+        name = _known_backend(backend) if backend is not None else self._default
+        if name == "wasm":
+            wasm = self._wasm_backend()
+            wasm.measure(again=again or fresh, on_progress=on_progress)
+            return summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+        if name == "dask":
+            report = summed_report(self._dask_backend(self.backend.config), host="a worker of the cluster")
+            return report.require(*require)
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def fetch(
@@ -351,6 +398,7 @@ class Sandbox(BoxFiles):
             session.close()
         if self._owns_folder:
             self._folder.close()
+        wait_buried()
 
     def _choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None
@@ -448,6 +496,17 @@ def _fetch_request(
     if method != "GET" or headers or body is not None:
         raise InvalidRequest("a FetchRequest has its own method, headers and body; give them there")
     return url
+
+
+def _stream(given: object) -> BinaryIO:
+    """A file that can be read from outside of Python, or why it is none."""
+    try:
+        given.fileno()  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):
+        raise InvalidRequest(
+            f"stdin must be text, bytes or a file that is open for reading bytes, got {quoted(given)}"
+        ) from None
+    return cast(BinaryIO, given)
 
 
 def _named(files: Mapping[str, bytes | str] | None) -> Mapping[str, bytes | str]:

@@ -158,15 +158,20 @@ def nothing_left() -> Iterator[None]:
     Spares and templates are processes, and they are meant to stay. Those of earlier tests are ended first, and those
     of this one at its end.
     """
-    end_spares()
-    before = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
+    before = holdings()
     yield
-    end_spares()
-    after = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
+    after = holdings()
     names = ("processes", "control groups", "descriptors", "mounts", "temporary folders")
     for what, old, new in zip(names, before, after, strict=True):
         more = new - old
         assert not more, f"{what} left behind: {more} {open_descriptors() if what == 'descriptors' else ''}"
+
+
+def holdings() -> tuple[set[object], ...]:
+    """Processes, control groups, descriptors, mounts and temporary folders of this process; its spares are ended."""
+    end_spares()
+    found = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
+    return tuple(set(kind) for kind in found)
 
 
 def _mounts() -> set[str]:

@@ -10,10 +10,12 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import trustme
+from typing import TYPE_CHECKING
 
 from tests.loopback_server import QuietHandler, serving
+
+if TYPE_CHECKING:
+    import trustme
 
 HOST = "index.test"
 PACKAGE = "tinything"

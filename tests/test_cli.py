@@ -210,6 +210,16 @@ def test_the_report_is_measured_and_what_it_requires_is_enforced() -> None:
     assert {line["area"] for line in told["lines"]} == {"files", "processes", "network", "kernel", "limits"}
 
 
+def test_the_report_of_another_backend_and_policy_is_of_their_walls() -> None:
+    done = cli("report", "--json", "--backend", "wasm", "--require", "files,network,kernel,limits")
+    report = json.loads(done.stdout)
+    assert (report["backend"], report["isolation"]) == ("wasm", "wasm")
+    assert "wasm" in report["languages"] and all(line["enforced"] for line in report["lines"]), report
+    done = cli("report", "--json", "--policy", "strict")
+    (line,) = (line for line in json.loads(done.stdout)["lines"] if line["name"] == "processes")
+    assert line["evidence"] == "no process may be started under this policy"
+
+
 def test_a_requirement_that_is_not_met_prints_no_report_and_fails() -> None:
     done = cli("report", "--require", "teleportation")
     assert (done.stdout, done.returncode) == (b"", 2)
@@ -357,7 +367,8 @@ def test_a_folder_that_is_gone_is_missed_only_where_it_is_needed(tmp_path: Path)
     [
         (("run",), "come after --"),
         (("run", "-c", "1", "--mount", "x"), "HOST:GUEST"),
-        (("run", "-c", "1", "--allow-net", "x:"), "must be a number from 1 to 65535"),
+        (("run", "-c", "1", "--allow-net", "x:"), "--allow-net 'x:': port '' must be a number"),
+        (("run", "-c", "1", "--secret", "TOKEN"), "--secret 'TOKEN' must be NAME@HOST"),
         (("run", "/etc/hostname"), "add --language NAME"),
         (("run", "/nowhere/a.py"), "program '/nowhere/a.py' cannot be read: No such file or directory; give a FILE"),
         (("run", "-c", "1", "--policy", "nope"), "or one of: standard, strict"),
@@ -377,3 +388,40 @@ def test_a_memory_limit_is_the_exit_code_of_limits_also_when_the_program_was_tol
 
 def test_an_f_that_is_the_programs_own_starts_no_kernel() -> None:
     assert cli("run", "-q", "-c", "import sys; print(sys.argv[1:])", "--", "-f", "x").stdout == b"['-f', 'x']\n"
+
+
+def test_a_program_that_asks_for_nothing_does_not_wait_for_the_end_of_the_input() -> None:
+    words = [sys.executable, "-m", "sandbox_kernel", "run", "-q", "-c", "print(6 * 7)"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        # Its standard input stays open all the while.
+        assert child.stdout.read() == b"42\n"
+        assert child.wait() == 0
+
+
+def test_a_program_can_be_talked_to_while_it_runs() -> None:
+    code = "name = input('name? '); print('hello', name, flush=True); print(input())"
+    words = [sys.executable, "-m", "sandbox_kernel", "run", "-q", "-c", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        assert child.stdout.read(6) == b"name? "
+        child.stdin.write(b"Ada\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"hello Ada\n"
+        child.stdin.write(b"bye\n")
+        child.stdin.close()
+        assert child.stdout.read() == b"bye\n"
+
+
+@pytest.mark.parametrize("size", [0, 10, 3 << 20])
+def test_a_file_as_input_arrives_whole(tmp_path: Path, size: int) -> None:
+    (tmp_path / "in").write_bytes(b"x" * size)
+    words = [sys.executable, "-m", "sandbox_kernel", "run", "-q", "-l", "command", "-c", "wc -c"]
+    with (tmp_path / "in").open("rb") as file:
+        assert int(subprocess.run(words, stdin=file, capture_output=True, check=True).stdout) == size
+
+
+def test_a_program_that_leaves_early_ends_a_run_whose_input_never_does() -> None:
+    words = [sys.executable, "-m", "sandbox_kernel", "run", "-q", "-l", "command", "-c", "head -c 3"]
+    with open("/dev/zero", "rb") as endless:
+        assert subprocess.run(words, stdin=endless, capture_output=True, check=True).stdout == b"\0\0\0"

@@ -126,3 +126,22 @@ def test_every_section_of_the_benchmarks_can_be_run_and_written() -> None:
 
     text = (ROOT / "docs" / "benchmarks.md").read_text()
     assert [section.name for section in sections(text)] == re.findall(r"<!-- bench:(\w+) -->", text)
+
+
+#: Times that somebody chose: they stand in the code, and no machine changes them.
+CHOSEN = {"20 ms", "30 ms", "30 s"}
+_TIME = re.compile(r"\b\d+(?:\.\d+)? (?:µs|ms|s|seconds|minutes)\b")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "benchmarks.md"], ids=lambda page: page.name)
+def test_a_time_that_was_measured_stands_only_where_a_command_prints_it(page: Path) -> None:
+    prose = _INLINE.sub("", _FENCE.sub("", page.read_text()))
+    written = [line for line in prose.splitlines() if not line.startswith("|")]
+    assert set(_TIME.findall("\n".join(written))) <= CHOSEN, "name the section of docs/benchmarks.md instead"
+
+
+def test_every_section_that_a_decision_names_is_one() -> None:
+    headings = re.findall(r"^## (\w+)", (ROOT / "docs" / "benchmarks.md").read_text(), re.MULTILINE)
+    named = re.findall(r"\*([A-Z]\w+)\*", (ROOT / "docs" / "decisions.md").read_text())
+    assert named
+    assert set(named) <= set(headings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 import threading
@@ -125,9 +126,10 @@ def test_destroy_ends_everything(nothing_left: None) -> None:
     box.destroy()
     box.destroy()
     acts: list[Callable[[], object]] = [
-        lambda: box.run("1"), lambda: box.map("1", ["x"]), lambda: asyncio.run(box.arun("1")),
+        lambda: box.run("1"), lambda: box.exec("true"), lambda: box.map("1", ["x"]), lambda: asyncio.run(box.arun("1")),
         lambda: box.read_file("a"), lambda: box.write_file("a", b""), box.list_dir, box.diff, lambda: box.files,
         lambda: box.snapshot("a"), lambda: box.resume("a"), lambda: box.provision([]), lambda: box.fetch("http://a.test"),
+        lambda: asyncio.run(box.afetch("http://a.test")), lambda: box.share_files(Sandbox()),
         box.report, box.session, lambda: box.load_session("a"),
     ]  # fmt: skip
     for act in acts:
@@ -306,3 +308,16 @@ def test_a_session_without_fork_and_save_says_which_has_them(box: Sandbox) -> No
         asyncio.run(session.arun("1"))
     with pytest.raises(InvalidRequest, match="name of a file"):
         box.load_session(None)
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_an_open_file_is_an_input_like_any_other(tmp_path: Path, backend: str) -> None:
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    with Sandbox() as box, (tmp_path / "in").open("rb") as file:
+        assert box.run("sort -r", "command", stdin=file, backend=backend).stdout == "two\none\n"
+
+
+@pytest.mark.parametrize("wrong", [5, object(), io.BytesIO(b"x")])
+def test_an_input_that_cannot_be_read_is_refused(wrong: object) -> None:
+    with Sandbox() as box, pytest.raises(InvalidRequest, match="stdin must be text, bytes or a file"):
+        box.run("cat", "command", stdin=wrong)  # type: ignore[arg-type]

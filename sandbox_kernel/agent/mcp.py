@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import mcp.types as types
     from mcp.server import Server, ServerRequestContext
 
+    from sandbox_kernel.net.secret_headers import Secret
+
 _INSTRUCTIONS = (
     "Runs code nobody has vetted in a sandbox on this machine. sandbox_exec runs one program; session_run keeps "
     "variables between calls and session_undo takes cells back; read_file, write_file and list_dir share a folder with "
@@ -138,10 +140,11 @@ def serve_stdio(
     version: str = "",
     audit: str | None = None,
     allow_private_for: Iterable[str] = (),
+    secrets: Iterable[Secret] = (),
 ) -> None:
     """Serve one client on standard input and output until it closes them; the rest is ``Sandbox``'s own."""
     need_sdk()
-    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for) as box:
+    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for, secrets=secrets) as box:
         asyncio.run(_stdio(box, version))
 
 

@@ -28,6 +28,8 @@ from sandbox_kernel.sandbox import Sandbox
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from sandbox_kernel.net.secret_headers import Secret
+
 PATH = "/mcp"
 TOKEN_VARIABLE = "SANDBOX_KERNEL_MCP_TOKEN"  # noqa: S105
 _SHORTEST_TOKEN = 16
@@ -109,12 +111,13 @@ def serve_http(
     version: str = "",
     audit: str | None = None,
     allow_private_for: Iterable[str] = (),
+    secrets: Iterable[Secret] = (),
 ) -> None:
     """Serve until interrupted; says on standard error where, and the token if it made one."""
     need_sdk()
     token, made = read_token(token_file)
     private = tuple(allow_private_for)
-    with listen(host, port) as server, Sandbox(policy, audit=audit, allow_private_for=private) as box:
+    with listen(host, port) as server, Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets) as box:
         address, bound = server.getsockname()[:2]
         place = f"[{address}]" if ":" in address else address
         sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")

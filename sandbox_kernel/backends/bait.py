@@ -134,7 +134,7 @@ def controls(bait: Bait, outside: Outside) -> dict[str, bool]:
 
     return {
         "read a secret outside": works(lambda: read(f"{bait.folder}/secret")),
-        "write outside": os.access(bait.folder, os.W_OK),
+        "write outside": works(lambda: open(f"{bait.folder}/control", "w").close()),
         "read the host's password hashes": works(lambda: read("/etc/shadow")),
         "see the host's environment": works(lambda: read(f"/proc/{bait.process}/environ")),
         "connect to host TCP": works(lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", bait.tcp))),

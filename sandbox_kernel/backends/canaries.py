@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.bait import controls, look_outside, set_out
-from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, Trial
+from sandbox_kernel.backends.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, UP, Trial
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -70,6 +70,8 @@ _AREAS = {
     "connect to host TCP": "network", "connect to a host abstract socket": "network",
     "connect to a host socket file": "network", "send UDP to the host": "network", "open a vsock": "network",
 }  # fmt: skip
+#: A daemon must be up before it can be killed; on a busy machine that takes another try.
+_KILL_AFTER_S = (0.7, 5.0, 20.0)
 #: What a host may lack or may not do itself; everything else is bait that we set out, and must be there to be taken.
 _OF_THE_HOST = {"read the host's password hashes", "be root", "write host settings"}
 
@@ -121,6 +123,8 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
         elif enforced and allowed.get(name) is False:
             enforced, absent = None, name in _OF_THE_HOST
             said = f"the host itself could not do it either; inside: {said}"
+        elif enforced and name in allowed:
+            said = f"{said}; outside: goes through"
         lines.append(
             Measurement(
                 area=area,
@@ -165,7 +169,7 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
         for code, timeout in ((trial.over, trial.timeout), (trial.below, trial.below_timeout))
     )
     took = (time.monotonic() - began) * 1e3
-    evidence = f"exceeded: {_told(over)}; below: {_told(below)}"
+    evidence = f"{trial.exceeds}: {_told(over)}; {trial.stays}: {_told(below)}"
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
     if below.status is not Status.OK or below.limit is not None:
         enforced = None
@@ -177,28 +181,35 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
 
 
 def _told(result: ExecResult) -> str:
-    return f"{result.status}, {result.limit} limit met" if result.limit is not None else str(result.status)
+    """How it ended; a limit that it met is told too where the status does not name it."""
+    return f"{result.status}, stopped at the {result.limit} limit" if result.limit is not None else str(result.status)
 
 
-def _survivors(run: Run, words: Mechanisms) -> Measurement:
-    """A daemon in a session of its own must be gone when the run is."""
+def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:
+    """A daemon in a session of its own must be gone when the run is: when it ended by itself, or was ended."""
     marker = f"canary-{secrets.token_hex(8)}"
+    code = DAEMON.replace("{marker}", marker).replace("{stays}", str(killed))
     began = time.monotonic()
-    result = run(ExecRequest(language=Language.PYTHON, code=DAEMON.replace("{marker}", marker), timeout=10))
+    for seconds in _KILL_AFTER_S if killed else (20.0,):
+        result = run(ExecRequest(language=Language.PYTHON, code=code, timeout=seconds))
+        if UP in result.stdout or result.status is not Status.TIMEOUT:
+            break
     alive = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
             if marker.encode() in file.read():
                 alive.append(pid)
-    enforced = not alive if result.status is Status.OK else None
-    evidence = f"started a double-forked daemon ({result.status}); {len(alive)} of it left afterwards"
+    ran = UP in result.stdout and result.status is (Status.TIMEOUT if killed else Status.OK)
+    enforced = False if alive else True if ran else None
+    seen = "a double-forked daemon was seen to run" if UP in result.stdout else "no daemon was seen to run"
+    evidence = f"{seen} ({result.status}); {len(alive)} of it left afterwards"
     mechanism = words.clock
     if NO_START in result.stderr:
         enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
     took = (time.monotonic() - began) * 1e3
     return Measurement(
-        area="processes", name="outlive the run", enforced=enforced, mechanism=mechanism, evidence=evidence,
-        milliseconds=took,
+        area="processes", name="survive the kill" if killed else "outlive the run", enforced=enforced,
+        mechanism=mechanism, evidence=evidence, milliseconds=took,
     )  # fmt: skip
 
 
@@ -215,7 +226,8 @@ def measure(
         jobs = [
             threads.submit(_look, run, words, walls),
             *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
-            threads.submit(lambda: [_survivors(run, words)]),
+            threads.submit(lambda: [_survivors(run, words, killed=False)]),
+            threads.submit(lambda: [_survivors(run, words, killed=True)]),
         ]
         for number, _ in enumerate(as_completed(jobs), 1):
             if on_progress is not None:

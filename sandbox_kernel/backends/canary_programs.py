@@ -103,17 +103,21 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A limit, a program that exceeds it, and one that stays below: the control."""
+    """A limit, a program that exceeds it, and one that stays below: the control. Both in words too, as evidence."""
 
     name: str
     over: str
     below: str
+    exceeds: str
+    stays: str
     limits: Limits = field(default_factory=Limits)
     timeout: float = 20.0
     memory_mb: int = 128
     below_timeout: float = 20.0
 
 
+#: What a canary prints when its daemon runs.
+UP = "the daemon runs"
 #: What a canary prints where the policy lets nobody start a process: then there is nothing to count or to outlive.
 NO_START = "no process may be started"
 
@@ -127,40 +131,66 @@ except BlockingIOError as error: print(error)
 """
 
 TRIALS = (
-    Trial(name="time", over="import time; time.sleep(30)", below="pass", timeout=0.3),
+    Trial(
+        name="time",
+        over="import time; time.sleep(30)",
+        below="pass",
+        exceeds="slept for 30 s with 0.3 s",
+        stays="ended at once",
+        timeout=0.3,
+    ),
     Trial(
         name="memory",
         over="b = [bytearray(b'x' * (16 << 20)) for _ in range(64)]",
         below="b = [bytearray(b'x' * (16 << 20)) for _ in range(3)]",
+        exceeds="took 1024 MB with 128 MB",
+        stays="48 MB",
     ),
     Trial(
         name="memory shared between processes",
         over="import mmap\nm = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1",
         below="import mmap\nm = mmap.mmap(-1, 32 << 20)\nfor i in range(0, 32 << 20, 4096): m[i] = 1",
+        exceeds="took 1024 MB of shared memory with 128 MB",
+        stays="32 MB",
     ),
     Trial(
         name="processes",
         over=_FORKS.format(count=40),
         below=_FORKS.format(count=5),
+        exceeds="started 40 processes with 16",
+        stays="5 processes",
         limits=Limits(processes=16),
     ),
     Trial(
         name="disk",
         over="open('f', 'wb').write(bytes(16 << 20))",
         below="open('f', 'wb').write(bytes(6 << 20))",
+        exceeds="wrote 16 MB with 8 MB",
+        stays="6 MB",
         limits=Limits(disk_mb=8),
     ),
     Trial(
         name="open files",
         over="import os\nk = [os.dup(0) for _ in range(64)]",
         below="import os\nk = [os.dup(0) for _ in range(16)]",
+        exceeds="opened 64 files with 32",
+        stays="16 files",
         limits=Limits(open_files=32),
     ),
-    Trial(name="CPU time", over="while True: pass", below="pass", limits=Limits(cpu_seconds=0.2), timeout=20),
+    Trial(
+        name="CPU time",
+        over="while True: pass",
+        below="pass",
+        exceeds="computed without end with 0.2 s",
+        stays="ended at once",
+        limits=Limits(cpu_seconds=0.2),
+    ),
     Trial(
         name="output",
         over="print('x' * 100_000)",
         below="print('x' * 1000)",
+        exceeds="printed 100001 bytes with 4096",
+        stays="1001 bytes",
         limits=Limits(output_bytes=4096),
     ),
 )
@@ -170,9 +200,9 @@ LIMIT_OF = {
     "disk": "disk", "open files": "open_files", "CPU time": "cpu", "output": "output",
 }  # fmt: skip
 
-
+#: A daemon in a session of its own, which is seen to run before this program ends, or stays until it is killed.
 DAEMON = f"""
-import os, sys
+import os, sys, time
 try: child = os.fork()
 except PermissionError: sys.exit("{NO_START}")
 if child == 0:
@@ -181,4 +211,11 @@ if child == 0:
         os.execv("/bin/sleep", ["{{marker}}", "60"])
     os._exit(0)
 os.wait()
+def runs(pid):
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as file: return file.read().startswith(b"{{marker}}")
+    except OSError: return False
+while not any(runs(pid) for pid in os.listdir("/proc") if pid.isdigit()): time.sleep(0.001)
+print("{UP}", flush=True)
+if {{stays}}: time.sleep(60)
 """

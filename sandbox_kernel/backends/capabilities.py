@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Which canaries must all have failed for a promise to be kept.
 _PROOFS = {
-    "timeout": ("time", "outlive the run"),
+    "timeout": ("time", "outlive the run", "survive the kill"),
     "memory": ("memory", "memory shared between processes"),
     "cpu": ("CPU time",),
     "processes": ("processes",),
@@ -63,7 +63,7 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
     """Words for this host and this backend's walls."""
     where = find_hierarchies()
     name = backend.enforcer.name if backend.enforcer is not None else None
-    walls = f"{name} ({backend.enforcer.version})" if backend.enforcer is not None else "none"
+    walls = _named(backend.enforcer.name, backend.enforcer.version) if backend.enforcer is not None else "none"
     alone = unavailable() if name == bubblewrap.NAME else None
     if alone is not None:
         # The same walls, at the price of a whole start for each.
@@ -92,6 +92,11 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
         disk="RLIMIT_FSIZE and a watchdog on the folder (best effort)",
         network="seccomp: no socket can be opened" if backend.enforcer is not None else "none",
     )
+
+
+def _named(name: str, version: str) -> str:
+    """A program and its version; most versions begin with the name."""
+    return version if version.startswith(f"{name} ") else f"{name} ({version})"
 
 
 def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:

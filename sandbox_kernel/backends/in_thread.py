@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.asking import AnyOnInput, OnInput, takes_prompt_alone
 from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
@@ -72,6 +74,18 @@ async def in_thread(
     if failure:
         raise failure[0]
     return result
+
+
+def on_this_loop(ask: AnyOnInput) -> OnInput:
+    """A function for other threads that asks on this loop, and waits for the answer."""
+    loop = asyncio.get_running_loop()
+
+    async def on_loop(prompt: str, password: bool) -> str:
+        arguments = (prompt,) if takes_prompt_alone(ask) else (prompt, password)
+        answer: str | Awaitable[str] = ask(*arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return lambda prompt, password: asyncio.run_coroutine_threadsafe(on_loop(prompt, password), loop).result()
 
 
 def check_cancel(cancel: object) -> None:

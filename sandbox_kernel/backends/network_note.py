@@ -1,6 +1,7 @@
-"""What a result says of the network: that all of it was open, or how a program without any could get some.
+"""What a result says of the network: that all of it was open, how a program without any could get some, or that one
+went past the proxy.
 
-The second is a hint and never a verdict. Without any rule there is no proxy that could tell what was asked for; what
+The last two are hints and never verdicts. Without any rule there is no proxy that could tell what was asked for; what
 the program complained of is all there is.
 """
 
@@ -24,13 +25,21 @@ _HOST = re.compile(
 
 
 OPEN = "the network was open: every public address, on ports 80 and 443"
+BESIDE = (
+    "the only way out is the proxy that http_proxy and https_proxy name; a program that looks up names or connects by "
+    "itself reaches nothing"
+)
+#: The proxy's own words about a name that it could not resolve, which programs print too.
+_OF_THE_PROXY = "could not be resolved"
 
 
 def network_notes(policy: SandboxPolicy, stderr: str) -> tuple[str, ...]:
     """The notes of a run behind walls, by what its policy allows and what it complained of."""
-    if policy.network:
-        return (OPEN,)
-    return () if policy.network_rules else hint(stderr)
+    if not policy.network and not policy.network_rules:
+        return hint(stderr)
+    text = stderr[-_LOOKED_AT:]
+    beside = (BESIDE,) if _SIGNS.search(text) is not None and _OF_THE_PROXY not in text else ()
+    return (OPEN, *beside) if policy.network else beside
 
 
 def hint(stderr: str) -> tuple[str, ...]:

@@ -104,8 +104,9 @@ class ProcessBackend(BlockingBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``."""
+        """See ``BlockingBackend``; ``stdin_from`` is a descriptor from which standard input is read as it comes."""
         check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)
@@ -118,13 +119,14 @@ class ProcessBackend(BlockingBackend):
                 jail = self._pool.take(walls)
                 try:
                     plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
-                    job = self._job(request, plan, jail.places)
+                    job = replace(self._job(request, plan, jail.places), stdin_from=stdin_from)
                     outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop, on_usage=on_usage)
                     if self._cache is not None and plan.cache_key is not None and outcome.kept:
                         self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                     if proxy is not None:
-                        result = replace(result, violations=proxy.violations)
+                        notes = (*result.notes, *proxy.take_failures())
+                        result = replace(result, violations=proxy.violations, notes=notes)
                     result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr)))
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:

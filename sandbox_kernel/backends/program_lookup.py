@@ -5,7 +5,6 @@ Only what is certain is refused. Files that a run brings or makes (below /box, /
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Sequence
 
@@ -37,6 +36,8 @@ def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> Non
         return
     places = [place for folder in folders if (place := _on_host(folder, shown)) is not None]
     if not any(_has(os.path.join(place, command)) for place in places):
+        import difflib  # every start of a program would pay for it
+
         near = difflib.get_close_matches(command, _programs(places), n=1, cutoff=0.8)
         hint = f"did you mean {near[0]!r}?" if near else _REMEDY
         raise CommandNotFound(f"command not found: {command!r:.200} is in no folder of PATH inside ({path}); {hint}")

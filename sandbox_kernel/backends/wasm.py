@@ -9,39 +9,43 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
 from sandbox_kernel.backends.fitness import check_files_fit, check_request
-from sandbox_kernel.backends.host_trouble import Listener, host_trouble
+from sandbox_kernel.backends.host_trouble import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
-from sandbox_kernel.backends.wasm_canaries import measure
+from sandbox_kernel.backends.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
-from sandbox_kernel.backends.wasm_key import Switches, engine_version
+from sandbox_kernel.backends.wasm_key import PLAIN, Switches
+from sandbox_kernel.backends.wasm_languages import WasmLanguages
 from sandbox_kernel.backends.wasm_modules import CellModules
 from sandbox_kernel.backends.wasm_native import build
-from sandbox_kernel.backends.wasm_prepare import OnProgress, Preparer, Progress, switches_of
+from sandbox_kernel.backends.wasm_prepare import OnProgress, switches_of
 from sandbox_kernel.backends.wasm_report import unfinished, wasm_result
 from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
-from sandbox_kernel.backends.wasm_toolchains import find_toolchain, toolchain_availability
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.backends.wasm_toolchains import find_toolchain
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.asking import AnyOnInput, OnInput
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.job import Stop, run_job
+from sandbox_kernel.jail.job import SpareGone, Stop, run_job
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.walls import CELL
-from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
-from sandbox_kernel.languages.recipe import Availability
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.walls import CELL, Walls
+from sandbox_kernel.languages.guest_catalogue import Guest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sandbox_kernel.net.fetch_bridge import FetchBridge
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.safe_client import SafeClient
@@ -55,9 +59,10 @@ class _Ears:
     stop: Stop | None
     keep: Keep | None
     on_usage: OnUsage | None
+    on_input: OnInput | None
 
 
-class WasmBackend(BlockingBackend):
+class WasmBackend(WasmLanguages, BlockingBackend):
     """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
 
     A language that is not ready is made ready by its first request, before that request's clock starts;
@@ -81,13 +86,11 @@ class WasmBackend(BlockingBackend):
         check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer = get_enforcer(enforcer)
-        self.store = store if store is not None else WasmStore()
-        self.on_progress = on_progress
-        self.check_types = check_types
+        own = store if store is not None else WasmStore()
+        super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
         self._client = client
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
-        self._preparer = Preparer(self.store, self.enforcer.name)
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; each limit was tried once."""
@@ -95,38 +98,13 @@ class WasmBackend(BlockingBackend):
         return BackendCapabilities(
             supported_languages=tuple(name for name, found in languages.items() if found.available),
             isolation_class=self.isolation_class,
-            enforced_limits=measure(self),
+            enforced_limits=self.measure(),
             languages=languages,
         )
 
-    def available_languages(self) -> tuple[Language, ...]:
-        """See ``SandboxBackend``; what is not ready yet is made ready at its first use."""
-        return tuple(name for name, found in self._languages().items() if found.available)
-
-    def _languages(self) -> dict[Language, Availability]:
-        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
-        for language, guest in catalogue().items():
-            ready = toolchain_availability(language) if guest.is_compiled else self._preparer.availability(guest)
-            languages[language] = ready
-        return languages
-
-    def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
-        """Make languages ready, all of the catalogue when none is named."""
-        tell = on_progress or self.on_progress
-        for language in languages or self._can_be_made_ready():
-            if language is Language.WASM:
-                continue
-            guest = self._guest(language)
-            if not guest.is_compiled:
-                for one in (guest, guest.checked):
-                    if one is not None:
-                        self._preparer.prepare(one, switches_of(one, fuel=False), tell)
-                continue
-            if tell is not None:
-                tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-            find_toolchain(language).warm()
-            if tell is not None:
-                tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
+    def measure(self, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
+        """What is enforced here: tried once a process for these walls and policy, or again. Called by the report."""
+        return measured(self, again=again, on_progress=on_progress)
 
     def run(
         self,
@@ -136,14 +114,42 @@ class WasmBackend(BlockingBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; the memory that is told includes the engine's own."""
+        """See ``BlockingBackend``; the memory that is told includes the engine's own.
+
+        ``on_input(prompt, password)`` is asked for a line, on a thread of its own, when a program reads its standard
+        input and the request has none; the time that takes is not the program's.
+        """
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)
         listener = Listener(on_output) if on_output is not None else None
+        check_listener("on_input", on_input)
+        asked = on_input if request.stdin is None else None
         with host_trouble(listener):
-            return self._run(request, _Ears(listener, stop, keep, on_usage))
+            return self._run(request, _Ears(listener, stop, keep, on_usage, asked))
+
+    async def execute(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
+        on_input: AnyOnInput | None = None,
+    ) -> ExecResult:
+        """See ``SandboxBackend``; ``on_input`` as in ``run``, on this loop, and may be a coroutine function."""
+        from sandbox_kernel.backends.in_thread import in_thread, on_this_loop
+
+        check_listener("on_input", on_input)
+        asked = on_this_loop(on_input) if on_input is not None else None
+
+        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
+            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage, on_input=asked)
+
+        return await in_thread(work, on_output, cancel)
 
     def _run(self, request: ExecRequest, ears: _Ears) -> ExecResult:
         if request.language is Language.WASM:
@@ -160,15 +166,6 @@ class WasmBackend(BlockingBackend):
         entry = self.ready(guest, switches)
         return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, ears)
 
-    def prepare_science(self, on_progress: OnProgress | None = None) -> None:
-        """Make the Python of sessions ready, with its scientific packages: minutes, once; never done in passing."""
-        guest = catalogue()[Language.PYTHON].session
-        assert guest is not None
-        self._preparer.prepare(guest, switches_of(guest, fuel=False), on_progress or self.on_progress)
-
-    def _can_be_made_ready(self) -> list[Language]:
-        return [name for name, found in self._languages().items() if found.available]
-
     def check_network(self) -> None:
         """Refuse, before anything runs, a network that the enforcer cannot hold."""
         self.enforcer.check_network(self.policy)
@@ -182,24 +179,6 @@ class WasmBackend(BlockingBackend):
         from sandbox_kernel.net.safe_client import SafeClient
 
         return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
-
-    def ready(self, guest: Guest, switches: Switches) -> Entry:
-        """What a language needs, made now if it must be; what takes minutes is never made in passing."""
-        if guest.entry == "turn" and self._preparer.find(guest, switches) is None:
-            raise BackendUnavailable(
-                f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "
-                "do it beforehand with: sandbox-kernel prepare science (add --background to go on meanwhile)"
-            )
-        return self._preparer.prepare(guest, switches, self.on_progress)
-
-    def _guest(self, language: Language) -> Guest:
-        guest = catalogue().get(language)
-        if guest is None:
-            known = ", ".join(("wasm", *catalogue()))
-            raise InvalidRequest(
-                f"the wasm backend does not run {language}; it runs {known}; for {language} use backend='process'"
-            )
-        return guest.checked if self.check_types and guest.checked is not None else guest
 
     def _interpreter(self, request: ExecRequest, guest: Guest, switches: Switches, entry: Entry) -> GuestRun:
         """The program as a file beside the helpers of its interpreter."""
@@ -254,7 +233,7 @@ class WasmBackend(BlockingBackend):
             argv=(name, *request.args),
             env={**self.policy.env, **request.env},
             switches=switches,
-            files={COMPILED: made.code},
+            module=SealedMemory(made.code),
         )
         return self._run_guest(request, guest, spent_s + made.seconds, ears)
 
@@ -268,14 +247,30 @@ class WasmBackend(BlockingBackend):
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
-        walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime)
+        ahead = guest.module if isinstance(guest.module, str) and guest.switches == PLAIN else None
+        walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
+        try:
+            return self._run_in_jail(request, guest, walls, spent_s, ears)
+        except SpareGone:
+            return self._run_in_jail(request, guest, walls, spent_s, ears)
+
+    def _run_in_jail(
+        self, request: ExecRequest, guest: GuestRun, walls: Walls, spent_s: float, ears: _Ears
+    ) -> ExecResult:
+        left = request.timeout - spent_s
         with self.egress() as bridge:
             jail = self.pool.take(walls)
             try:
-                job = run_job_of(request, guest, jail, left)
+                job = run_job_of(request, guest, jail, left, asks=ears.on_input is not None)
                 listen = bridge.start if bridge is not None else None
                 outcome = run_job(
-                    jail, job, on_output=ears.on_output, on_listener=listen, stop=ears.stop, on_usage=ears.on_usage
+                    jail,
+                    job,
+                    on_output=ears.on_output,
+                    on_listener=listen,
+                    stop=ears.stop,
+                    on_usage=ears.on_usage,
+                    on_input=ears.on_input,
                 )
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)

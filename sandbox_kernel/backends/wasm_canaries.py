@@ -1,31 +1,41 @@
 """What the wasm backend really enforces on this host: small programs that try, and what became of them.
 
-Measured once a process, on the very path that runs requests, because a promise that nobody tried is none.
+Measured once a process, on the very path that runs requests, because a promise that nobody tried is none. Each is
+believed only with its control: the same thing where it is allowed must go well.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from sandbox_kernel.backends.base import EnforcedLimits, Enforcement
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.jail.enforcer import Enforcer
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
+
+#: Hears how many promises of how many have been tried.
+OnMeasured = Callable[[int, int], None]
 
 
 class Runs(Protocol):
     """A backend that runs a request on this thread."""
 
     policy: SandboxPolicy
+    enforcer: Enforcer
 
     def run(self, request: ExecRequest) -> ExecResult:
         """See ``SandboxBackend``."""
 
 
 _WASI = "wasi_snapshot_preview1"
+_NOTHING = '(module (func (export "_start")))'
 _SPIN = '(module (func (export "_start") (loop $again (br $again))))'
 _GROW = '(module (memory 1) (func (export "_start") (drop (memory.grow (i32.const 256)))))'
 _PRINT = f"""(module
@@ -34,24 +44,25 @@ _PRINT = f"""(module
   (func (export "_start")
     (i32.store (i32.const 4) (i32.const 4096))
     (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"""
-_FILL = f"""(module
-  (import "{_WASI}" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
-  (import "{_WASI}" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+_WRITE = """(module
+  (import "wasi_snapshot_preview1" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 2) (data (i32.const 64) "big")
   (func (export "_start")
     (drop (call $open (i32.const 3) (i32.const 0) (i32.const 64) (i32.const 3) (i32.const 9)
       (i64.const 64) (i64.const 0) (i32.const 0) (i32.const 32)))
     (i32.store (i32.const 0) (i32.const 65536)) (i32.store (i32.const 4) (i32.const 65536))
     (loop $again
-      (br_if $again (i32.eqz
-        (call $write (i32.load (i32.const 32)) (i32.const 0) (i32.const 1) (i32.const 8)))))))"""
-#: Leaves with 1 if a host file could be read, plus 2 if one could be made, plus 4 for each environment variable.
-_ESCAPE = f"""(module
-  (import "{_WASI}" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
-  (import "{_WASI}" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
-  (import "{_WASI}" "proc_exit" (func $exit (param i32)))
+      (br_if $again (i32.and (i32.const {goes_on}) (i32.eqz
+        (call $write (i32.load (i32.const 32)) (i32.const 0) (i32.const 1) (i32.const 8))))))))"""
+_FILL, _WRITE_ONCE = (_WRITE.replace("{goes_on}", number) for number in ("1", "0"))
+#: Leaves with 1 if a file could be read, plus 2 if one could be made, plus 4 for each environment variable.
+_REACH = """(module
+  (import "{wasi}" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "{wasi}" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
+  (import "{wasi}" "proc_exit" (func $exit (param i32)))
   (memory (export "memory") 1)
-  (data (i32.const 64) "../etc/passwd") (data (i32.const 128) "/etc/passwd") (data (i32.const 192) "../escaped")
+  (data (i32.const 64) "{near}") (data (i32.const 128) "{far}") (data (i32.const 192) "{made}")
   (global $seen (mut i32) (i32.const 0))
   (func $try (param $fd i32) (param $path i32) (param $size i32) (param $flags i32) (param $rights i64) (param $bit i32)
     (if (i32.eqz (call $open (local.get $fd) (i32.const 1) (local.get $path) (local.get $size) (local.get $flags)
@@ -60,9 +71,9 @@ _ESCAPE = f"""(module
   (func (export "_start") (local $fd i32)
     (local.set $fd (i32.const 3))
     (loop $next
-      (call $try (local.get $fd) (i32.const 64) (i32.const 13) (i32.const 0) (i64.const 2) (i32.const 1))
-      (call $try (local.get $fd) (i32.const 128) (i32.const 11) (i32.const 0) (i64.const 2) (i32.const 1))
-      (call $try (local.get $fd) (i32.const 192) (i32.const 10) (i32.const 9) (i64.const 64) (i32.const 2))
+      (call $try (local.get $fd) (i32.const 64) (i32.const {near_size}) (i32.const 0) (i64.const 2) (i32.const 1))
+      (call $try (local.get $fd) (i32.const 128) (i32.const {far_size}) (i32.const 0) (i64.const 2) (i32.const 1))
+      (call $try (local.get $fd) (i32.const 192) (i32.const {made_size}) (i32.const 9) (i64.const 64) (i32.const 2))
       (local.set $fd (i32.add (local.get $fd) (i32.const 1)))
       (br_if $next (i32.lt_u (local.get $fd) (i32.const 8))))
     (drop (call $environ (i32.const 0) (i32.const 4)))
@@ -70,87 +81,167 @@ _ESCAPE = f"""(module
 _WANTS = '(module (import "{module}" "{name}" (func)) (func (export "_start")))'
 
 
-def _request(code: str, *, timeout: float = 10.0, memory_mb: int = 64, limits: Limits | None = None) -> ExecRequest:
-    return ExecRequest(
-        language=Language.WASM, code=code, timeout=timeout, memory_limit_mb=memory_mb, limits=limits or Limits()
+def _reach(near: str, far: str, made: str) -> str:
+    return _REACH.format(
+        wasi=_WASI, near=near, far=far, made=made, near_size=len(near), far_size=len(far), made_size=len(made)
     )
 
 
-def _tried(backend: Runs, request: ExecRequest, kept: Callable[[ExecResult], bool], by: str, what: str) -> Enforcement:
-    try:
-        result = backend.run(request)
-    except SandboxError as error:
-        return Enforcement(False, by, f"could not be tried: {error}")
-    limit = f", limit {result.limit}" if result.limit else ""
-    return Enforcement(kept(result), by, f"{what}: {result.status}{limit}")
+_OUTSIDE = _reach("../etc/passwd", "/etc/passwd", "../escaped")
+_INSIDE = _reach("own", "own", "made")
 
 
-def _refused(backend: Runs, module: str, name: str, by: str) -> Enforcement:
+def _request(
+    code: str,
+    *,
+    timeout: float = 10.0,
+    memory_mb: int = 64,
+    limits: Limits | None = None,
+    files: Mapping[str, bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ExecRequest:
+    return ExecRequest(
+        language=Language.WASM, code=code, timeout=timeout, memory_limit_mb=memory_mb, limits=limits or Limits(),
+        files=files or {}, env=env or {},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trial:
+    """A limit: a module that exceeds it, one that stays below, and both in words."""
+
+    over: ExecRequest
+    below: ExecRequest
+    kept: Callable[[ExecResult], bool]
+    by: str
+    what: str
+    stays: str
+
+    def __call__(self, backend: Runs) -> Enforcement:
+        try:
+            over, below = backend.run(self.over), backend.run(self.below)
+        except SandboxError as error:
+            return Enforcement(False, self.by, f"could not be tried: {error}")
+        limit = f", limit {over.limit}" if over.limit else ""
+        evidence = f"{self.what}: {over.status}{limit}; {self.stays}: {below.status}"
+        return Enforcement(self.kept(over) and below.ok and below.limit is None, self.by, evidence)
+
+
+def _refused(backend: Runs, *, module: str, name: str, by: str) -> Enforcement:
     try:
+        control = backend.run(_request(_PRINT))
         backend.run(_request(_WANTS.format(module=module, name=name)))
     except InvalidRequest:
-        return Enforcement(True, by, f"a module that asks for {module}.{name} is refused before it runs")
+        evidence = f"a module that asks for {module}.{name} is refused before it runs; for {_WASI}.fd_write: "
+        return Enforcement(control.ok, by, f"{evidence}{control.status}")
     except SandboxError as error:
         return Enforcement(False, by, f"could not be tried: {error}")
     return Enforcement(False, by, f"a module that asks for {module}.{name} was run")
 
 
-@functools.lru_cache(maxsize=4)
-def measure(backend: Runs) -> EnforcedLimits:
-    """Try every limit once."""
-    files = "WASI folders inside the mounts of the jail"
-    code = backend.run(_request(_ESCAPE)).exit_code
-    seen = 0xFF if code is None else code
-    variables = seen >> 2
+def _reached(backend: Runs, request: ExecRequest) -> int:
+    """What a module could reach, in bits; all of them when it did not say."""
+    code = backend.run(request).exit_code
+    return 0xFF if code is None else code
 
-    return EnforcedLimits(
-        timeout=_tried(
-            backend,
-            _request(_SPIN, timeout=0.3),
-            lambda r: r.status is Status.TIMEOUT,
-            "the jail is killed",
-            "an endless loop with 0.3 s",
-        ),
-        memory=_tried(
-            backend,
-            _request(_GROW, memory_mb=1),
-            lambda r: r.limit == "memory",
-            "the engine refuses, and the jail's own limit stands behind it",
-            "growing by 16 MB with 1 MB",
-        ),
-        cpu=_tried(
-            backend,
-            _request(_SPIN, limits=Limits(cpu_seconds=0.3)),
-            lambda r: r.status is Status.CPU_LIMIT,
-            "the jail counts",
-            "an endless loop with 0.3 s of processor time",
-        ),
-        processes=_refused(backend, _WASI, "proc_fork", "no such call exists, and the jail's filter denies it"),
-        disk=_tried(
-            backend,
-            _request(_FILL, limits=Limits(disk_mb=1)),
-            lambda r: r.limit == "disk",
-            "size of the work folder",
-            "writing without end with 1 MB",
-        ),
-        output=_tried(
-            backend,
-            _request(_PRINT, limits=Limits(output_bytes=1024)),
-            lambda r: r.stdout_truncated,
-            "head and tail are kept",
-            "printing 4096 bytes with 1024",
-        ),
-        network_isolation=_refused(backend, _WASI, "sock_open", "no such call exists, and the jail has no network"),
-        filesystem_read_isolation=Enforcement(
-            not seen & 1, files, f"/etc/passwd {'was' if seen & 1 else 'was not'} readable from any folder"
-        ),
-        filesystem_write_isolation=Enforcement(
-            not seen & 2, files, f"a file outside {'was' if seen & 2 else 'was not'} made from any folder"
-        ),
-        environment_isolation=Enforcement(
-            variables == len(backend.policy.env),
-            "an environment of its own",
-            f"{variables} variables are seen, {len(backend.policy.env)} were given",
-        ),
-        syscall_filter=_refused(backend, "env", "syscall", "no system call can be expressed; seccomp stands behind"),
-    )
+
+def _files(backend: Runs, *, bit: int, what: str, done: str, own: str) -> Enforcement:
+    by = "WASI folders inside the mounts of the jail"
+    try:
+        outside = bool(_reached(backend, _request(_OUTSIDE)) & bit)
+        inside = bool(_reached(backend, _request(_INSIDE, files={"own": b"x"})) & bit)
+    except SandboxError as error:
+        return Enforcement(False, by, f"could not be tried: {error}")
+    evidence = f"{what} {_was(outside)} {done} from any folder; {own} {_was(inside)}"
+    return Enforcement(not outside and inside, by, evidence)
+
+
+def _was(done: bool) -> str:
+    return "was" if done else "was not"
+
+
+def _environment(backend: Runs) -> Enforcement:
+    by, given = "an environment of its own", len(backend.policy.env)
+    try:
+        alone = _reached(backend, _request(_OUTSIDE)) >> 2
+        one_more = _reached(backend, _request(_OUTSIDE, env={"CONTROL": "1"})) >> 2
+    except SandboxError as error:
+        return Enforcement(False, by, f"could not be tried: {error}")
+    evidence = f"{alone} variables are seen, {given} were given; with one more: {one_more}"
+    return Enforcement((alone, one_more) == (given, given + 1), by, evidence)
+
+
+_TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
+    "timeout": _Trial(
+        over=_request(_SPIN, timeout=0.3),
+        below=_request(_NOTHING),
+        kept=lambda result: result.status is Status.TIMEOUT,
+        by="the jail is killed",
+        what="an endless loop with 0.3 s",
+        stays="one that ends",
+    ),
+    "memory": _Trial(
+        over=_request(_GROW, memory_mb=1),
+        below=_request(_GROW, memory_mb=64),
+        kept=lambda result: result.limit == "memory",
+        by="the engine refuses, and the jail's own limit stands behind it",
+        what="growing by 16 MB with 1 MB",
+        stays="with 64 MB",
+    ),
+    "cpu": _Trial(
+        over=_request(_SPIN, limits=Limits(cpu_seconds=0.3)),
+        below=_request(_NOTHING),
+        kept=lambda result: result.status is Status.CPU_LIMIT,
+        by="the jail counts",
+        what="an endless loop with 0.3 s of processor time",
+        stays="one that ends",
+    ),
+    "processes": partial(
+        _refused, module=_WASI, name="proc_fork", by="no such call exists, and the jail's filter denies it"
+    ),
+    "disk": _Trial(
+        over=_request(_FILL, limits=Limits(disk_mb=1)),
+        below=_request(_WRITE_ONCE, limits=Limits(disk_mb=1)),
+        kept=lambda result: result.limit == "disk",
+        by="size of the work folder",
+        what="writing without end with 1 MB",
+        stays="writing 64 KiB",
+    ),
+    "output": _Trial(
+        over=_request(_PRINT, limits=Limits(output_bytes=1024)),
+        below=_request(_PRINT),
+        kept=lambda result: result.stdout_truncated,
+        by="head and tail are kept",
+        what="printing 4096 bytes with 1024",
+        stays="with 1 MiB",
+    ),
+    "network_isolation": partial(
+        _refused, module=_WASI, name="sock_open", by="no such call exists, and the jail has no network"
+    ),
+    "filesystem_read_isolation": partial(_files, bit=1, what="/etc/passwd", done="read", own="a file of its own"),
+    "filesystem_write_isolation": partial(_files, bit=2, what="a file outside", done="made", own="one in its folder"),
+    "environment_isolation": _environment,
+    "syscall_filter": partial(
+        _refused, module="env", name="syscall", by="no system call can be expressed; seccomp stands behind"
+    ),
+}
+
+_lock = threading.Lock()
+_found: dict[tuple[str, SandboxPolicy], EnforcedLimits] = {}
+
+
+def measured(backend: Runs, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
+    """Try every promise: once a process for a kind of walls and a policy, or again when asked.
+
+    ``on_progress`` is called on this thread.
+    """
+    key = (backend.enforcer.name, backend.policy)
+    with _lock:
+        if again or key not in _found:
+            with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
+                tried = {name: threads.submit(trial, backend) for name, trial in _TRIALS.items()}
+                for number, _ in enumerate(as_completed(tried.values()), 1):
+                    if on_progress is not None:
+                        on_progress(number, len(tried))
+            _found[key] = EnforcedLimits(**{name: promise.result() for name, promise in tried.items()})
+        return _found[key]

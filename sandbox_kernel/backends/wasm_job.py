@@ -15,6 +15,7 @@ from sandbox_kernel.jail.control import REPORT_FD, JobFile, Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.languages.recipe import rlimits
@@ -35,7 +36,7 @@ _OWN_FILES = 32
 #: Compiled modules above this do not fit into the folder of the cell.
 MOST_COMPILED_BYTES = 60 << 20
 
-MODULE, COMPILED, PLAN, HANDLES = "module", "module.cwasm", "plan.json", "handles.json"
+MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
 #: The module that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm_waiting"
 
@@ -56,8 +57,8 @@ class TrustedFile:
 class GuestRun:
     """What to run in the engine: a compiled module and how it is called; see ``guest/wasm_plan.py``."""
 
-    #: A compiled module of the store; None for one that is among the files.
-    module: str | None = None
+    #: A compiled module: a file of the store that the jail sees, or memory that is handed to it.
+    module: str | SealedMemory
     argv: Sequence[str]
     env: Mapping[str, str]
     switches: Switches = PLAIN
@@ -72,9 +73,17 @@ class GuestRun:
 
 
 def make_walls(
-    limits: Limits, memory_mb: int, policy: SandboxPolicy, enforcer: str, runtime: Sequence[Grant] = ()
+    limits: Limits,
+    memory_mb: int,
+    policy: SandboxPolicy,
+    enforcer: str,
+    runtime: Sequence[Grant] = (),
+    ahead: str | None = None,
 ) -> Walls:
-    """The walls around the engine; equal for most requests, so that a waiting jail can serve them."""
+    """The walls around the engine; equal for most requests, so that a waiting jail can serve them.
+
+    ``ahead`` is a compiled module of ours that is loaded while the jail waits.
+    """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
     grants = resolve_grants(policy)
@@ -88,7 +97,7 @@ def make_walls(
     rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
     # A guest that broke out of the engine could still not start a program.
     no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
-    warm = Warm((_WAITING,), rlimits, no_spawn)
+    warm = Warm((_WAITING,) if ahead is None else (_WAITING, ahead), rlimits, no_spawn)
     preload = ("site", _WAITING)
     return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
 
@@ -100,22 +109,17 @@ def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, 
     return {**most, "NOFILE": limits.open_files + _OWN_FILES}
 
 
-def _step(jail: Jail, *, compiles: bool = False) -> Step:
+def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> Step:
     """The order for the runner that waits in a jail with these walls; its limits stand since it was made."""
-    places = jail.places
     return Step(
         kind="warm",
-        argv=[f"{places.cell}/{PLAN}", str(REPORT_FD)],
+        argv=[json.dumps(plan), str(REPORT_FD)],
         env={},
         rlimits={},
-        cwd=places.work,
+        cwd=jail.places.work,
         compiles=compiles,
         reports=True,
     )
-
-
-def _plan_file(jail: Jail, plan: Mapping[str, object]) -> JobFile:
-    return JobFile(root=jail.places.cell, name=PLAN, data=json.dumps(plan).encode())
 
 
 def compile_job(
@@ -131,8 +135,8 @@ def compile_job(
         "switches": switches.to_dict(),
     }
     return Job(
-        steps=(_step(jail, compiles=True),),
-        files=(_plan_file(jail, plan), JobFile(root=jail.places.cell, name=MODULE, data=data)),
+        steps=(_step(jail, plan, compiles=True),),
+        files=(JobFile(root=jail.places.cell, name=MODULE, data=data),),
         timeout_s=timeout_s,
         memory_bytes=COMPILE_MEMORY_MB * MIB,
         processes=_PROCESSES,
@@ -178,8 +182,7 @@ def bake_job(
 
 def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
     return Job(
-        steps=(_step(jail, compiles=True),),
-        files=(_plan_file(jail, plan),),
+        steps=(_step(jail, plan, compiles=True),),
         timeout_s=PREPARE_S,
         memory_bytes=PREPARE_MEMORY_MB * MIB,
         processes=_PROCESSES,
@@ -196,11 +199,11 @@ def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
 
 
-def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail) -> dict[str, object]:
+def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -> dict[str, object]:
     """The plan for ``guest/wasm_run.py``; relative paths of the guest are paths in the work folder."""
     return {
         "task": "run",
-        "module": guest.module or f"{jail.places.cell}/{COMPILED}",
+        "module": guest.module if isinstance(guest.module, str) else "",
         "program": guest.program,
         "handles": guest.handles,
         "translate": guest.translate,
@@ -211,22 +214,24 @@ def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail) -> dict[str, obj
         "memory_bytes": request.memory_mb * MIB,
         "fuel": request.limits.fuel,
         "deadline_s": request.timeout,
+        "asks": asks,
         "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
         "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
         "switches": guest.switches.to_dict(),
     }
 
 
-def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float) -> Job:
-    """Run a compiled module with the request's limits."""
+def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
+    """Run a compiled module with the request's limits; with ``asks`` its standard input is its user."""
     given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
     given += [
         JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
         for name, data in request.files.items()
     ]
     return Job(
-        steps=(_step(jail),),
-        files=(_plan_file(jail, run_plan(request, guest, jail)), *given),
+        steps=(_step(jail, run_plan(request, guest, jail, asks=asks)),),
+        files=given,
+        descriptors=(guest.module.fileno(),) if isinstance(guest.module, SealedMemory) else (),
         stdin=request.stdin_bytes,
         timeout_s=timeout_s,
         memory_bytes=(request.memory_mb + RUNTIME_MB) * MIB,

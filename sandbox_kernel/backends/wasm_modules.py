@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+from sandbox_kernel.backends.wasm_advice import with_advice
 from sandbox_kernel.backends.wasm_job import (
     COMPILE_CPU_S,
     COMPILE_MEMORY_MB,
@@ -118,8 +119,9 @@ def _failure(request: ExecRequest, outcome: Outcome) -> ExecResult | None:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
     if ending.end == "invalid":
-        raise InvalidRequest(f"the module cannot be run: {ending.message}")
+        raise InvalidRequest(f"the module cannot be run: {with_advice(ending.message)}")
     if ending.end == "memory":
         result = unfinished(request, Status.MEMORY_EXCEEDED, "memory", outcome.duration_s)
-        return replace(result, stderr=ending.message + "\n", stderr_bytes=len(ending.message.encode()) + 1)
+        told = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"
+        return replace(result, stderr=told, stderr_bytes=len(told.encode()))
     return None

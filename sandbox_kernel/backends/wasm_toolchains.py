@@ -58,6 +58,11 @@ class Toolchain(ABC):
     def warm(self) -> None:
         """Build what every program of the language needs; from nothing to minutes, once."""
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether that is done, or there is nothing to build."""
+        return True
+
     @abstractmethod
     def runtime(self) -> Sequence[Grant]:
         """What the compiler must see of the host."""
@@ -87,6 +92,11 @@ class ZigToolchain(Toolchain):
     def warm(self) -> None:
         """See ``Toolchain``."""
         self.runtime()
+
+    @property
+    def is_warm(self) -> bool:
+        """See ``Toolchain``."""
+        return self.zig.is_prepared(_FLAGS[self.language][0], TARGET)
 
     def runtime(self) -> Sequence[Grant]:
         """See ``Toolchain``."""

@@ -41,6 +41,8 @@ else:
 
 #: Largest file that is handed over to the host.
 MAX_KEPT = 32 << 20
+#: Steps that a program can wait for.
+WAITED_FOR = ("warm", "session")
 F_ADD_SEALS, ALL_SEALS = 1033, 0xF
 
 
@@ -69,6 +71,7 @@ def run_step(
     channel: int,
     waiting: Waiting | None,
     ahead: Ahead | None,
+    descriptors: List[int],
 ) -> int:
     """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
     if step["kind"] == "session":
@@ -80,7 +83,8 @@ def run_step(
         heard, tell = os.pipe()
         # Out of the way of descriptors that a step is given by number.
         tell = gate_step.move_up(tell)
-        child = waiting.begin(step) if waiting is not None and step["kind"] == "warm" else os.fork()
+        waits = waiting is not None and step["kind"] in WAITED_FOR
+        child = waiting.begin(step, descriptors) if waits and waiting is not None else os.fork()
         if child == 0:
             os.close(heard)
             control.close()
@@ -89,6 +93,8 @@ def run_step(
             gate_step.leave_the_gate()
             gate_step.be_step(step, flags, blobs, channel, tell)
         os.close(tell)
+    for fd in descriptors:
+        os.close(fd)
     problem = b"" if step["kind"] == "warm" else os.read(heard, 4096)
     os.close(heard)
     if problem:
@@ -200,7 +206,7 @@ def serve(control: socket.socket, channel: int) -> None:
             order, blobs = receive_order(control)
     except EOFError:
         return
-    if waiting is not None and not any(step["kind"] == "warm" for step in order["steps"]):
+    if waiting is not None and not any(step["kind"] in WAITED_FOR for step in order["steps"]):
         waiting.dismiss()
     for file in order["files"]:
         put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
@@ -214,9 +220,9 @@ def serve(control: socket.socket, channel: int) -> None:
             for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
                 step["env"].setdefault(name, proxy)
     for step in order["steps"]:
-        if run_step(step, flags, blobs, control, channel, waiting, ahead) != 0:
+        if run_step(step, flags, blobs, control, channel, waiting, ahead, order["descriptors"]) != 0:
             break
-        ahead = None
+        ahead, order["descriptors"] = None, []
     # The host ends the jail when it has read the end; if it is gone, its death ends us.
     try:
         control.recv(1)

@@ -43,7 +43,7 @@ class Waiting:
                 leave_the_gate()
                 stand_alone(order, blobs)
                 if order["argv"][0].startswith("sandbox_guest."):
-                    wait_as_guest(order["argv"][0], theirs.detach(), channel)
+                    wait_as_guest(order["argv"], theirs.detach(), channel)
                 os.close(channel)
                 os.set_inheritable(theirs.fileno(), True)
                 os.execve(order["argv"][0], [*order["argv"], str(theirs.fileno())], {"LANG": "C.UTF-8"})
@@ -60,11 +60,12 @@ class Waiting:
     #: Processor time that it took to become ready, which is not the program's.
     spent = 0.0
 
-    def begin(self, step: Dict[str, Any]) -> int:
+    def begin(self, step: Dict[str, Any], descriptors: List[int]) -> int:
         """Hand over the order; what became of the program is for the caller to wait for."""
-        self.spent = cpu_seconds(self.pid)
-        order = self._encode({"argv": step["argv"], "cwd": step["cwd"], "env": step["env"]}).encode()
-        send_frame(self.socket, order)
+        if step["kind"] == "warm":  # a session's cells are counted one by one
+            self.spent = cpu_seconds(self.pid)
+        order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
+        send_frame(self.socket, self._encode(order).encode(), descriptors)
         return self.pid
 
     def dismiss(self) -> None:

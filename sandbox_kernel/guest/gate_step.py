@@ -67,8 +67,8 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
         lockdown.load_seccomp(blobs[step["filter"]])
 
 
-def wait_as_guest(module: str, order: int, channel: int) -> None:
-    """Let one of our own modules wait for its order; never returns."""
+def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
+    """Let one of our own modules wait for its order, with its arguments; never returns."""
     import importlib
 
     if order == REPORT_FD:
@@ -79,7 +79,7 @@ def wait_as_guest(module: str, order: int, channel: int) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        importlib.import_module(module).wait(order)
+        importlib.import_module(argv[0]).wait(order, argv[1:])
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:

@@ -11,7 +11,7 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, Dict, List, Sequence, Tuple
 
 #: Largest order that is taken; the host sends files in it.
 MAX_FRAME = 1 << 30
@@ -35,7 +35,26 @@ def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
     if size > MAX_FRAME:
         raise EOFError
     order = marshal.loads(receive(sock, size))  # noqa: S302
+    order["descriptors"] = receive_descriptors(sock, order.get("descriptors", 0))
     return order, [receive(sock, length) for length in order["blobs"]]
+
+
+def receive_descriptors(sock: socket.socket, count: int) -> List[int]:
+    """As many open files as were announced, which come with one byte of their own."""
+    if not count:
+        return []
+    data, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(4 * count), socket.MSG_CMSG_CLOEXEC)
+    found = [fd for _, kind, raw in ancillary if kind == socket.SCM_RIGHTS for (fd,) in struct.iter_unpack("i", raw)]
+    if not data or len(found) != count:
+        raise EOFError
+    return found
+
+
+def send_descriptors(sock: socket.socket, descriptors: List[int]) -> None:
+    """Hand over open files with one byte; nothing when there are none."""
+    if descriptors:
+        packed = struct.pack(f"{len(descriptors)}i", *descriptors)
+        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
 
 
 def send(sock: socket.socket, message: Dict[str, Any]) -> None:
@@ -61,10 +80,11 @@ def plain_json(value: object) -> str:
     return repr(value)
 
 
-def send_frame(sock: socket.socket, data: bytes) -> None:
+def send_frame(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
     """One message with its length, to a program of ours that waits; if it died meanwhile, its exit code says so."""
     try:
         sock.sendall(struct.pack(">I", len(data)) + data)
+        send_descriptors(sock, list(descriptors))
     except OSError:
         pass
     sock.close()

@@ -22,28 +22,39 @@ _MOST_RANDOM_BYTES = 1 << 20
 _REALTIME = 0
 
 
-def make_linker(engine: wasmtime.Engine, plan: RunPlan | None = None) -> wasmtime.Linker:
-    """WASI for one guest. Without a plan the linker only serves to check that a module can be linked."""
-    i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
+def make_linker(engine: wasmtime.Engine) -> wasmtime.Linker:
+    """WASI for one guest."""
+    i32 = wasmtime.ValType.i32()
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     linker.allow_shadowing = True
-
-    def define(name: str, parameters: list[wasmtime.ValType], results: int, function: Callable[..., object]) -> None:
-        kind = wasmtime.FuncType(parameters, [i32] * results)
-        linker.define_func(WASI, name, kind, function, access_caller=True)
-
     # The engine's own proc_exit loses codes from 126 on.
-    define("proc_exit", [i32], 0, _proc_exit)
+    _define(linker, "proc_exit", [i32], 0, _proc_exit)
     # Links are the raw material of every escape from a preopened folder; no guest needs them.
-    define("path_symlink", [i32] * 5, 1, _refuse)
-    define("path_link", [i32] * 7, 1, _refuse)
-    if plan is not None and plan.clock_ns is not None:
-        define("clock_time_get", [i32, i64, i32], 1, _fixed_clock(plan.clock_ns))
-    if plan is not None and plan.seed is not None:
-        define("random_get", [i32, i32], 1, _seeded_random(plan.seed))
+    _define(linker, "path_symlink", [i32] * 5, 1, _refuse)
+    _define(linker, "path_link", [i32] * 7, 1, _refuse)
     define_fetch(linker)
     return linker
+
+
+def make_repeatable(linker: wasmtime.Linker, plan: RunPlan) -> None:
+    """Replace the clock and the source of randomness where the plan says what they are."""
+    i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
+    if plan.clock_ns is not None:
+        _define(linker, "clock_time_get", [i32, i64, i32], 1, _fixed_clock(plan.clock_ns))
+    if plan.seed is not None:
+        _define(linker, "random_get", [i32, i32], 1, _seeded_random(plan.seed))
+
+
+def _define(
+    linker: wasmtime.Linker,
+    name: str,
+    parameters: list[wasmtime.ValType],
+    results: int,
+    function: Callable[..., object],
+) -> None:
+    kind = wasmtime.FuncType(parameters, [wasmtime.ValType.i32()] * results)
+    linker.define_func(WASI, name, kind, function, access_caller=True)
 
 
 def _proc_exit(_caller: wasmtime.Caller, code: int) -> None:

@@ -41,6 +41,8 @@ class RunPlan:
     table_elements: int = 200_000
     fuel: int | None = None
     deadline_s: float = 10.0
+    #: The user may be asked for standard input, on the channel of the report; the host keeps the time then.
+    asks: bool = False
     #: Fixed wall clock in nanoseconds, for runs that must be repeatable; None is the real one.
     clock_ns: int | None = None
     #: Seed of the guest's random numbers; None is real randomness.
@@ -135,6 +137,7 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
         table_elements=_whole(fields.get("table_elements", 200_000)),
         fuel=None if fuel is None else _whole(fuel),
         deadline_s=_number(fields.get("deadline_s", 10.0)),
+        asks=bool(fields.get("asks", False)),
         clock_ns=None if clock is None else _whole(clock),
         seed=None if seed is None else _whole(seed),
         switches=switches,

@@ -1,6 +1,6 @@
 """A Python session in WebAssembly: CPython with the scientific packages, entered by a call for each cell.
 
-``main`` is called by the gate in the process that becomes the session's worker. As for JavaScript (``wasm_session``),
+``wasm_worker`` loads it while its jail waits, and makes it a session's engine. As for JavaScript (``wasm_session``),
 checkpoints are forks of the worker, and between two cells the linear memory of the guest is the whole session.
 """
 
@@ -10,8 +10,8 @@ import io
 import json
 import os
 import signal
-import sys
 import zipfile
+from dataclasses import dataclass
 
 import wasmtime
 
@@ -19,7 +19,7 @@ from .wasm_endings import GuestExit, describe_trap
 from .wasm_engine import make_engine
 from .wasm_files import Folders
 from .wasm_javascript_host import write_all
-from .wasm_memory import read_memory, write_memory
+from .wasm_memory import map_memory, write_memory
 from .wasm_plan import Preopen, read_switches
 from .wasm_quickjs import Export
 from .wasm_wasi import PlainWasi
@@ -42,15 +42,21 @@ del sys, types
 """
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """An engine and the compiled guest."""
+
+    engine: wasmtime.Engine
+    module: wasmtime.Module
+
+
 class PythonEngine(Engine):
     """CPython as the engine of a session."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.engine = make_engine(read_switches(plan["switches"]))
-        self.store = wasmtime.Store(self.engine)
+    def __init__(self, loaded: Loaded, plan: dict[str, Any], image: int | None) -> None:
+        self.store = wasmtime.Store(loaded.engine)
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
         self.store.set_epoch_deadline(1)
-        module = wasmtime.Module.deserialize_file(self.engine, plan["module"])
         preopens = [Preopen(**folder) for folder in plan["preopens"]]
         self.library = next(folder.host for folder in preopens if folder.guest == _LIBRARY)
         self.figures = os.path.join(plan["scratch"], "matplotlib")
@@ -64,18 +70,17 @@ class PythonEngine(Engine):
         places = [folder.guest for folder in preopens]
         env = {**_ENV, **plan["env"]}
         self.wasi = PlainWasi(Folders(preopens), places, ["python"], env, write_all, self._letter)
-        linker = wasmtime.Linker(self.engine)
+        linker = wasmtime.Linker(loaded.engine)
         self.wasi.define(linker)
         i32 = wasmtime.ValType.i32()
         linker.define_func("host", "call", wasmtime.FuncType([i32] * 4, [i32]), lambda *_: -1)
-        self.export = Export(self.store, linker.instantiate(self.store, module))
+        self.export = Export(self.store, linker.instantiate(self.store, loaded.module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
         self.number = 0
         self.told: dict[str, Any] = {}
-        image = plan.get("image")
-        if image:
-            read_memory(self, image["path"], image["size"])
+        if image is not None:
+            map_memory(self, image)
             self._unpack()
         else:
             with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "wasm_python_boot.py")) as file:
@@ -155,13 +160,12 @@ class PythonEngine(Engine):
         return answer if isinstance(answer, dict) else {}
 
 
-def main(channel: int, arguments: list[str]) -> None:
-    """Become the worker of a session; never returns. The argument is the file with the plan."""
-    with open(arguments[0], "rb") as file:
-        plan = json.load(file)
-    try:
-        engine = PythonEngine(plan)
-    except wasmtime.WasmtimeError as error:
-        print(error, file=sys.stderr)
-        os._exit(125)
-    Worker(channel, engine).serve()
+def load(known: dict[str, Any]) -> Loaded:
+    """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
+    engine = make_engine(read_switches(known["switches"]))
+    return Loaded(engine, wasmtime.Module.deserialize_file(engine, known["module"]))
+
+
+def make(loaded: Loaded, plan: dict[str, Any], image: int | None) -> PythonEngine:
+    """The engine of one session."""
+    return PythonEngine(loaded, plan, image)

@@ -28,13 +28,14 @@ if not __package__:  # started by path: make a package of this folder, so that n
 
 import wasmtime
 
-from .wasm_calls import make_linker
+from .wasm_calls import make_repeatable
 from .wasm_compile import ENTRY, compile_module
 from .wasm_endings import Ending, GuestExit, ending_of
-from .wasm_engine import make_engine
 from .wasm_files import Folders
 from .wasm_inspect import PAGE_BYTES
-from .wasm_plan import CompilePlan, RunPlan, read_plan
+from .wasm_parts import Parts, make_parts
+from .wasm_plan import BakePlan, CompilePlan, RunPlan, read_plan
+from .wasm_questions import INSTANCES, AskedInput, ask, reads_input
 from .wasm_rewrite import REFUSED, START
 
 #: How long a stopped guest has to come back before the process ends without it.
@@ -42,6 +43,8 @@ _GRACE_S = 0.1
 #: Native stack beside the guest's own: the engine's calls and this interpreter.
 _HOST_STACK_BYTES = 4 << 20
 _TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
+#: Where the host listens for the report, and for questions.
+_CHANNEL = 3
 #: So far below zero that refusals of the module's own maximum are never taken for ours.
 _NEVER = -(1 << 31)
 
@@ -53,10 +56,10 @@ _held: list[Guest] = []
 class Guest:
     """One execution: an engine, a store and a module of its own, used once."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, parts: Parts) -> None:
         self.plan = plan
-        self.engine = make_engine(plan.switches)
-        self.store = wasmtime.Store(self.engine)
+        self.parts = parts
+        self.store = wasmtime.Store(parts.engine)
         self.memory: wasmtime.Memory | None = None
         self.refused: wasmtime.Global | None = None
         self.ending = Ending(end="epoch", message="stopped while waiting in a host call")
@@ -80,24 +83,33 @@ class Guest:
 
     def _call(self) -> Ending:
         plan, store = self.plan, self.store
-        module = wasmtime.Module.deserialize_file(self.engine, plan.module)
+        module = self.parts.module(plan.module)
         store.set_limits(
             memory_size=plan.memory_bytes,
             table_elements=plan.table_elements,
-            instances=_INSTANCES,
+            instances=_INSTANCES + (INSTANCES if plan.asks else 0),
             tables=_TABLES,
             memories=_MEMORIES,
         )
         store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
+        asked = AskedInput(_CHANNEL) if plan.asks and plan.program is None and reads_input(module) else None
         store.set_wasi(_wasi(plan))
+        make_repeatable(self.parts.linker, plan)
         if plan.program is not None:
             return self._javascript(module)
-        exports = make_linker(self.engine, plan).instantiate(store, module).exports(store)
+        engine, linker = self.parts.engine, self.parts.linker
+        if asked is not None:
+            asked.link(store, linker, engine)
+        exports = linker.instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
+        if asked is not None and self.memory is not None:
+            asked.join(store, self.memory, engine)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
+                if count := len(function.type(store).params):
+                    return Ending(end="trap", message=f"{ENTRY} takes {count} parameters; export one that takes none")
                 function(store)
         return Ending(end="exit", code=0)
 
@@ -106,11 +118,13 @@ class Guest:
         from .wasm_quickjs import QuickJs
 
         plan = self.plan
-        js = QuickJs(self.store, module, make_linker(self.engine, plan))
+        js = QuickJs(self.store, module, self.parts.linker)
         self._watch(js.memory, js.export.find(REFUSED))
         folders = Folders(plan.preopens)
         with open(plan.handles or "", "rb") as file:
             guest = JavaScript(js, json.load(file), folders)
+        if plan.asks:
+            guest.host.ask_user = _asked
         program = plan.program or ""
         source = folders.read(program).decode("utf-8", "replace")
         guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
@@ -147,6 +161,13 @@ class Guest:
         )
 
 
+def _asked(prompt: str) -> str:
+    answer = ask(_CHANNEL, prompt)
+    if answer is None:
+        raise EOFError
+    return answer
+
+
 def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
     config = wasmtime.WasiConfig()
     config.argv = list(plan.argv)
@@ -159,19 +180,19 @@ def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
     return config
 
 
-def run_guest(plan: RunPlan) -> Ending:
-    """Run the plan on a thread, with this thread as its clock."""
+def run_guest(plan: RunPlan, ahead: Parts | None = None) -> Ending:
+    """Run the plan on a thread, with this thread as its clock; with what was made ahead, if that fits."""
     for folder in plan.preopens:
         if not os.path.isdir(folder.host):
             return Ending(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
-    guest = Guest(plan)
+    guest = Guest(plan, ahead if ahead is not None and ahead.switches == plan.switches else make_parts(plan.switches))
     _held.append(guest)
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     thread = threading.Thread(target=guest.run, daemon=True)
     thread.start()
-    thread.join(plan.deadline_s)
+    thread.join(None if plan.asks else plan.deadline_s)
     if thread.is_alive():
-        guest.engine.increment_epoch()
+        guest.parts.engine.increment_epoch()
         thread.join(_GRACE_S)
     if guest.failure is not None:
         raise guest.failure
@@ -194,12 +215,16 @@ def _exit_code(ending: Ending) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the plan says and report; the exit code is the guest's where that is possible."""
+    """Do what the plan in a file says; see ``carry_out``."""
     plan_file, status = arguments
     with open(plan_file, "rb") as file:
-        plan = read_plan(json.load(file))
+        return carry_out(read_plan(json.load(file)), status)
+
+
+def carry_out(plan: RunPlan | CompilePlan | BakePlan, status: str, ahead: Parts | None = None) -> int:
+    """Do what the plan says and report; the exit code is the guest's where that is possible."""
     if isinstance(plan, RunPlan):
-        ending = run_guest(plan)
+        ending = run_guest(plan, ahead)
     elif isinstance(plan, CompilePlan):
         ending = compile_module(plan)
     else:

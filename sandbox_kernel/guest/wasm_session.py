@@ -1,6 +1,6 @@
 """A JavaScript session in WebAssembly: one engine that runs cell after cell, and whose whole state is its memory.
 
-``main`` is called by the gate in the process that becomes the session's worker. Checkpoints, rollback and undo are the
+``wasm_worker`` loads it while its jail waits, and makes it a session's engine. Checkpoints, rollback and undo are the
 worker's own (``session_worker``), by forking. What only a guest of WebAssembly can do is be written to a file: between
 two cells the engine's stack is empty, so its linear memory is the session, here or on another machine.
 """
@@ -11,20 +11,20 @@ import json
 import os
 import re
 import signal
-import sys
 import time
+from dataclasses import dataclass
 
 import wasmtime
 
 from .wasm_endings import describe_trap
-from .wasm_engine import PLAIN, make_engine
+from .wasm_engine import make_engine
 from .wasm_files import Folders
 from .wasm_javascript import Exited, Interrupted, JavaScript
 from .wasm_javascript_host import write_all
-from .wasm_memory import read_memory, write_memory
+from .wasm_memory import map_memory, write_memory
 from .wasm_plain_wasi import plain_linker
 from .wasm_plan import Preopen, read_switches
-from .wasm_quickjs import EVAL_COMPILE, Export, JavaScriptError, QuickJs
+from .wasm_quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
 from .wasm_rewrite import REFUSED
 
 TYPE_CHECKING = False
@@ -45,27 +45,29 @@ _ENDED = re.compile(
 _WORD_AFTER = re.compile(r"[\w$]*")
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """An instance of the engine that nobody has used, and where its functions are."""
+
+    js: QuickJs
+    handles: dict[str, int]
+
+
 class JavaScriptEngine(Engine):
     """QuickJS as the engine of a session."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        engine = make_engine(read_switches(plan["switches"]))
-        store = wasmtime.Store(engine)
-        store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
-        store.set_epoch_deadline(1)
-        module = wasmtime.Module.deserialize_file(engine, plan["module"])
-        self.js = QuickJs(store, module, plain_linker(engine, write_all))
+    def __init__(self, loaded: Loaded, plan: dict[str, Any], image: int | None) -> None:
+        self.js = loaded.js
+        self.js.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
         self.refused = self.js.export.find(REFUSED)
-        image = plan.get("image")
-        if image:
-            read_memory(self.js, image["path"], image["size"])
+        if image is not None:
+            map_memory(self.js, image)
         folders = Folders([Preopen(**folder) for folder in plan["preopens"]])
-        with open(plan["handles"], "rb") as file:
-            self.guest = JavaScript(self.js, json.load(file), folders)
-        self.guest.host.set_elapsed(image["elapsed_s"] if image else 0.0)
+        self.guest = JavaScript(self.js, loaded.handles, folders)
+        self.guest.host.set_elapsed(plan["elapsed_s"])
         self.guest.sleep = self._sleep
         self.number = 0
-        if not image:
+        if image is None:
             self.guest.begin(["quickjs", "session"], plan["env"])
 
     def begin(self, worker: Worker) -> None:
@@ -135,7 +137,6 @@ class JavaScriptEngine(Engine):
         """See ``Engine``; ``image`` writes the session's memory to the file that ``code`` names."""
         self.guest.stop = False
         if what == "image":
-            self.js.collect_garbage()
             return {**write_memory(self.js, code), "elapsed_s": self.guest.host.elapsed_s()}
         if what == "is_complete":
             return self._is_complete(code)
@@ -160,30 +161,20 @@ class JavaScriptEngine(Engine):
         return {"status": "complete", "indent": ""}
 
 
-_NOTHING = '(module (memory (export "memory") 1) (func (export "go")))'
-
-
-def warm_up() -> None:
-    """Use each part of the engine once, without a thread: what this touches need not be brought in by a session."""
-    engine = make_engine(PLAIN)
+def load(known: dict[str, Any]) -> Loaded:
+    """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
+    engine = make_engine(read_switches(known["switches"]))
     store = wasmtime.Store(engine)
     store.set_epoch_deadline(1)
-    module = wasmtime.Module.deserialize(engine, wasmtime.Module(engine, _NOTHING).serialize())
-    instance = plain_linker(engine, write_all).instantiate(store, module)
-    Export(store, instance).function("go")(store)
+    module = wasmtime.Module.deserialize_file(engine, known["module"])
+    js = QuickJs(store, module, plain_linker(engine, write_all))
+    with open(known["handles"], "rb") as file:
+        handles = json.load(file)
+    # A first call brings in the code that every session runs.
+    JavaScript(js, handles, Folders([])).count_names()
+    return Loaded(js, handles)
 
 
-# This file is imported while a jail waits for its session, and forked from there.
-warm_up()
-
-
-def main(channel: int, arguments: list[str]) -> None:
-    """Become the worker of a session; never returns. The argument is the file with the plan."""
-    with open(arguments[0], "rb") as file:
-        plan = json.load(file)
-    try:
-        engine = JavaScriptEngine(plan)
-    except wasmtime.WasmtimeError as error:
-        print(error, file=sys.stderr)
-        os._exit(125)
-    Worker(channel, engine).serve()
+def make(loaded: Loaded, plan: dict[str, Any], image: int | None) -> JavaScriptEngine:
+    """The engine of one session."""
+    return JavaScriptEngine(loaded, plan, image)

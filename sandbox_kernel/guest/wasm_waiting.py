@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import struct
 
 import wasmtime
 
 from . import wasm_javascript, wasm_quickjs  # imported ahead, for programs of that language
 from .wasm_engine import PLAIN, make_engine
 from .wasm_fetch import WHERE
-from .wasm_plan import RunPlan
-from .wasm_run import main, run_guest
+from .wasm_order import receive_order
+from .wasm_parts import make_parts
+from .wasm_plan import RunPlan, read_plan
+from .wasm_run import carry_out, run_guest
 
 _AHEAD = (wasm_javascript, wasm_quickjs)
 _NOTHING = """(module
@@ -28,16 +28,22 @@ _NOTHING = """(module
 _COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 
 
-def wait(order: int) -> None:
-    """Warm up, wait for the order on this descriptor, and carry it out; never returns."""
+def wait(order: int, arguments: list[str]) -> None:
+    """Warm up, wait for the order on this descriptor, and carry it out; never returns.
+
+    The argument is the compiled module that will most likely be asked for, if that is known.
+    """
     warm_up()
-    with socket.socket(fileno=order) as sock:
-        (size,) = struct.unpack(">I", _receive(sock, 4))
-        given = json.loads(_receive(sock, size))
-    os.chdir(given["cwd"])
-    if WHERE in given["env"]:
-        os.environ[WHERE] = given["env"][WHERE]
-    os._exit(main(given["argv"]))
+    ahead = make_parts(PLAIN, *arguments[:1])
+    given = receive_order(order)
+    os.chdir(given.cwd)
+    if WHERE in given.env:
+        os.environ[WHERE] = given.env[WHERE]
+    text, status = given.argv
+    document = json.loads(text)
+    if given.descriptors:
+        document["module"] = f"/proc/self/fd/{given.descriptors[0]}"
+    os._exit(carry_out(read_plan(document), status, ahead))
 
 
 def warm_up() -> None:
@@ -46,13 +52,3 @@ def warm_up() -> None:
         file.write(_COMPILED)
         file.flush()
         run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))
-
-
-def _receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            os._exit(0)  # nobody needs us any more
-        data += part
-    return data

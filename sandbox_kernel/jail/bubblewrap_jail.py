@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable
@@ -14,8 +17,9 @@ from sandbox_kernel.jail import root_view, seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.control import encode_ahead
 from sandbox_kernel.jail.disk import Disk, of_file_system
-from sandbox_kernel.jail.jail import Command, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail, guest_folder, memory_file, start_of
 from sandbox_kernel.jail.process_tree import tree
+from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.waiting_children import sweep_once
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
@@ -48,6 +52,23 @@ class NamespaceJail(Jail):
         """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""
         if self.init_fd < 0:
             super()._kill_rest()
+
+    def abandon(self) -> Callable[[], None] | None:
+        """See ``Jail``; the kernel ends all with the init, whoever looks."""
+        if self._dead or self.init_fd < 0:
+            return None
+        self.kill()
+        init, self.init_fd = self.init_fd, -1
+        self.forget()
+        return functools.partial(self._bury, init)
+
+    def _bury(self, init: int) -> None:
+        readable(init, DEATH_TIMEOUT_S)
+        os.close(init)
+        if self.starter is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.starter.wait(DEATH_TIMEOUT_S)
+        self._clear_away()
 
     def disk(self, *, last: bool = False) -> Disk:
         """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""

@@ -24,6 +24,8 @@ MAX_FRAME = 64 << 10
 REPORT_FD = 3
 #: A longer report is cut, which makes it unreadable, which is a failed run.
 MAX_REPORT = 64 << 10
+#: A question to the user is cut to this.
+MAX_PROMPT = 10_000
 #: Files that a step may hand over, and how large each may be.
 MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
 _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -46,7 +48,8 @@ class Step:
     ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
     ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
     program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
-    ``REPORT_FD``, and what it writes there is ``Outcome.report``.
+    ``REPORT_FD``, and what it writes there is ``Outcome.report``. A program that waits can also be the worker of a
+    session. It alone gets the open files that come with the order.
     """
 
     kind: str
@@ -84,7 +87,9 @@ class _Blobs:
         return len(self.data) - 1
 
 
-def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool) -> list[bytes]:
+def encode_order(
+    steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0
+) -> list[bytes]:
     """An order as the gate reads it: a header that counts the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
@@ -109,9 +114,27 @@ def encode_order(steps: Sequence[Step], files: Sequence[JobFile], *, listener: b
             for s in steps
         ],
         "listener": listener,
+        "descriptors": descriptors,
     }  # fmt: skip
     order["blobs"] = [len(blob) for blob in blobs.data]
     return [frame(order), *blobs.data]
+
+
+def send_order(
+    sock: socket.socket,
+    steps: Sequence[Step],
+    files: Sequence[JobFile],
+    *,
+    listener: bool,
+    descriptors: Sequence[int] = (),
+) -> None:
+    """Hand an order to a gate, with open files, which travel behind the header."""
+    header, *blobs = encode_order(steps, files, listener=listener, descriptors=len(descriptors))
+    sock.sendall(header)
+    if descriptors:
+        socket.send_fds(sock, [b"\0"], list(descriptors))
+    for blob in blobs:
+        sock.sendall(blob)
 
 
 def encode_warm(warm: Warm) -> list[bytes]:
@@ -212,6 +235,23 @@ def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
                 os.lseek(fd, 0, os.SEEK_SET)
                 contents.append(file.read())
     return tuple(contents) if len(contents) == len(descriptors) else ()
+
+
+def question(said: bytes) -> str | None:
+    """The prompt, when a step that reports asks its user for a line instead; it is hostile, so it is cut."""
+    line, newline, rest = said.partition(b"\n")
+    if not newline or rest or not line.startswith(b'{"ask": '):
+        return None
+    try:
+        prompt = json.loads(line).get("ask")
+    except (ValueError, RecursionError, AttributeError):
+        return None
+    return prompt[:MAX_PROMPT] if isinstance(prompt, str) else None
+
+
+def answer(value: str | None) -> bytes:
+    """What a step that asked is told: a line without its end, or that there is nobody to ask."""
+    return json.dumps({"answer": value}).encode() + b"\n"
 
 
 def receive_listener(sock: socket.socket) -> socket.socket:

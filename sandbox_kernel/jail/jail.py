@@ -19,7 +19,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
@@ -253,6 +253,17 @@ class Jail(ABC):
         self.kill()
         self.wait_dead()
         self.forget()
+        self._clear_away()
+
+    def abandon(self) -> Callable[[], None] | None:
+        """Kill everything and let go of it, where nothing runs on after that; what is left to do is for ``bury``.
+
+        None where the end has to be waited for: nothing was done then.
+        """
+        return None
+
+    def _clear_away(self) -> None:
+        """Give back what the dead jail had of the host's."""
         deadline = time.monotonic() + 1.0
         while not self.meter.close() and time.monotonic() < deadline:
             time.sleep(0.001)

@@ -1,7 +1,8 @@
 """Run one job in one jail: feed it, watch it, end it, and say what happened.
 
 ``run_job`` blocks the calling thread in one selector loop; asynchronous callers run it in a thread of their own. It
-always ends the jail, so that background children end with their program, and it always returns what was printed.
+always ends the jail, so that background children end with their program, and it always returns what was printed. It
+waits until the jail is gone, unless the program had reported its end before it was killed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.jail.asking import Asking, OnInput
 from sandbox_kernel.jail.control import (
     MAX_KEPT,
     MAX_KEPT_BYTES,
@@ -23,15 +25,19 @@ from sandbox_kernel.jail.control import (
     JobFile,
     Step,
     StepExit,
+    answer,
     broken,
-    encode_order,
+    question,
     read_kept,
     receive_listener,
+    send_order,
     step_exit,
 )
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage, Reading
+from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture, Feeder
+from sandbox_kernel.jail.reading import Reading
+from sandbox_kernel.jail.undertaker import bury
 
 #: The gate, which is the init of the namespace and not the program's.
 OWN_PROCESSES = 1
@@ -77,7 +83,11 @@ class Job:
 
     steps: Sequence[Step]
     files: Sequence[JobFile] = ()
+    #: Open files for the first step; they stay the caller's.
+    descriptors: Sequence[int] = ()
     stdin: bytes | None = None
+    #: A descriptor of the host from which standard input is read as it comes.
+    stdin_from: int | None = None
     timeout_s: float
     memory_bytes: int
     processes: int
@@ -130,9 +140,13 @@ def run_job(
     on_listener: OnListener | None = None,
     stop: Stop | None = None,
     on_usage: OnUsage | None = None,
+    on_input: OnInput | None = None,
 ) -> Outcome:
-    """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open."""
-    run = _Run(jail, job, on_output, stop, on_usage)
+    """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open.
+
+    ``on_input`` is asked, on a thread of its own, what a step that reports asks of its user; meanwhile its time stands.
+    """
+    run = _Run(jail, job, on_output, stop, on_usage, on_input)
     try:
         run.begin(on_listener)
         run.watch()
@@ -140,7 +154,11 @@ def run_job(
     finally:
         run.close()
         box = jail.take_box()
-        jail.destroy()
+        rest = jail.abandon() if run.reported else None
+        if rest is not None:
+            bury(rest)
+        else:
+            jail.destroy()
         jail.box_fd = box
 
 
@@ -148,22 +166,32 @@ class _Run:
     """The state of one run; lives inside ``run_job``."""
 
     def __init__(
-        self, jail: Jail, job: Job, on_output: OnOutput | None, stop: Stop | None, on_usage: OnUsage | None
+        self,
+        jail: Jail,
+        job: Job,
+        on_output: OnOutput | None,
+        stop: Stop | None,
+        on_usage: OnUsage | None,
+        on_input: OnInput | None,
     ) -> None:
-        self.jail, self.job, self.stop, self.on_usage = jail, job, stop, on_usage
+        self.jail, self.job, self.stop, self.on_usage, self.on_input = jail, job, stop, on_usage, on_input
+        self.asking: Asking | None = None
+        self.deadline = 0.0
         self.next_usage = 0.0
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
             os.set_blocking(fd, False)
             emit = None if on_output is None else _emitter(on_output, name)
             self.captures[fd] = Capture(job.output_bytes, emit)
-        self.feeder = Feeder(jail.stdin_fd, job.stdin)
+        self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from)
         jail.stdin_fd = -1
         self.exits: list[StepExit] = []
         self.kept_fds: list[int] = []
         self.stopped_by: str | None = None
         self.begun = False
         self.finished = False
+        #: The program said how it ended, and nobody has stopped it.
+        self.reported = False
         #: The jail has ended by itself, and not because of anything that we know of.
         self.lost = False
         self.disk_full = False
@@ -178,11 +206,10 @@ class _Run:
         jail, job = self.jail, self.job
         self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
-        order = encode_order(job.steps, job.files, listener=on_listener is not None)
         self.started = time.monotonic()
         jail.control.settimeout(job.timeout_s)
         try:
-            self._send(order)
+            self._send(listener=on_listener is not None)
             if on_listener is not None:
                 on_listener(receive_listener(jail.control))
         except TimeoutError:
@@ -191,11 +218,11 @@ class _Run:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
         jail.control.setblocking(False)
 
-    def _send(self, order: Sequence[bytes]) -> None:
+    def _send(self, *, listener: bool) -> None:
         """Hand over the order; what did not arrive whole was not begun."""
+        job = self.job
         try:
-            for part in order:
-                self.jail.control.sendall(part)
+            send_order(self.jail.control, job.steps, job.files, listener=listener, descriptors=job.descriptors)
         except BrokenPipeError as error:
             raise SpareGone("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
@@ -211,23 +238,24 @@ class _Run:
             watch.register(event, selectors.EVENT_READ, self._out_of_memory)
         if self.stop is not None:
             watch.register(self.stop.fileno(), selectors.EVENT_READ, self._cancelled)
-        if self.feeder.open:
-            watch.register(self.feeder.fd, selectors.EVENT_WRITE, self._write_input)
+        self._feed()
         if job.ends_with_report:
             watch.register(jail.channel, selectors.EVENT_READ, self._reported)
-        deadline = self.started + job.timeout_s
+        self.deadline = self.started + job.timeout_s
         next_tick = self.started
         while not self.finished and self.stopped_by is None:
             now = time.monotonic()
-            if now >= deadline:
+            if now >= self.deadline and self.asking is None:
                 self.stopped_by = "timeout"
                 break
             if now >= next_tick:
                 next_tick = now + TICK_S
                 self._tick()
-            for key, _ in watch.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
+            until = next_tick if self.asking is not None else min(self.deadline, next_tick)
+            for key, _ in watch.select(max(0.0, until - time.monotonic())):
                 key.data(key.fd)
         self.ended = time.monotonic()
+        self.reported = self.reported and self.stopped_by is None
 
     def end(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
@@ -239,9 +267,11 @@ class _Run:
         if self.lost and not self.begun and self.stopped_by is None:
             self._read_control(jail.control.fileno())
         jail.kill()
-        jail.wait_dead()
+        if not self.reported:
+            jail.wait_dead()
         for fd, capture in self.captures.items():
-            # Every writer is dead, so the pipe ends; the bound is for a descriptor that somehow got out.
+            # Every writer is dead, so the pipe ends (what was printed before a report is there already); the bound is
+            # for a descriptor that somehow got out.
             bound = time.monotonic() + 5.0
             with contextlib.suppress(OSError):
                 while (data := os.read(fd, CHUNK)) and time.monotonic() < bound:
@@ -311,13 +341,46 @@ class _Run:
     def _reported(self, fd: int) -> None:
         """The step has said how it ended; what it would still do is take itself down, and killing it is faster."""
         try:
-            said = self.jail.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            said = self.jail.channel.recv(MAX_REPORT, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             said = b""
         self.selector.unregister(fd)
-        # Who reports has begun, even when the gate has not got round to saying so.
+        # Who speaks has begun, even when the gate has not got round to saying so.
         self.begun = self.begun or bool(said)
-        self.finished = self.finished or bool(said)
+        prompt = question(said) if self.on_input is not None else None
+        if prompt is not None:
+            self._ask(prompt)
+            return
+        self.reported = bool(said)
+        self.finished = self.finished or self.reported
+
+    def _ask(self, prompt: str) -> None:
+        """The step asks its user; it is not listened to until it has its answer."""
+        self.jail.channel.recv(MAX_REPORT)
+        # What was printed before the question is shown before it. A pipe holds no more than is read at once, and who
+        # goes on printing is not waited for.
+        for fd, capture in self.captures.items():
+            with contextlib.suppress(BlockingIOError):
+                capture.feed(os.read(fd, CHUNK))
+        assert self.on_input is not None
+        self.asking = Asking(prompt, False, self.on_input)
+        self.selector.register(self.asking, selectors.EVENT_READ, self._answered)
+
+    def _answered(self, fd: int) -> None:
+        asking, self.asking = self.asking, None
+        assert asking is not None
+        self.selector.unregister(fd)
+        asking.close()
+        # The user's time is not the program's.
+        self.deadline += time.monotonic() - asking.began
+        if isinstance(asking.failure, KeyboardInterrupt):
+            self.stopped_by = "cancel"
+            return
+        if asking.failure is not None and not isinstance(asking.failure, EOFError):
+            raise asking.failure
+        with contextlib.suppress(OSError):  # it is gone, or does not listen: its end or the clock will say so
+            self.jail.channel.send(answer(asking.text), socket.MSG_DONTWAIT)
+        self.selector.register(self.jail.channel, selectors.EVENT_READ, self._reported)
 
     def _read_control(self, fd: int) -> None:
         try:
@@ -349,6 +412,8 @@ class _Run:
         """Give back what the run still holds, however it ended; may be called twice."""
         self.selector.close()
         self.feeder.close()
+        if self.asking is not None:
+            self.asking.close()
         read_kept(self.kept_fds, 0)
         self.kept_fds = []
 
@@ -372,9 +437,29 @@ class _Run:
     def _cancelled(self, fd: int) -> None:
         self.stopped_by = "cancel"
 
+    def _feed(self) -> None:
+        """Wait for the child to take what is there, or for the source to have more."""
+        feeder = self.feeder
+        while feeder.hungry:
+            assert feeder.source is not None
+            try:
+                self.selector.register(feeder.source, selectors.EVENT_READ, self._read_input)
+                return
+            except PermissionError:
+                # Files, and /dev/null, cannot be waited for; what is in them is there.
+                feeder.read_some()
+        if feeder.open:
+            self.selector.register(feeder.fd, selectors.EVENT_WRITE, self._write_input)
+
+    def _read_input(self, fd: int) -> None:
+        self.selector.unregister(fd)
+        self.feeder.read_some()
+        self._feed()
+
     def _write_input(self, fd: int) -> None:
-        if not self.feeder.write_some():
+        if not self.feeder.write_some() or self.feeder.hungry:
             self.selector.unregister(fd)
+            self._feed()
 
 
 def _emitter(on_output: OnOutput, name: str) -> Callable[[str], None]:

@@ -24,6 +24,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.templates import Templates
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.jail.walls import Walls
 
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
@@ -120,6 +121,8 @@ class Pool:
             self._templates.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join(10.0)
+        # Jails that were handed out and are dying: a template ends with the last of its own.
+        wait_buried()
 
     def _make(self, walls: Walls) -> Jail:
         forked = self._templates.fork(walls) if self._templates is not None else None

@@ -23,8 +23,9 @@ from sandbox_kernel.jail.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.jail import guest_folder, memory_file
-from sandbox_kernel.jail.meter import Meter, WatchdogMeter
+from sandbox_kernel.jail.meter import Meter
 from sandbox_kernel.jail.walls import CELL, TMP, WORK, Walls
+from sandbox_kernel.jail.watchdog_meter import WatchdogMeter
 
 #: Sizes of /box, /tmp and /dev/shm, as ``guest/template.py`` reads them.
 _ORDER = struct.Struct(">QQQ")

@@ -48,9 +48,9 @@ class TemplateJail(NamespaceJail):
                     return int(pid)
         raise EOFError("the template forked no sandbox")
 
-    def destroy(self) -> None:
+    def _clear_away(self) -> None:
         """See ``Jail``."""
-        super().destroy()
+        super()._clear_away()
         self._release()
 
     def _release(self) -> None:

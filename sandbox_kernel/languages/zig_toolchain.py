@@ -61,8 +61,12 @@ class Zig:
 
     def readiness(self, command: str) -> str:
         """The version, and a word of warning while the first cell would have to wait."""
-        ready = os.path.isdir(_folder(self, command, ""))
+        ready = self.is_prepared(command)
         return f"zig {self.version}" + ("" if ready else " (the first cell builds its libraries, once: minutes)")
+
+    def is_prepared(self, command: str, target: str = "") -> bool:
+        """Whether what ``command`` needs is built."""
+        return os.path.isdir(_folder(self, command, target))
 
     def environment(self, command: str, tmp: str = TMP, target: str = "") -> Mapping[str, str]:
         """Where Zig writes inside; ``guest/compile.py`` lays it over what was built beforehand."""

@@ -23,12 +23,15 @@ from sandbox_kernel.net.proxy_link import Gate, ProxyLimits
 from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.relay import CHUNK, Traffic
 from sandbox_kernel.net.resolve import Resolver, system_resolver
+from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.violation_log import ViolationLog
 
 __all__ = ["EgressProxy", "ProxyLimits"]
 
 #: Lookups at once for one sandbox; they block threads, and one sandbox must not take another's.
 _LOOKUPS = 4
+#: How many hosts that were not reached are told.
+_TOLD = 5
 
 
 class EgressProxy(JailServer):
@@ -49,6 +52,7 @@ class EgressProxy(JailServer):
         audit: AuditSink | str | os.PathLike[str] | None = None,
         allow_private_for: Iterable[str] = (),
         limits: ProxyLimits | None = None,
+        vault: Vault | None = None,
     ) -> None:
         if "https" in policy.schemes and set(policy.methods) != set(DEFAULT_METHODS):
             raise PolicyViolation(
@@ -58,7 +62,7 @@ class EgressProxy(JailServer):
         self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
         super().__init__()
         self._traffic = Traffic()
-        self._refusals = ViolationLog()
+        self._refusals, self._failures = ViolationLog(), ViolationLog()
         self._executor = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
         self._gate = Gate(
             policy=self.policy,
@@ -67,8 +71,10 @@ class EgressProxy(JailServer):
             limits=limits or ProxyLimits(),
             rate=RateLimit(self.policy),
             refusals=self._refusals,
+            failures=self._failures,
             audit=audit_sink(audit),
             traffic=self._traffic,
+            vault=vault or Vault(),
         )
 
     def close(self) -> None:
@@ -84,6 +90,10 @@ class EgressProxy(JailServer):
     def take_violations(self) -> tuple[Violation, ...]:
         """See ``JailServer``."""
         return self._refusals.take()
+
+    def take_failures(self) -> tuple[str, ...]:
+        """See ``JailServer``."""
+        return tuple(f"allowed, but not reached: {failure.reason}" for failure in self._failures.take()[:_TOLD])
 
     @property
     def bytes_out(self) -> int:

@@ -61,6 +61,10 @@ class JailServer(ABC):
     def take_violations(self) -> tuple[Violation, ...]:
         """What was refused since the last time, each once; forgets it."""
 
+    def take_failures(self) -> tuple[str, ...]:
+        """What was allowed and not reached since the last time, as notes; for clients that hide why."""
+        return ()
+
     @abstractmethod
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end."""

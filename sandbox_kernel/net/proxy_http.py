@@ -122,7 +122,7 @@ def refusal_reply(violation: Violation) -> bytes:
 def failure_reply(error: FetchError) -> bytes:
     """The 502 or 504 for a request that was allowed and did not get through."""
     status = 504 if error.rule in ("connection_timeout", "request_timeout") else 502
-    return _reply(status, _STATUS_WORDS[status], f"{error}\n", error.rule)
+    return _reply(status, f"{_STATUS_WORDS[status]}: {error}", f"{error}\n", error.rule)
 
 
 def _reply(status: int, phrase: str, text: str, rule: str) -> bytes:

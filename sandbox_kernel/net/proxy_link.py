@@ -11,6 +11,7 @@ from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.relay import Activity, Traffic
 from sandbox_kernel.net.resolve import Resolver
+from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.violation_log import ViolationLog
 
 
@@ -38,8 +39,10 @@ class Gate:
     limits: ProxyLimits
     rate: RateLimit
     refusals: ViolationLog
+    failures: ViolationLog
     audit: AuditSink
     traffic: Traffic
+    vault: Vault = field(default_factory=Vault)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from sandbox_kernel.net.relay import CHUNK, both, receive, send
 from sandbox_kernel.net.targets import Target, normalise_host
 from sandbox_kernel.net.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, parse_client_hello
 
-_TLS_FIRST_BYTE = b"\x16"
+TLS_FIRST_BYTE = b"\x16"
 
 
 async def tunnel(link: Link, target: Target, early: bytes) -> None:
@@ -29,8 +29,8 @@ async def tunnel(link: Link, target: Target, early: bytes) -> None:
     await send(link.writer, ESTABLISHED, link.activity)
     link.answered = True
     if target.port in limits.tls_ports | limits.http_ports:
-        early = early or await _first_bytes(link)
-        if early[:1] != _TLS_FIRST_BYTE:
+        early = early or await first_bytes(link)
+        if early[:1] != TLS_FIRST_BYTE:
             await _plain(link, target, early)
             return
     await both(link.activity, _upload(link, target, early), _download(link))
@@ -38,7 +38,7 @@ async def tunnel(link: Link, target: Target, early: bytes) -> None:
 
 async def _upload(link: Link, target: Target, early: bytes) -> None:
     data = early or await receive(link.reader, link.activity)
-    if data[:1] == _TLS_FIRST_BYTE:
+    if data[:1] == TLS_FIRST_BYTE:
         data = await _vetted_hello(link, target, data)
     while data:
         link.traffic.add_out(await send(link.far_writer, data, link.activity))
@@ -52,7 +52,8 @@ async def _download(link: Link) -> None:
     link.writer.write_eof()
 
 
-async def _first_bytes(link: Link) -> bytes:
+async def first_bytes(link: Link) -> bytes:
+    """What a program sends first through its tunnel; ``ClientGone`` when it sends nothing."""
     try:
         async with asyncio.timeout(link.gate.limits.idle_timeout_s):
             data = await receive(link.reader, link.activity)
@@ -72,6 +73,8 @@ async def _plain(link: Link, target: Target, early: bytes) -> None:
     http.receive_data(early)
     request = read_request(await read_head(link, http), inside=target)
     link.gate.policy.check_request(request.method, request.target.url).require()
+    # No secret is for this host, or there would be no tunnel: a placeholder on its way to it is refused.
+    link.gate.vault.fill(request.target, request.headers)
     await exchange(link, http, request)
 
 

@@ -25,6 +25,7 @@ from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.redirects import next_request
 from sandbox_kernel.net.refusal import Refused, refused
 from sandbox_kernel.net.resolve import Pinned, Resolver, pin_in_thread, system_resolver
+from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import Target
 from sandbox_kernel.net.violation_log import ViolationLog
 
@@ -45,7 +46,8 @@ class _Hop:
 class SafeClient:
     """Fetches within a policy, from any thread or event loop; holds no connections, so it need not be closed.
 
-    ``ca_file`` adds roots to trust (a company's own, a test's); verification itself cannot be turned off.
+    ``ca_file`` adds roots to trust (a company's own, a test's); verification itself cannot be turned off. ``vault``
+    holds secrets that go into headers here and are nowhere else.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class SafeClient:
         audit: AuditSink | str | os.PathLike[str] | None = None,
         *,
         ca_file: str | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.policy = policy
         self._resolver = resolver or system_resolver
@@ -63,6 +66,7 @@ class SafeClient:
         self._refusals = ViolationLog()
         self._ca_file = ca_file
         self._tls: ssl.SSLContext | None = None
+        self._vault = vault or Vault()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -123,6 +127,7 @@ class SafeClient:
         try:
             target = decision.require()
             record = _record(request, target)
+            sent = replace(request, headers=self._vault.fill(target, request.header_list))
             self._limit.count(decision.limit_key, f"{request.method} {target.url}"[:300])
             pinned = await pin_in_thread(target, self.policy, self._resolver)
         except FetchError as error:
@@ -131,7 +136,7 @@ class SafeClient:
         record = replace(record, address=pinned.address)
         self._audit(replace(record, event="allowed"))
         try:
-            hop, address = await self._exchange(request, pinned)
+            hop, address = await self._exchange(request, sent, pinned)
         except FetchError as error:
             self._note_end(record, error)
             raise
@@ -147,7 +152,8 @@ class SafeClient:
         reason = str(error) if record.host else ""
         self._audit(replace(record, event=event, rule=error.rule, reason=reason))
 
-    async def _exchange(self, request: FetchRequest, pinned: Pinned) -> tuple[_Hop, str]:
+    async def _exchange(self, request: FetchRequest, sent: FetchRequest, pinned: Pinned) -> tuple[_Hop, str]:
+        """``sent`` is the request as it leaves; a redirect begins with ``request``, which holds no secret."""
         target = pinned.target
         if target.scheme == "https" and self._tls is None:
             self._tls = verifying_context(self._ca_file)
@@ -170,7 +176,7 @@ class SafeClient:
                 pool.stream(
                     request.method,
                     url,
-                    headers=_wire_headers(request, target),
+                    headers=_wire_headers(sent, target),
                     content=request.payload or None,
                     extensions={"timeout": timeouts},
                 ) as answer,

@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
 from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
+from sandbox_kernel.notebook.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.render import Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.notebook.streams import StreamBatch
 from sandbox_kernel.notebook.variables import encode
 from sandbox_kernel.session.displays import SessionDisplay
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm_prepare import Progress
 
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
@@ -64,6 +68,9 @@ class Door(Protocol):
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> Live | None:
         """A panel for a cell that runs for long, where somebody looks on; None for clients that record outputs."""
+
+    def watched(self) -> bool:
+        """Whether a person looks on: what is shown for a while only is for nobody else."""
 
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
@@ -130,17 +137,25 @@ class CellExecution:
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
         batch = StreamBatch(self._door.stream)
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
+        bar = PreparationBar(self._door, alone=not plan.commands)
+
+        def preparing(progress: Progress) -> None:
+            panel.hold(over=progress.fraction >= 1)
+            bar.update(progress)
+
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
             on_input=lambda prompt, password: self._ask(prompt, password, batch),
             on_usage=panel.use,
+            on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
         finally:
+            bar.close()
             panel.close()
             batch.close()
         self._state.variables.update(outcome.variables)
@@ -199,6 +214,13 @@ class _PanelTimer:
         self._panel: Live | None = None
         self._memory: Memory | None = None
         self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
+
+    def hold(self, *, over: bool) -> None:
+        """The cell does not run yet; its time begins when that is ``over``."""
+        self._timer.cancel()
+        if over:
+            self._began = self._loop.time()
+            self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
 
     def _show(self) -> None:
         self._panel = self._door.live(self._timeout_s, self._stop)

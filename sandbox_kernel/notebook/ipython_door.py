@@ -47,6 +47,10 @@ class MainThread:
         self._watched = watched
         self._measure = measure
 
+    def watched(self) -> bool:
+        """See ``execution.Door``."""
+        return self._watched
+
     def stream(self, name: str, text: str) -> None:
         """See ``execution.Door``."""
         self.work.put(lambda: _write(name, text))

@@ -7,26 +7,32 @@ kernel on its own loop and by the magic on a loop in a thread; everything here m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.grants import config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options import CellPlan
-from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.sandbox import Sandbox
 from sandbox_kernel.session.async_run import AnyOnInput
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.session import Session
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm_prepare import OnProgress as OnPrepare
+    from sandbox_kernel.backends.wasm_prepare import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,8 @@ class CellIO:
     on_display: OnDisplay | None = None
     on_input: AnyOnInput | None = None
     on_usage: OnUsage | None = None
+    #: Hears, on the cell's loop, how far a language is that must be made ready first.
+    on_prepare: OnPrepare | None = None
     number: int | None = None
 
 
@@ -108,6 +116,8 @@ class CellRunner:
     ) -> ExecResult:
         options = plan.options
         choice = self.sessions.choose_open(plan)
+        if choice.session is None and options.backend == "wasm" and not await self._made_ready(options, io, choice):
+            return _interrupted_before(options)
         if choice.must_open:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
@@ -127,10 +137,39 @@ class CellRunner:
             on_output=io.on_output,
             cancel=io.cancel,
             on_usage=io.on_usage,
+            on_input=io.on_input,
         )
         if not choice.why_fresh:
             return result
         return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
+
+    async def _made_ready(self, options: CellOptions, io: CellIO, choice: Choice) -> bool:
+        """Make the cell's language ready, outside of its time limit; False when it was interrupted meanwhile.
+
+        Nobody can take back what was begun: it goes on in its thread, and the next cell finds it done or waits for it.
+        """
+        tell = io.on_prepare
+        if tell is None:
+            return True
+        loop, box, language = asyncio.get_running_loop(), self.box(options), options.effective_language
+        check, session = bool(options.check), choice.must_open
+
+        def told(progress: Progress) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: its cell was interrupted, and is long over
+                loop.call_soon_threadsafe(tell, progress)
+
+        def prepare() -> None:
+            if not box.is_ready(language, check=check, session=session):
+                box.prepare(language, check=check, on_progress=told)
+
+        work = loop.run_in_executor(None, prepare)
+        stop = asyncio.ensure_future(io.cancel.wait())
+        both: set[asyncio.Future[Any]] = {work, stop}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if work.done():
+            work.result()
+        return work.done()
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy, backend and choice of programs."""
@@ -156,6 +195,17 @@ class CellRunner:
             boxes, self._boxes = list(self._boxes.values()), {}
         for box in boxes:
             box.destroy()
+
+
+def _interrupted_before(options: CellOptions) -> ExecResult:
+    return ExecResult(
+        status=Status.INTERRUPTED,
+        language=str(options.effective_language),
+        backend="wasm",
+        isolation="wasm",
+        timeout=options.effective_timeout_s,
+        notes=("nothing was run: its language is still being made ready, which goes on in the background",),
+    )
 
 
 def _unmarked(on_output: OnOutput, marked: MarkedOutput) -> OnOutput:

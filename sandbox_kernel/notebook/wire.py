@@ -40,6 +40,10 @@ class Wire:
         self._silent = silent
         self._watched = watched
 
+    def watched(self) -> bool:
+        """See ``execution.Door``."""
+        return self._watched and not self._silent
+
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
         self._send("stream", {"name": name, "text": encodable(text)})
@@ -62,7 +66,7 @@ class Wire:
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> LivePanel | None:
         """See ``execution.Door``: only for a page that shows cells to a person, never for a recorded run."""
-        if self._silent or not self._watched:
+        if not self.watched():
             return None
         return LivePanel(self, self._publisher.run_panel(timeout_s, stop))
 

@@ -1,77 +1,17 @@
-"""A question of a running cell to its user. The cell's loop makes one and watches it like any other descriptor."""
+"""A question of a running cell to its user: one of a program's, with the number by which the worker knows it."""
 
 from __future__ import annotations
 
-import inspect
-import os
-import threading
-import time
-from collections.abc import Callable
-
+from sandbox_kernel.jail.asking import MAX_INPUT, OnInput, takes_prompt_alone
+from sandbox_kernel.jail.asking import Asking as _Asking
 from sandbox_kernel.session.frames import Question
 
-#: Longest line that ``input()`` is given.
-MAX_INPUT = 32 << 10
-
-OnInput = Callable[[str, bool], str]
+__all__ = ["MAX_INPUT", "Asking", "OnInput", "takes_prompt_alone"]
 
 
-def takes_prompt_alone(ask: Callable[..., object]) -> bool:
-    """Whether a function wants the prompt and nothing else, as ``input`` itself does."""
-    try:
-        signature = inspect.signature(ask)
-    except (TypeError, ValueError):
-        return False
-    return not _fits(signature, 2) and _fits(signature, 1)
-
-
-def _fits(signature: inspect.Signature, count: int) -> bool:
-    try:
-        signature.bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
-
-
-class Asking:
-    """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
+class Asking(_Asking):
+    """See ``jail/asking.py``."""
 
     def __init__(self, question: Question, ask: OnInput) -> None:
         self.number = question.question
-        self.began = time.monotonic()
-        self.value: object = ""
-        self.failure: BaseException | None = None
-        self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
-        self._lock = threading.Lock()
-        self._open = True
-        arguments = (question.prompt,) if takes_prompt_alone(ask) else (question.prompt, question.password)
-
-        def target() -> None:
-            try:
-                self.value = ask(*arguments)
-            except BaseException as error:
-                self.failure = error
-            with self._lock:
-                if self._open:
-                    os.write(self._tell, b"x")
-
-        threading.Thread(target=target, name="sandbox-input", daemon=True).start()
-
-    def fileno(self) -> int:
-        """For ``selectors``."""
-        return self._answered
-
-    @property
-    def text(self) -> str | None:
-        """The answer as a program can read it; None for the end of input."""
-        if self.failure is not None or self.value is None:
-            return None
-        return str(self.value)[:MAX_INPUT].encode("utf-8", "replace").decode()
-
-    def close(self) -> None:
-        """Nobody waits for the answer any more; may be called twice."""
-        with self._lock:
-            if self._open:
-                self._open = False
-                os.close(self._answered)
-                os.close(self._tell)
+        super().__init__(question.prompt, question.password, ask)

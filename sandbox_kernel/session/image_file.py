@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.model import check_file_name
 
 MAGIC = b"sandbox-kernel session 1\n"
 #: Where the memory begins: a page of every kind of machine.
 ALIGNMENT = 1 << 16
 _HEADER = struct.Struct(">I")
-_MOST_HEADER, _MOST_MEMORY, _MOST_FILES_BYTES = 8 << 20, 4 << 30, 1 << 30
+_MOST_HEADER, MOST_MEMORY, _MOST_FILES_BYTES = 8 << 20, 4 << 30, 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +46,11 @@ class ImageHeader:
 
 @dataclass(frozen=True)
 class SavedSession:
-    """A saved session that was checked: its header, where its memory lies, and its files."""
+    """A saved session that was checked: where it came from, what it says of itself, its memory and its files."""
 
     path: str
     header: ImageHeader
-    offset: int
+    memory: SealedMemory
     files: Mapping[str, bytes]
 
 
@@ -102,13 +103,9 @@ def read_image(path: str) -> SavedSession:
             wanted = offset + header.memory_bytes + sum(count for count, _ in header.files.values())
             if size != wanted:
                 raise InvalidRequest(f"{path!r} has {size} bytes where {wanted} were saved: it is cut or damaged")
-            file.seek(offset)
-            digest = hashlib.sha256()
-            left = header.memory_bytes
-            while left:
-                part = file.read(min(left, 1 << 20))
-                digest.update(part)
-                left -= len(part)
+            # Nobody can change the copy, so what is checked is what is used.
+            memory = SealedMemory.of_file(file.fileno(), offset, header.memory_bytes)
+            file.seek(offset + header.memory_bytes)
             files = {}
             for name, (count, sha256) in header.files.items():
                 files[name] = file.read(count)
@@ -116,31 +113,11 @@ def read_image(path: str) -> SavedSession:
                     raise InvalidRequest(f"{path!r} is damaged: its file {name!r} is not what was saved")
     except OSError as error:
         raise InvalidRequest(f"the saved session {path!r} cannot be read: {error.strerror}") from None
-    if digest.hexdigest() != header.memory_sha256:
+    except EOFError:
+        raise InvalidRequest(f"{path!r} was changed while it was loaded; load it again") from None
+    if memory.sha256() != header.memory_sha256:
         raise InvalidRequest(f"{path!r} is damaged: its memory is not what was saved")
-    return SavedSession(os.path.abspath(path), header, offset, MappingProxyType(files))
-
-
-def read_memory(saved: SavedSession) -> bytes:
-    """The memory of a saved session, as it was when it was checked."""
-    with open(saved.path, "rb") as file:
-        file.seek(saved.offset)
-        data = file.read(saved.header.memory_bytes)
-    if hashlib.sha256(data).hexdigest() != saved.header.memory_sha256:
-        raise InvalidRequest(f"{saved.path!r} was changed while it was loaded; load it again")
-    return data
-
-
-def copy_memory(saved: SavedSession, path: str) -> None:
-    """The memory of a saved session as a file that a jail of another user can read; it lies in a private folder."""
-    with open(saved.path, "rb") as source, open(path, "xb") as target:
-        os.fchmod(target.fileno(), 0o644)
-        start, end = saved.offset, saved.offset + saved.header.memory_bytes
-        while start < end:
-            sent = os.sendfile(target.fileno(), source.fileno(), start, end - start)
-            if not sent:
-                raise InvalidRequest(f"{saved.path!r} was changed while it was loaded; load it again")
-            start += sent
+    return SavedSession(os.path.abspath(path), header, memory, MappingProxyType(files))
 
 
 def _parse(path: str, text: bytes) -> ImageHeader:
@@ -159,7 +136,7 @@ def _parse(path: str, text: bytes) -> ImageHeader:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InvalidRequest(f"{path!r} is damaged: its header cannot be read") from None
-    in_bounds = 0 < header.memory_bytes <= _MOST_MEMORY and header.memory_bytes % ALIGNMENT == 0
+    in_bounds = 0 < header.memory_bytes <= MOST_MEMORY and header.memory_bytes % ALIGNMENT == 0
     total = sum(count for count, _ in files.values())
     if not in_bounds or not all(count >= 0 for count, _ in files.values()) or total > _MOST_FILES_BYTES:
         raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.control import JobFile, Step, encode_order, frame, number, receive_listener
+from sandbox_kernel.jail.control import JobFile, Step, frame, number, receive_listener, send_order
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OnListener
 from sandbox_kernel.jail.readable import readable
@@ -37,7 +37,13 @@ class Keeper:
         #: What the copies of the work folder hold in the gate's memory.
         self.copies_bytes = 0
 
-    def start(self, step: Step, files: Sequence[JobFile] = (), on_listener: OnListener | None = None) -> None:
+    def start(
+        self,
+        step: Step,
+        files: Sequence[JobFile] = (),
+        on_listener: OnListener | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         """Give the waiting jail its one order; returns when the worker has been forked.
 
         ``on_listener`` is given the jail's own listening socket, for a proxy to serve.
@@ -45,8 +51,7 @@ class Keeper:
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
-            for part in encode_order([step], files, listener=on_listener is not None):
-                control.sendall(part)
+            send_order(control, [step], files, listener=on_listener is not None, descriptors=descriptors)
             if on_listener is not None:
                 on_listener(receive_listener(control))
             control.setblocking(False)

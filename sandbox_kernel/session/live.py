@@ -70,11 +70,11 @@ class Live:
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes)
 
-    def start(self, step: Step, files: Sequence[JobFile] = ()) -> None:
+    def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None)
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -164,6 +164,10 @@ class Live:
     def take_violations(self) -> tuple[Violation, ...]:
         """What the network's rules have refused since the last cell."""
         return self.proxy.take_violations() if self.proxy is not None else ()
+
+    def take_failures(self) -> tuple[str, ...]:
+        """What was allowed and not reached since the last cell."""
+        return self.proxy.take_failures() if self.proxy is not None else ()
 
     def take_strays(self) -> list[Shown]:
         """What background threads have shown between cells."""

@@ -170,7 +170,7 @@ class Lives:
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
-        notes += more
+        notes += [*more, *live.take_failures()]
         facts = Facts(
             stdout=cell.stdout,
             stderr=cell.stderr,

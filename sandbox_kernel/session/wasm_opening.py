@@ -7,9 +7,8 @@ import itertools
 import json
 import os
 import secrets
-import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.network_note import network_notes
@@ -17,23 +16,18 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
 from sandbox_kernel.backends.wasm_packages import package_files
 from sandbox_kernel.backends.wasm_prepare import guest_digest, switches_of
+from sandbox_kernel.backends.wasm_store import Entry
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.walls import Walls, Warm
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.image_file import (
-    ImageHeader,
-    SavedSession,
-    copy_memory,
-    read_image,
-    read_memory,
-    write_image,
-)
+from sandbox_kernel.session.image_file import MOST_MEMORY, ImageHeader, read_image, write_image
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.session.lives import SessionSpec
@@ -44,19 +38,18 @@ from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 
-#: What runs the cells of a guest, by how it is entered.
-_WORKERS = {"quickjs": "sandbox_guest.wasm_session", "turn": "sandbox_guest.wasm_python"}
+#: Our programs inside: what waits to be the worker of a session, what stands beside it, and what runs the cells of a
+#: guest, by how it is entered.
+_WORKER, _GATE = "sandbox_guest.wasm_worker", "sandbox_guest.session_gate"
+_ENGINES = {"quickjs": "sandbox_guest.wasm_session", "turn": "sandbox_guest.wasm_python"}
 _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
 _PROCESSES = 16
 _SAVE_S = 60.0
 #: How long a cell may go on after an interrupt before it is rolled back; JavaScript hears of it, Python does not.
 _GRACE_S = {"quickjs": 2.0, "turn": 0.1}
-_PLAN, _IMAGE = "plan.json", "image"
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
-#: The folder of the cell holds images up to this size.
-_SENT_BYTES = 48 << 20
 _numbers = itertools.count(1)
 
 OnOpen = Callable[[Session], None]
@@ -75,23 +68,26 @@ class WasmSession(Session):
         """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
         target = _file_name(path)
         with self._lives.turn() as live:
-            _save(live, self._opening, target)
+            state = _take_state(live)
+        _save(state, self._opening, target)
 
     @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
         """Another session with the same state; what one does from now on the other does not see."""
-        folder = self._opening.backend.store.folder
-        with tempfile.NamedTemporaryFile(prefix=".fork-", dir=folder, delete=False) as file:
-            path = file.name
-        try:
-            self.save(path)
-            opening = self._opening
-            share = opening.share.another() if opening.share is not None else None
-            return load_wasm_session(
-                opening.backend, path, name=name, like=opening.spec, on_open=opening.on_open, share=share
-            )
-        finally:
-            os.unlink(path)
+        opening = self._opening
+        with self._lives.turn() as live:
+            state = _take_state(live)
+        share = opening.share.another() if opening.share is not None else None
+        return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
+
+
+@dataclass(frozen=True)
+class _State:
+    """All that a session is: the memory of its guest, its clock, and the files of its work folder."""
+
+    memory: SealedMemory
+    elapsed_s: float
+    files: Mapping[str, bytes]
 
 
 class _Opening:
@@ -102,44 +98,32 @@ class _Opening:
         backend: WasmBackend,
         guest: Guest,
         spec: SessionSpec,
-        saved: SavedSession | None,
+        state: _State | None,
         on_open: OnOpen | None,
         share: FolderLink | None,
+        entry: Entry | None = None,
     ) -> None:
         backend.check_network()
         self.share = share
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
-        self._saved = saved
+        self._state = state
         self._switches = switches_of(guest, fuel=False)
-        self._worker = _WORKERS[guest.entry]
-        with host_trouble():
-            self._entry = backend.ready(guest, self._switches)
+        self._engine = _ENGINES[guest.entry]
+        if entry is None:
+            with host_trouble():
+                entry = backend.ready(guest, self._switches)
+        self._entry = entry
+
+    def again(self, name: str, state: _State, share: FolderLink | None) -> _Opening:
+        """The same for another session, which begins with this state."""
+        spec = replace(self.spec, name=name)
+        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
 
     @host_trouble()
     def begin(self) -> Live:
-        """Start a worker; the saved state is for the first one only, a later one begins with nothing."""
-        saved, self._saved = self._saved, None
-        limits, memory_mb, store = self.spec.limits, self.spec.memory_mb, self.backend.store
-        runtime = [Grant(self._entry.path, self._entry.path, False), *self._library()]
-        shown = None
-        if saved is not None and saved.header.memory_bytes > _SENT_BYTES:
-            # A small image is sent to a jail that waits; a large one is shown to a jail made for it.
-            shown = os.path.join(store.folder, f".image-{secrets.token_hex(8)}")
-            runtime.append(Grant(shown, shown, False))
-        try:
-            if saved is not None and shown is not None:
-                copy_memory(saved, shown)
-            walls = make_walls(limits, memory_mb, self.backend.policy, self.backend.enforcer.name, runtime)
-            jail = (self.backend.pool if shown is None else Pool(0)).take(
-                replace(walls, preload=("site", self._worker), warm=None)
-            )
-            return self._start(jail, saved, shown)
-        finally:
-            if shown is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(shown)
-
-    def _start(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> Live:
+        """Start a worker; the given state is for the first one only, a later one begins with nothing."""
+        state, self._state = self._state, None
+        jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
             live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, self.backend.egress().__enter__())
@@ -147,7 +131,9 @@ class _Opening:
             jail.destroy()
             raise
         try:
-            live.start(self._step(jail), self._files(jail, saved, shown))
+            files = state.files if state is not None else {}
+            given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
+            live.start(self._step(jail, state), given, (state.memory.fileno(),) if state is not None else ())
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             live.destroy()
@@ -157,29 +143,21 @@ class _Opening:
             raise
         return live
 
-    def _files(self, jail: Jail, saved: SavedSession | None, shown: str | None) -> list[JobFile]:
-        files, image = [], None
-        if saved is not None:
-            header = saved.header
-            image = {"path": shown, "size": header.memory_bytes, "elapsed_s": header.elapsed_s}
-            if shown is None:
-                image["path"] = f"{jail.places.cell}/{_IMAGE}"
-                files.append(JobFile(root=jail.places.cell, name=_IMAGE, data=read_memory(saved)))
-            files += [JobFile(root=jail.places.work, name=name, data=data) for name, data in saved.files.items()]
-        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
-        # Behind the work folder, so that mounts change no number of a folder that a saved session knows.
-        folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
-        plan = {
+    def _walls(self) -> Walls:
+        """The walls around the engine, and the worker that waits behind them with the guest loaded."""
+        limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
+        runtime = [Grant(self._entry.path, self._entry.path, False), *self._library()]
+        walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime)
+        known = {
             "module": self._entry.file(COMPILED),
             "handles": self._entry.file(HANDLES) if self.guest.entry == "quickjs" else None,
             "switches": self._switches.to_dict(),
-            "memory_bytes": self.spec.memory_mb * MIB,
-            "preopens": folders,
-            "scratch": jail.places.tmp,
-            "env": dict(self.backend.policy.env),
-            "image": image,
         }
-        return [JobFile(root=jail.places.cell, name=_PLAN, data=json.dumps(plan).encode()), *files]
+        rlimits = runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
+        # Checkpoints are forks, so forking is allowed; nothing can be executed that is not there, and the guest itself
+        # has no call for either.
+        warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))
+        return replace(walls, preload=("site", _WORKER, self._engine, _GATE), warm=warm)
 
     def _library(self) -> list[Grant]:
         """The folder with the libraries of an interpreter that does not carry them in its memory."""
@@ -188,19 +166,18 @@ class _Opening:
         folder = package_files(self.backend.store, self.guest.package).path
         return [Grant(folder, folder, False)]
 
-    def _step(self, jail: Jail) -> Step:
-        own_disk = has_own_disk(jail.walls.enforcer)
-        return Step(
-            kind="session",
-            argv=[self._worker, f"{jail.places.cell}/{_PLAN}"],
-            cwd=jail.places.work,
-            env={},
-            rlimits=runner_rlimits(self.spec.limits, self.spec.memory_mb + RUNTIME_MB, own_disk),
-            # Checkpoints are forks, so forking is allowed; nothing can be executed that is not there, and the guest
-            # itself has no call for either.
-            seccomp=None,
-            no_stdin=True,
-        )
+    def _step(self, jail: Jail, state: _State | None) -> Step:
+        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
+        # Behind the work folder, so that mounts change no number of a folder that a saved session knows.
+        folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
+        plan = {
+            "memory_bytes": self.spec.memory_mb * MIB,
+            "preopens": folders,
+            "scratch": jail.places.tmp,
+            "env": dict(self.backend.policy.env),
+            "elapsed_s": state.elapsed_s if state is not None else 0.0,
+        }
+        return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
 
 
 def open_wasm_session(
@@ -241,7 +218,6 @@ def load_wasm_session(
     name: str | None = None,
     checkpoints: int = 5,
     limits: Limits | None = None,
-    like: SessionSpec | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
 ) -> WasmSession:
@@ -260,11 +236,9 @@ def load_wasm_session(
             f"{saved.path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
             "version, and the memory of one is not the memory of the other; load it with the version that saved it"
         )
-    if like is not None:
-        spec = replace(like, name=name or f"{language}-wasm-{next(_numbers)}")
-    else:
-        spec = _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
-    return WasmSession(_Opening(backend, guest, spec, saved, on_open, share))
+    spec = _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
+    state = _State(saved.memory, header.elapsed_s, saved.files)
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
 
 
 def session_guest(language: Language) -> Guest:
@@ -282,8 +256,6 @@ def _spec(
         raise InvalidRequest(f"a {language} session needs at least {least} MB of memory, got {memory_mb}")
     if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
         raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
-    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
-        raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
     frame = Frame(
         language=str(language),
         backend="wasm",
@@ -292,7 +264,7 @@ def _spec(
         network_notes=lambda _stderr: network_notes(backend.policy, ""),
     )
     return SessionSpec(
-        name=name or f"{language}-wasm-{next(_numbers)}",
+        name=_new_name(language, name),
         language=language,
         memory_mb=memory_mb,
         checkpoints=checkpoints,
@@ -302,18 +274,27 @@ def _spec(
     )
 
 
-def _save(live: Live, opening: _Opening, target: str) -> None:
-    """Let the worker write its memory into the work folder, take it from there, and make the file of it."""
+def _new_name(language: Language, name: str | None) -> str:
+    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
+        raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
+    return name or f"{language}-wasm-{next(_numbers)}"
+
+
+def _take_state(live: Live) -> _State:
+    """Let the worker write its memory into the work folder, and copy it from there, with the other files.
+
+    Whatever the worker does to its file afterwards, the copy is the host's.
+    """
     jail, name = live.jail, f".image-{secrets.token_hex(8)}"
     answer = live.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
-    size, sha256, elapsed = answer.get("size"), answer.get("sha256"), answer.get("elapsed_s")
-    if not isinstance(size, int) or not isinstance(sha256, str) or not isinstance(elapsed, int | float):
+    size, elapsed = answer.get("size"), answer.get("elapsed_s")
+    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or not isinstance(elapsed, int | float):
         raise SessionError(
             f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
             "make room in the work folder, or open the session with a larger disk_mb"
         )
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=jail.box_fd)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=jail.box_fd)
     except OSError as error:
         raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
     try:
@@ -321,17 +302,24 @@ def _save(live: Live, opening: _Opening, target: str) -> None:
             os.unlink(name, dir_fd=jail.box_fd)
         if os.fstat(descriptor).st_size != size:
             raise SessionError("the session's memory is not what its worker said; nothing was saved")
-        with Rooted(os.dup(jail.box_fd)) as box:
-            files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
-        header = ImageHeader(
-            language=str(opening.spec.language),
-            guest=guest_digest(opening.guest),
-            guest_version=opening.guest.version,
-            memory_mb=opening.spec.memory_mb,
-            memory_bytes=size,
-            memory_sha256=sha256,
-            elapsed_s=float(elapsed),
-        )
-        write_image(target, header, descriptor, files)
+        memory = SealedMemory.of_file(descriptor, 0, size)
+    except (OSError, EOFError) as error:
+        raise SessionError(f"the session's memory could not be taken out: {error}") from None
     finally:
         os.close(descriptor)
+    with Rooted(os.dup(jail.box_fd)) as box:
+        files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
+    return _State(memory, float(elapsed), files)
+
+
+def _save(state: _State, opening: _Opening, target: str) -> None:
+    header = ImageHeader(
+        language=str(opening.spec.language),
+        guest=guest_digest(opening.guest),
+        guest_version=opening.guest.version,
+        memory_mb=opening.spec.memory_mb,
+        memory_bytes=len(state.memory),
+        memory_sha256=state.memory.sha256(),
+        elapsed_s=state.elapsed_s,
+    )
+    write_image(target, header, state.memory.fileno(), state.files)

@@ -29,6 +29,8 @@ from sandbox_kernel.model import describe_end
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
 #: Every process of an attack has this name in its environment, with a value of its own.
 MARK = "SBX_ATTACK"
+#: How much the host's memory may grow beside the output that it keeps.
+GROWTH_MB = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +209,7 @@ def run_attack(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = backend.run(request)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    assert grown_mb < 32 + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
+    assert grown_mb < GROWTH_MB + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
     # Where spares wait they are in groups of ours too; what is left then is found by ``nothing_left``.
     assert running(mark, 0 if forked else os.getpid()) == [], "a process survived its run"
     assert len(threads()) <= len(threads_before), f"threads left: {threads()}"
@@ -248,6 +250,22 @@ def complaints(attack: Attack, result: ExecResult) -> list[str]:
 def has_a_name(result: ExecResult) -> bool:
     """Whether a result says, for programs, what ended it."""
     return result.limit is not None or result.signal is not None or result.exit_code is not None
+
+
+@contextmanager
+def unharmed(folder: Path) -> Iterator[Listeners]:
+    """Around an attack of any kind: sentinels, listeners, threads and memory of the host are as before it."""
+    sentinels = make_sentinels(folder)
+    before, threads_before = sentinel_state(sentinels), len(threads())
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    os.environ["SBX_SENTINEL"] = SECRET
+    with listeners() as doors:
+        yield doors
+        assert doors.seen == [], "a listener of the host was reached"
+    assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
+    assert len(threads()) <= threads_before, f"threads left: {threads()}"
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident) / 1024
+    assert grown_mb < GROWTH_MB, f"the host grew by {grown_mb:.0f} MB"
 
 
 def survive(attack: Attack, folder: Path, enforcer: str = "auto", *, forked: bool = False) -> str:

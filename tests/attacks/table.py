@@ -24,7 +24,7 @@ from benchmarks.markdown_section import replace_section, table  # noqa: E402
 DOCUMENT = ROOT / "docs" / "security.md"
 MARKERS = ("<!-- attacks: begin -->", "<!-- attacks: end -->")
 #: Where programs run, each a column; all else shares the last one.
-COLUMNS = ("bubblewrap", "landlock", "wasm", "session")
+COLUMNS = ("bubblewrap", "pool", "landlock", "wasm", "session")
 Row = dict[str, str]
 
 

@@ -24,20 +24,25 @@ from sandbox_kernel.jail.landlock import landlock_abi
 ROOT = Path(__file__).resolve().parents[2]
 
 #: A host of its own: argv is the enforcer and the mark; what it runs leaves its session, and its output is handed on.
+#: With spares it runs in one that a template forked, and others wait beside it.
 HOST = f"""
 import sys
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
 code, seconds = sys.argv[3], float(sys.argv[4])
 request = ExecRequest(language=Language.PYTHON, code=code, timeout=seconds, env={{"{MARK}": sys.argv[2]}})
-backend = ProcessBackend(ProcessConfig(pool_size=0), sys.argv[1])
+spares = int(sys.argv[5])
+backend = ProcessBackend(ProcessConfig(pool_size=spares), sys.argv[1])
+if spares:
+    backend.warm(Language.PYTHON)
+    while backend._pool.spares() < spares: pass
 backend.run(request, on_output=lambda stream, text: print(text, end="", flush=True))
 """
 DAEMON = "import os, time\nif os.fork() == 0: os.setsid()\nelse: print('up', flush=True)\ntime.sleep(60)"
 
 
-def host(enforcer: str, mark: str, code: str, temporary: Path) -> subprocess.Popen[str]:
+def host(enforcer: str, mark: str, code: str, temporary: Path, spares: int = 0) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
-    argv = [sys.executable, "-c", HOST, enforcer, mark, code, "60"]
+    argv = [sys.executable, "-c", HOST, enforcer, mark, code, "60", str(spares)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -59,11 +64,14 @@ def ended(watches: list[int], seconds: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    "enforcer",
+    ("enforcer", "spares"),
     [
-        pytest.param("bubblewrap", marks=pytest.mark.attack("K08", "bubblewrap")),
+        pytest.param("bubblewrap", 0, id="bubblewrap", marks=pytest.mark.attack("K08", "bubblewrap")),
+        pytest.param("bubblewrap", 2, id="pool", marks=pytest.mark.attack("K08", "pool")),
         pytest.param(
             "landlock",
+            0,
+            id="landlock",
             marks=[
                 pytest.mark.attack("K08", "landlock"),
                 pytest.mark.skipif(landlock_abi() < 6, reason="needs a kernel whose Landlock keeps signals in (6.12)"),
@@ -71,10 +79,10 @@ def ended(watches: list[int], seconds: float) -> bool:
         ),
     ],
 )
-def test_k08_a_host_that_is_killed_takes_its_sandboxes_with_it(enforcer: str, tmp_path: Path) -> None:
+def test_k08_a_host_that_is_killed_takes_its_sandboxes_with_it(enforcer: str, spares: int, tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     mark = secrets.token_hex(8)
-    with host(enforcer, mark, DAEMON, tmp_path) as killed:
+    with host(enforcer, mark, DAEMON, tmp_path, spares) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "up\n"
         inside = [process.pid for process in psutil.Process(killed.pid).children(recursive=True)]

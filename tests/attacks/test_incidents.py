@@ -32,6 +32,10 @@ ELSEWHERE = {
     "smolagents#2050, llxprt#3449 (sandboxes that outlive their host)": "K08",
     "RUSTSEC-2026-0114 (wasmtime: memory and table growth)": "W04",
     "GHSA-852m-cvvp-9p4w, GHSA-243v-98vx-264h (wasmtime: absurd sizes in host calls)": "W11",
+    "GHSA-xjhv-v822-pf94 (wasmtime: an engine that gives up ends its own process only)": "W08",
+    "CVE-2024-29021 (judge0: requests to services of the host)": "N03",
+    "cplt#240, greywall#55 (unix sockets past Landlock and read-only binds)": "N03",
+    "claude-code#87381 (a CONNECT that is relayed by another)": "N10",
     "microsandbox#675 (DNS exfiltration)": "N09",
     "OpenShell#584, agent-code#482 (walls that are missing, in silence)": "O10",
 }
@@ -63,7 +67,7 @@ def wasm(tmp_path_factory: pytest.TempPathFactory) -> WasmBackend:
 
 LANGUAGE_ESCAPES = {
     "CVE-2025-5120 (smolagents: an import through a module's module)": "import random; random._os.system('cat @')",
-    "CVE-2025-9959 (smolagents: dunders by way of str.format)": (
+    "CVE-2025-9959, smolagents#2125, smolagents#2271 (dunders by way of str.format)": (
         "class A:\n  def f(self): pass\nimport os\nprint('{0.__globals__}'.format(A.f)[:200])\nprint(open('@').read())"
     ),
     "smolagents#2094 (ctypes)": "import ctypes; ctypes.CDLL(None).system(b'cat @')",
@@ -103,6 +107,57 @@ def test_cve_2025_68668_and_cve_2026_5752_the_realm_of_a_guest_in_wasm_is_not_th
     result = box.run(code, "javascript", backend="wasm", timeout=60)
     assert SECRET not in result.stdout + result.stderr
     assert "refused" in result.stdout, result
+
+
+@pytest.mark.slow
+def test_pydantic_ai_2332_python_in_wasm_has_no_module_of_the_hosts_realm(box: Sandbox) -> None:
+    code = (
+        "for name in ('js', 'pyodide', 'pyodide_js', '_pyodide', 'micropip'):\n"
+        "  try: __import__(name); print('REACHED', name)\n"
+        "  except ImportError: print('refused')"
+    )
+    assert box.run(code, backend="wasm", timeout=60).stdout == "refused\n" * 5
+
+
+def linked(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder that a policy may show, with a link to the secret and one to its folder; and the sentinels."""
+    sentinels, shown = make_sentinels(tmp_path), tmp_path / "shown"
+    shown.mkdir()
+    (shown / "file").symlink_to(sentinels / "secret.txt")
+    (shown / "folder").symlink_to(sentinels)
+    os.chmod(shown, 0o777)
+    return shown, sentinels
+
+
+@both_enforcers
+def test_deno_12152_and_2738_a_link_in_a_folder_that_is_shown_leads_nowhere(enforcer: str, tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    shown, sentinels = linked(tmp_path)
+    before = sentinel_state(sentinels)
+    backend = ProcessBackend(
+        ProcessConfig(pool_size=0), enforcer, SandboxPolicy.preset("standard").allow_read_write(shown)
+    )
+    code = (
+        f"for path, mode in (('file', 'r'), ('folder/secret.txt', 'r'), ('file', 'w'), ('folder/writable.txt', 'w')):\n"
+        f"  try: print('REACHED', open({str(shown)!r} + '/' + path, mode).read())\n"
+        f"  except OSError as e: print('refused')"
+    )
+    result = backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=20))
+    assert result.stdout == "refused\n" * 4, result
+    assert sentinel_state(sentinels) == before
+
+
+def test_wasmoon_294_a_link_in_a_mounted_folder_leads_nowhere_from_wasm(wasm: WasmBackend, tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    shown, sentinels = linked(tmp_path)
+    before = sentinel_state(sentinels)
+    mounted = WasmBackend(SandboxPolicy().mount(shown, "/shown", writable=True), store=wasm.store)
+    for name in ("file", "folder/secret.txt", "folder/writable.txt"):
+        for fd in (3, 4, 5, 6):
+            program = wat(f"(call $proc_exit {opens(name, fd, rights=66)})", name)
+            result = mounted.run(ExecRequest(language=Language.WASM, code=program, timeout=20))
+            assert (result.status, result.exit_code == 0) == (Status.FAILED, False), (name, fd, result)
+    assert sentinel_state(sentinels) == before
 
 
 def test_cve_2024_28185_judge0_a_link_as_a_result_is_not_read_changed_or_owned_by_the_host(

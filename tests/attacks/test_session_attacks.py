@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness import Attack, complaints, listeners, make_sentinels, prepared, sentinel_state, threads
+from harness import GROWTH_MB, Attack, complaints, listeners, make_sentinels, prepared, sentinel_state, threads
 from programs import ATTACKS
 from session_ends import DIFFERENCES, REMARKS, in_a_session
 
@@ -22,6 +23,7 @@ from sandbox_kernel.model import describe_end
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.opening import open_session
 from sandbox_kernel.session.session import Session
+from tests.conftest import holdings
 
 #: S12 is about a policy that a shell's session refuses; it has a test of its own. R26 is about input, which cells ask for.
 CELLS = [attack for attack in ATTACKS if attack.language in ("python", "command") and attack.id not in ("S12", "R26")]
@@ -50,7 +52,7 @@ def lives(pid: str) -> bool:
 def opened() -> Iterator[Opened]:
     """One session for all attacks that need the same one; nothing of them is left when they are closed."""
     sessions: dict[tuple[str, int, Limits, str], Session] = {}
-    threads_before = threads()
+    threads_before, held_before = threads(), holdings()
 
     def open_for(attack: Attack) -> Session:
         key = (attack.language, attack.memory_mb, attack.limits, attack.policy)
@@ -71,6 +73,7 @@ def opened() -> Iterator[Opened]:
     left = [entry for entry in os.listdir("/proc") if entry.isdigit() and namespace(entry) in homes and lives(entry)]
     assert left == [], "processes outlived their session"
     assert len(threads()) <= len(threads_before), threads()
+    assert [new - old for old, new in zip(held_before, holdings(), strict=True)] == [set()] * len(held_before)
 
 
 @pytest.mark.parametrize("attack", [pytest.param(a, id=a.id, marks=pytest.mark.attack(a.id, "session")) for a in CELLS])
@@ -81,9 +84,12 @@ def test_a_hostile_cell_ends_as_it_must_and_the_session_goes_on(
     session = opened(attack)
     sentinels = make_sentinels(tmp_path)
     before = sentinel_state(sentinels)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with listeners() as doors:
         result = session.run(prepared(attack, sentinels, doors), timeout=attack.timeout)
         assert doors.seen == [], "a listener of the host was reached"
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident) / 1024
+    assert grown_mb < GROWTH_MB + 2 * attack.limits.output_bytes / (1 << 20), f"the host grew by {grown_mb:.0f} MB"
     assert sentinel_state(sentinels) == before, "a sentinel outside was changed"
     told = (result.status, result.limit, result.notes, (result.stdout + result.stderr)[-1000:])
     remark = (", rolled back" if result.rolled_back else "") + REMARKS.get(attack.id, "")

@@ -1,12 +1,17 @@
-"""The attacks of the list whose target is the wasm backend, by their numbers; the host must be unharmed by each."""
+"""The attacks of the list whose target is the wasm backend, by their numbers; the invariants hold after each."""
 
 from __future__ import annotations
 
+import json
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from harness import SECRET, has_a_name, unharmed
 
 from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_store import WasmStore
@@ -45,9 +50,22 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WasmBackend]:
 def run(backend: WasmBackend) -> Run:
     def go(code: str | bytes, *, timeout: float = 20, language: str = "wasm", **fields: object) -> ExecResult:
         request = ExecRequest(language=Language(language), code=code, timeout=timeout, **fields)  # type: ignore[arg-type]
-        return backend.run(request)
+        result = backend.run(request)
+        assert SECRET not in json.dumps(result.to_dict()), "the secret is in the result"
+        assert result.duration <= timeout + 1, "it ran longer than its time limit and a second"
+        assert result.status in (Status.OK, Status.FAILED, Status.COMPILE_FAILED) or has_a_name(result), result
+        return result
 
     return go
+
+
+@pytest.fixture(autouse=True)
+def harmless(run: Run, tmp_path_factory: pytest.TempPathFactory, nothing_left: None) -> Iterator[None]:
+    """After each attack: nothing outside was touched, nothing is left, and the next run works and is clean."""
+    run(wat(""))
+    with unharmed(tmp_path_factory.mktemp("outside")):
+        yield
+    assert run(wat("")).status is Status.OK
 
 
 @pytest.mark.attack("W01", "wasm")

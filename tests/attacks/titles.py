@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: Where a target of the list must have been tried.
 PLACES = {
-    "P": ("bubblewrap", "landlock"),
+    "P": ("bubblewrap", "pool", "landlock"),
     "W": ("wasm",),
     "K": ("kernel",),
     "N": ("network",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -64,6 +65,43 @@ def test_an_allowed_domain_is_reached_and_another_is_refused_and_told(port: int)
     assert "other.test" in violation.subject
     assert "--allow-net" in violation.remedy
     assert refused.status is Status.OK
+
+
+FAILS = {
+    "python": "import urllib.request\ntry: urllib.request.urlopen(URL)\nexcept OSError as error: print(error)",
+    "command": "curl -sS URL",
+}
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(("language", "code"), FAILS.items(), ids=FAILS)
+def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
+    language: str, code: str, scheme: str
+) -> None:
+    """curl says "response 502" and no more."""
+    need(language != "command" or shutil.which("curl"), "this host has no curl")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    url = f"{scheme}://allowed.test:{port}/"
+    source = code.replace("URL", url if language == "command" else repr(url))
+    result = backend(port, policy).run(ExecRequest(language=Language.parse(language), code=source, timeout=30))
+    (note,) = result.notes
+    assert note.startswith(f"allowed, but not reached: could not connect to allowed.test:{port} (127.0.0.1)")
+    assert result.violations == ()
+    assert language == "command" or "could not connect" in result.stdout
+
+
+def test_each_cell_of_a_session_tells_what_it_did_not_reach() -> None:
+    from sandbox_kernel.session.opening import open_session
+
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
+    with open_session(backend(port, policy), "python") as session:
+        cell = f"import urllib.request\nurllib.request.urlopen('http://allowed.test:{port}/')"
+        assert [note.startswith("allowed, but not reached: ") for note in session.run(cell).notes] == [True]
+        assert session.run("1").notes == ()
 
 
 @pytest.mark.attack("N06", "network")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
-from sandbox_kernel.backends.network_note import OPEN, hint
+from sandbox_kernel.backends.network_note import BESIDE, OPEN, hint
 
 COMPLAINTS = {
     "curl": ("curl: (6) Could not resolve host: example.org", "example.org"),
@@ -56,3 +56,19 @@ def test_an_open_network_was_not_marked_in_the_receipt(backend: str) -> None:
             assert OPEN in result._repr_mimebundle_()[0]["text/plain"]
     with Sandbox(SandboxPolicy.preset("standard").allow_domain("a.test"), backend) as box:
         assert box.run(code, "javascript").notes == ()
+
+
+def test_a_program_that_went_past_the_proxy_was_left_alone_with_a_resolvers_error() -> None:
+    with Sandbox(SandboxPolicy.preset("standard").allow_domain("a.test")) as box:
+        assert box.run("import socket; socket.create_connection(('a.test', 443))").notes == (BESIDE,)
+        with box.session() as session:
+            assert session.run("import socket; socket.create_connection(('a.test', 443))").notes == (BESIDE,)
+
+
+def test_a_name_that_the_proxy_could_not_resolve_is_told_as_that() -> None:
+    def fails(host: str, port: int) -> list[str]:
+        raise OSError(-2, "Name or service not known")
+
+    with Sandbox(SandboxPolicy.preset("standard").allow_domain("a.test"), resolver=fails) as box:
+        (note,) = box.run("import urllib.request; urllib.request.urlopen('https://a.test/')").notes
+    assert note.startswith("allowed, but not reached: the name a.test could not be resolved")

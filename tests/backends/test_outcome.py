@@ -10,8 +10,8 @@ import pytest
 from sandbox_kernel.backends.outcome import judge, make_result
 from sandbox_kernel.jail.control import Step, StepExit
 from sandbox_kernel.jail.job import Job, Outcome
-from sandbox_kernel.jail.meter import Reading
 from sandbox_kernel.jail.pump import Capture
+from sandbox_kernel.jail.reading import Reading
 from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 

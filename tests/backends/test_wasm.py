@@ -16,6 +16,8 @@ from sandbox_kernel.backends.wasm import WasmBackend
 from sandbox_kernel.backends.wasm_prepare import Progress
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
@@ -62,7 +64,7 @@ def test_a_nonzero_exit_is_a_failed_result_with_its_exact_code(run_wasm, wat, co
     assert (result.status, result.exit_code, result.signal) == (Status.FAILED, code, None)
 
 
-def test_an_endless_loop_is_a_timeout_and_keeps_its_output(run_wasm, wat, say) -> None:
+def test_an_endless_loop_is_a_timeout_and_keeps_its_output(run_wasm, wat, say, nothing_left: None) -> None:
     result = run_wasm(wat(say(6) + SPIN, "fd_write", data="so far"), timeout=0.5)
     assert (result.status, result.limit, result.stdout, result.exit_code) == (Status.TIMEOUT, "timeout", "so far", None)
     with pytest.raises(SandboxTimeout):
@@ -92,7 +94,7 @@ def test_a_timeout_of_one_run_never_reaches_another(wasm_backend, wat, say) -> N
 
     async def all_three() -> list[Status]:
         runs = [
-            wasm_backend.execute(request(wat(say(2), "fd_write", data="ok"), 0.3)),
+            wasm_backend.execute(request(wat(say(2), "fd_write", data="ok"), 30)),
             wasm_backend.execute(request(wat(SPIN), 0.3)),
             wasm_backend.execute(request(wat(busy), 60)),
         ]
@@ -144,6 +146,11 @@ def test_a_trap_is_failed_and_named_on_stderr_with_its_functions(run_wasm) -> No
     result = run_wasm('(module (func $inner unreachable) (func $outer (export "_start") (call $inner)))')
     assert (result.status, result.exit_code, result.limit) == (Status.FAILED, 134, None)
     assert result.stderr.splitlines() == ["wasm trap: unreachable instruction executed", "  at inner", "  at outer"]
+
+
+def test_s3_output_before_a_trap_is_kept(run_wasm, wat, say) -> None:
+    result = run_wasm(wat(say(6) + "unreachable", "fd_write", data="so far"))
+    assert (result.status, result.stdout) == (Status.FAILED, "so far")
 
 
 def test_endless_recursion_is_a_trap(run_wasm) -> None:
@@ -491,3 +498,48 @@ def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None
     assert (result.stdout, result.status) == ("1\n", Status.OK)  # its clock starts when the language is ready
     assert [one.fraction for one in told] == sorted(one.fraction for one in told)
     assert (told[0].text, told[-1].fraction) == ("fetching quickjs-wasi 3.6.2", 1.0)
+
+
+def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
+    run_wasm, wasm_backend, wat, monkeypatch
+) -> None:
+    assert run_wasm(wat("")).ok
+    take, killed = wasm_backend.pool.take, []
+
+    def take_a_dead_one(walls: Walls) -> Jail:
+        jail = take(walls)
+        if not killed:
+            killed.append(jail)
+            jail.kill()
+            jail.wait_dead()
+        return jail
+
+    monkeypatch.setattr(wasm_backend.pool, "take", take_a_dead_one)
+    assert run_wasm(wat("")).ok
+    assert killed
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        ('(module (func (export "main")))', "export the function to run as _start"),
+        (b"\0asm\x01\0\0\0\x01\x05", "build or download it again"),
+        ('(module (import "env" "missing" (func)) (func (export "_start")))', "wasm32-wasip1"),
+        ('(module (memory i64 1) (func (export "_start")))', "without threads, 64-bit memory"),
+        ('(module (memory 65537) (func (export "_start")))', "a smaller memory"),
+        ('(module (table 1000000000 funcref) (func (export "_start")))', "make it smaller"),
+    ],
+)
+def test_a_module_that_is_refused_comes_with_the_next_step(run_wasm, code: str | bytes, step: str) -> None:
+    with pytest.raises(InvalidRequest, match=step):
+        run_wasm(code)
+
+
+def test_an_initial_memory_above_the_limit_says_how_to_give_more(run_wasm) -> None:
+    result = run_wasm('(module (memory 65536) (func (export "_start")))', memory_limit_mb=64)
+    assert "the limit is 67108864; give it more (--memory" in result.stderr
+
+
+def test_an_entry_with_parameters_is_named(run_wasm) -> None:
+    result = run_wasm('(module (func (export "_start") (param i32)))')
+    assert (result.status, result.stderr) == (Status.FAILED, "_start takes 1 parameters; export one that takes none\n")

@@ -17,6 +17,7 @@ from sandbox_kernel import (
     PolicyViolation,
     Sandbox,
     SandboxPolicy,
+    Secret,
     Status,
     WasmBackend,
 )
@@ -247,3 +248,22 @@ def test_a_network_that_the_walls_cannot_hold_is_refused_before_anything_runs(po
     for act in (lambda: run(ours, "1"), lambda: open_wasm_session(ours)):
         with pytest.raises(PolicyViolation, match=r"allow_domain.*landlock"):
             act()
+
+
+def test_a_guest_sends_a_secret_that_it_never_has(port: int) -> None:
+    """The server says which word it got: what it repeats comes back, which is why such hosts get no secret."""
+    secret = Secret(name="TOKEN", value="real-value", hosts=[f"allowed.test:{port}"], plain_http=True)
+    policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port).allow_domain("other.test", port)
+    private = ["allowed.test", "other.test"]
+    code = (
+        "const get = async (host) => (await fetch(`http://${host}:PORT/`, {headers: {'X-Word': process.env.TOKEN}}))\n"
+        "console.log(process.env.TOKEN); console.log(await (await get('allowed.test')).text())\n"
+        "try { await get('other.test') } catch (error) { console.log('refused') }"
+    ).replace("PORT", str(port))
+    with Sandbox(policy, "wasm", allow_private_for=private, resolver=lambda *_: ["127.0.0.1"], secrets=[secret]) as box:
+        result = box.run(code, "javascript", timeout=60)
+    inside, there, other = result.stdout.splitlines()
+    assert inside == secret.placeholder, result.stderr
+    assert json.loads(there)["word"] == "real-value"
+    assert other == "refused"
+    assert [violation.rule for violation in result.violations] == ["secret_not_for_host"]

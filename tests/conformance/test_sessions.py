@@ -129,11 +129,21 @@ def test_completion_and_inspection_know_the_session(kernel):
     assert "text/plain" in found["data"]
 
 
-def test_a_cell_with_other_limits_runs_beside_the_session_and_says_so(kernel):
+def test_a_cell_has_limits_of_its_own_inside_the_session(kernel):
     kernel.run("mine = 1")
-    _, outputs = kernel.run("%%sandbox --memory 128M\nprint('mine' in globals())")
+    reply, outputs = kernel.run("%%sandbox --memory 128M --output 1K\nprint('mine' in globals())")
+    assert outputs[0][1]["text"] == "True\n"
+    assert (outputs[1][1]["data"][MIME]["memory_limit_mb"], outputs[1][1]["data"][MIME]["notes"]) == (128, [])
+    reply, _ = kernel.run("%%sandbox --memory 64M\nmine = bytearray(100 << 20)", stop_on_error=False)
+    assert reply["ename"] == "MemoryExceeded"
+    assert value(kernel, "%%sandbox --quiet\nmine") == "1"
+
+
+def test_a_cell_with_other_walls_runs_beside_the_session_and_says_so(kernel):
+    kernel.run("mine = 1")
+    _, outputs = kernel.run("%%sandbox --disk 32M\nprint('mine' in globals())")
     assert outputs[0][1]["text"] == "False\n"
-    assert "ran in a fresh sandbox: the session has another --memory" in outputs[1][1]["data"][MIME]["notes"]
+    assert "ran in a fresh sandbox: the session has another --disk" in outputs[1][1]["data"][MIME]["notes"]
 
 
 def test_sessions_of_different_names_know_nothing_of_each_other(kernel):

@@ -8,24 +8,30 @@ import marshal
 import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.guest.gate_wire import receive_order
 from sandbox_kernel.jail.control import (
     MAX_FRAME,
+    MAX_PROMPT,
     Inbox,
     JobFile,
     Step,
+    answer,
     broken,
     encode_order,
     encode_warm,
     frame,
     number,
+    question,
     read_kept,
     receive_listener,
+    send_order,
     step_exit,
 )
 from sandbox_kernel.jail.walls import Warm
@@ -68,6 +74,29 @@ def test_an_order_without_blobs_has_none() -> None:
     order = unpacked(header)
     assert order["blobs"] == []
     assert order["steps"][0]["source"] is None  # type: ignore[index]
+
+
+def test_open_files_travel_behind_the_header_and_arrive_as_themselves(tmp_path: Path) -> None:
+    host, gate = socket.socketpair()
+    step = Step(kind="warm", argv=["x"], env={}, rlimits={}, cwd="/", source=b"blob")
+    with host, gate, open(tmp_path / "given", "w+b") as file:
+        file.write(b"mine")
+        file.flush()
+        send_order(host, [step], [], listener=False, descriptors=[file.fileno()])
+        order, blobs = receive_order(gate)
+        (number,) = order["descriptors"]
+        assert (os.pread(number, 10, 0), blobs) == (b"mine", [b"blob"])
+        assert not os.get_inheritable(number)
+        os.close(number)
+
+
+def test_an_order_that_announces_open_files_and_brings_none_is_not_taken() -> None:
+    host, gate = socket.socketpair()
+    with host, gate:
+        header, *_ = encode_order([], [], listener=False, descriptors=1)
+        host.sendall(header + b"\0")
+        with pytest.raises(EOFError):
+            receive_order(gate)
 
 
 def test_a_waiting_program_is_told_its_limits_and_its_filter() -> None:
@@ -207,3 +236,17 @@ def test_files_that_were_handed_over_are_read_only_when_sealed_and_all_of_them()
     assert read_kept([_memory(b"a" * 11, sealed=True)], 10) == ()
     assert read_kept([os.open("/dev/null", os.O_RDONLY)], 10) == ()
     assert read_kept([], 10) == ()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b'{"ask": "x"}', b'{"ask": 5}\n', b'{"ask": "x"}\n{"end": "exit"}\n', b'{"ask": "x\n', b'{"end": "exit"}\n'],
+)
+def test_what_is_no_whole_question_is_none(said: bytes) -> None:
+    assert question(said) is None
+
+
+def test_a_question_is_cut_and_answered_in_one_line() -> None:
+    assert question(b'{"ask": "' + b"x" * 20_000 + b'"}\n') == "x" * MAX_PROMPT
+    assert question(b'{"ask": ""}\n') == ""
+    assert (answer("a\nb"), answer(None)) == (b'{"answer": "a\\nb"}\n', b'{"answer": null}\n')

@@ -207,3 +207,28 @@ def test_o10_without_a_syscall_filter_nothing_runs() -> None:
         assert "a wall did not stand, nothing was run" in landlock
         assert "load_seccomp" in landlock
     assert ran == "refused to run"
+
+
+#: The command's own report, without any measurement that was kept.
+REPORT = """
+import tempfile, os
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
+from sandbox_kernel import Sandbox
+report = Sandbox().report()
+lines = {line.name: line for line in report.lines}
+print(report.isolation, lines["read a secret outside"].mechanism.split(" ")[0], sep="|")
+print(lines["connect to host TCP"].mechanism)
+print(*[name for name, line in lines.items() if line.enforced is False], sep="|")
+print(*report.weaknesses, sep="|")
+"""
+
+
+@pytest.mark.attack("O10", "host")
+@needs_landlock
+def test_o10_without_user_namespaces_the_report_shows_the_landlock_tier_for_what_it_is() -> None:
+    done = run_without(REPORT, no_namespaces())
+    walls, network, broken, weaknesses = done.stdout.splitlines()
+    assert (walls, network) == ("process+sandbox|landlock", "seccomp: no socket can be opened"), done
+    # Measured, not known: whatever does not hold there is told as such.
+    assert set(broken.split("|")) <= {"", "see host processes"}, broken
+    assert "process" in weaknesses

@@ -15,7 +15,7 @@ def test_a_gate_that_fails_before_the_program_begins_is_an_error_and_no_result(n
     jail = backend._pool.take(backend.walls(request, backend._recipe(request)))
     try:
         # A place that nobody inside can write.
-        files = (JobFile(root="/usr/nowhere", name="a", data=b""),)
+        files = (JobFile(root="/usr/nowhere", name="a", data=b"all"),)
         job = Job(steps=(), files=files, timeout_s=10, memory_bytes=1 << 28, processes=8, output_bytes=1000)
         with pytest.raises(EnforcerFailed, match=r"before the program began, nothing was run: .*Read-only file system"):
             run_job(jail, job)

@@ -17,8 +17,10 @@ from benchmarks.soak_faults import empty_groups
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.jail import meter as room
 from sandbox_kernel.jail.cgroup import find_hierarchies
-from sandbox_kernel.jail.meter import CgroupMeter, WatchdogMeter, counts_processes, make_meter
+from sandbox_kernel.jail.cgroup_meter import CgroupMeter
+from sandbox_kernel.jail.meter import counts_processes, make_meter
 from sandbox_kernel.jail.process_tree import living, tree
+from sandbox_kernel.jail.watchdog_meter import WatchdogMeter
 
 MIB = 1 << 20
 

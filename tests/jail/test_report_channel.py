@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import glob
+import os
+
 import pytest
 
+from sandbox_kernel.jail.cgroup import GROUP_PREFIX, find_hierarchies
 from sandbox_kernel.jail.control import MAX_REPORT, Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import Job, Outcome, run_job
+from sandbox_kernel.jail.process_tree import living, tree
 from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.jail.walls import WORK, Walls
 
 MIB = 1 << 20
@@ -25,6 +31,12 @@ def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False
         return run_job(jail, job)
     finally:
         jail.forget()
+
+
+def own_groups() -> list[str]:
+    """The control groups of this process's sandboxes."""
+    where = find_hierarchies()
+    return [] if where is None else sorted(glob.glob(f"{where.memory}/{GROUP_PREFIX}{os.getpid()}-*"))
 
 
 def test_a_step_that_reports_is_heard() -> None:
@@ -60,3 +72,39 @@ def test_a_report_can_be_the_end_and_what_was_printed_before_it_is_there() -> No
 def test_a_step_that_dies_without_a_report_is_still_waited_for() -> None:
     done = run("import os; os._exit(7)", reports=True, ends=True)
     assert (done.report, done.exits[-1].code, done.stopped_by) == (b"", 7, None)
+
+
+def test_a_jail_that_reported_is_killed_at_once_and_gone_soon_with_its_group() -> None:
+    """Nobody waits for its end, but it ends: everything inside, and what was the host's of it."""
+    before = own_groups()
+    python = find_python("python3")
+    jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
+    jail.wait_ready()
+    inside = living(tree(jail.init_pid))
+    program = "import os, time; os.fork(); open('kept', 'w').write('x'); os.write(3, b'done'); time.sleep(60)"
+    step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=program.encode(), reports=True)
+    done = run_job(jail, Job(
+        steps=(step,), timeout_s=20, memory_bytes=256 * MIB, processes=16, output_bytes=MIB, ends_with_report=True
+    ))  # fmt: skip
+    assert done.report.startswith(b"done")
+    assert os.listdir(jail.box_fd) == ["kept"]
+    assert wait_buried()
+    assert living(inside) == {}
+    assert own_groups() == before
+    jail.destroy()
+    jail.forget()
+
+
+def test_a_jail_that_was_stopped_is_gone_when_the_run_returns() -> None:
+    """A report that came before does not change that: the program went on, and somebody had to end it."""
+    python = find_python("python3")
+    jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
+    jail.wait_ready()
+    inside = living(tree(jail.init_pid))
+    step = Step(kind="python", argv=["cell.py"], env={}, rlimits={}, cwd=WORK, source=b"while True: pass", reports=True)
+    done = run_job(jail, Job(
+        steps=(step,), timeout_s=0.3, memory_bytes=256 * MIB, processes=16, output_bytes=MIB, ends_with_report=True
+    ))  # fmt: skip
+    assert done.stopped_by == "timeout"
+    assert living(inside) == {}
+    jail.forget()

@@ -37,9 +37,10 @@ def test_rejects_metadata_ip():
     assert refused(SafeClient(PUBLIC), "http://169.254.169.254/latest/meta-data/") == "private_ip_blocked"
 
 
-def test_rejects_blocked_domain():
+def test_rejects_blocked_domain(names):
     policy = FetchPolicy(allow_all_public=True, blocked_domains=("evil.example",))
-    assert refused(SafeClient(policy), "https://evil.example/") == "domain_blocked"
+    assert refused(SafeClient(policy, names), "https://evil.example/") == "domain_blocked"
+    assert names.asked == []
 
 
 def test_rejects_domain_not_in_allowlist(client: SafeClient, names):
@@ -50,6 +51,7 @@ def test_rejects_domain_not_in_allowlist(client: SafeClient, names):
 
 def test_rejects_disallowed_method(client: SafeClient, site):
     assert refused(client, FetchRequest(url=site.url(), method="TRACE")) == "method_not_allowed"
+    assert site.seen == []
 
 
 def test_rejects_ftp_scheme():

@@ -226,7 +226,7 @@ def test_one_that_does_not_fit_its_work_folder_is_not_saved(backend: WasmBackend
     from sandbox_kernel.limits import Limits
 
     with open_wasm_session(backend, limits=Limits(disk_mb=1)) as session:
-        session.run("const big = new Uint8Array(8e6); 0")
+        session.run("const big = new Uint8Array(8e6).fill(7); 0")
         with pytest.raises(SessionError, match="make room"):
             session.save(tmp_path / "s")
         assert not (tmp_path / "s").exists()

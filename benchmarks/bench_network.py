@@ -1,6 +1,6 @@
 """What does the way through the egress proxy cost, against a direct connection on the same loopback?
 
-    python benchmarks/bench_egress.py [--rounds 200] [--megabytes 200]
+    python -m benchmarks.bench_network [--rounds 200] [--megabytes 200]
 
 Requests are interleaved, one connection each. Names are resolved by a function, so no DNS is measured.
 """
@@ -14,12 +14,18 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
+from benchmarks.measure import interleaved, machine, table
 from sandbox_kernel.net.egress_proxy import EgressProxy
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.safe_client import SafeClient
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n" + b"x" * 1000
+NOTE = (
+    "The proxy judges and pins every connection, and SafeClient every hop besides; direct is a plain `http.client`. "
+    "Other sandboxes do not take part: those that have a proxy resolve names themselves, and there is no network here."
+)
 CHUNK = b"x" * 65536
 
 
@@ -78,17 +84,20 @@ def main() -> None:
             "proxy, tunnel": lambda path: get(door, path, site),
             "SafeClient": lambda path: client.fetch(f"http://{site}{path}"),
         }
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(options.rounds):
+        times = interleaved({name: partial(go, "/") for name, go in ways.items()}, options.rounds)
+        print(f"{machine()}\n")
+        print(table("One request of 1000 bytes, a connection for each", times))
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(3):
             for name, go in ways.items():
                 start = time.perf_counter()
-                go("/")
-                times[name].append(time.perf_counter() - start)
-        for name, go in ways.items():
-            start = time.perf_counter()
-            go("/big")
-            rate = options.megabytes / (time.perf_counter() - start)
-            print(f"{name:14} {statistics.median(times[name]) * 1000:6.2f} ms a request  {rate:7.0f} MB/s")
+                go("/big")
+                rates[name].append(options.megabytes / (time.perf_counter() - start))
+    print(f"### One answer of {options.megabytes} MB (medians of 3)\n\n| | MB/s | ÷ direct |\n|---|---|---|")
+    base = statistics.median(rates["direct"])
+    for name, found in rates.items():
+        print(f"| {name} | {statistics.median(found):.0f} | {statistics.median(found) / base:.2f} |")
+    print(f"\n{NOTE}")
 
 
 if __name__ == "__main__":
