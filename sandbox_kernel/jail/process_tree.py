@@ -123,6 +123,20 @@ def proportional_bytes(pids: list[int]) -> int:
     return total
 
 
+def memory_file_bytes(pids: list[int]) -> int:
+    """What open files in memory (``memfd_create``) hold: pages that count for nobody as long as nobody maps them."""
+    held: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                path = f"/proc/{pid}/fd/{name}"
+                with contextlib.suppress(OSError):
+                    if os.readlink(path).startswith("/memfd:"):
+                        info = os.stat(path)
+                        held[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(held.values())
+
+
 def signal_same(pid: int, started: int, number: signal.Signals) -> None:
     """Signal a process that ``living`` found, and nobody who got its number since."""
     with contextlib.suppress(OSError):

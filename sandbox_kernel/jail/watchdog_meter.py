@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-from sandbox_kernel.jail.process_tree import proportional_bytes, signal_all, tree, usage
+from sandbox_kernel.jail.process_tree import memory_file_bytes, proportional_bytes, signal_all, tree, usage
 from sandbox_kernel.jail.reading import Reading
 
 
@@ -85,6 +85,12 @@ class WatchdogMeter:
         self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks >= self._processes
         self._crowded = seen.tasks > self._processes
+        # Apart from the rest, because what is mapped of them is in the other sum already.
+        in_files = memory_file_bytes(pids)
+        if in_files > self._memory_bytes:
+            self._peak = max(self._peak, in_files)
+            self._exceeded = True
+            return True
         if seen.resident_bytes <= self._memory_bytes:
             self._peak = max(self._peak, seen.resident_bytes)
             return False

@@ -13,7 +13,15 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel.jail import process_tree
-from sandbox_kernel.jail.process_tree import living, of_user, proportional_bytes, signal_same, tree, usage
+from sandbox_kernel.jail.process_tree import (
+    living,
+    memory_file_bytes,
+    of_user,
+    proportional_bytes,
+    signal_same,
+    tree,
+    usage,
+)
 
 #: A parent with a child with a child, that all wait; prints their pids.
 THREE = """
@@ -150,3 +158,16 @@ def test_a_process_that_hides_its_memory_counts_with_all_that_it_shows(monkeypat
     with started(code) as (_, pids):
         monkeypatch.setattr("builtins.open", refuse)
         assert proportional_bytes(pids) > 50 << 20
+
+
+def test_files_in_memory_count_once_whoever_has_them_open_and_mapped_by_nobody() -> None:
+    before = memory_file_bytes([os.getpid()])
+    fd = os.memfd_create("held")
+    twin = os.dup(fd)
+    try:
+        os.write(fd, b"x" * (1 << 20))
+        assert memory_file_bytes([os.getpid(), os.getpid()]) - before == 1 << 20
+        assert memory_file_bytes([2**22 + 1]) == 0
+    finally:
+        os.close(fd)
+        os.close(twin)
