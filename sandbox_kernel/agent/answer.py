@@ -1,8 +1,9 @@
 """What a tool call answers: results and errors as plain JSON, bounded, in one shape.
 
 ``status`` says whether the sandbox could run the program and let it end: ``success`` also holds for a program that
-said no (``exit_code``) or did not compile; ``outcome`` tells these apart. ``stdout`` and ``stderr`` are data whatever
-they look like: nothing in an answer is decided by what a program printed.
+said no (``exit_code``) or did not compile. Beside the five fields of the contract others are there only when they say
+something more: ``outcome`` for an end that neither ``status`` nor ``exit_code`` tells. ``stdout`` and ``stderr`` are
+data whatever they look like: nothing in an answer is decided by what a program printed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ _STATUS = {
 }
 
 
+#: Ends that the fields of the contract tell whole, and limits that they name.
+_TOLD = (Status.OK, Status.FAILED, Status.TIMEOUT, Status.MEMORY_EXCEEDED)
+_NAMED = ((Status.TIMEOUT, "timeout"), (Status.MEMORY_EXCEEDED, "memory"))
+
+
 def result_answer(result: ExecResult, output_bytes: int = OUTPUT_BYTES) -> Answer:
     """What became of a run."""
     status = _STATUS[result.status]
@@ -59,7 +65,6 @@ def error_answer(error: SandboxError, duration_s: float, output_bytes: int = OUT
         "stderr": bounded(str(error), output_bytes),
         "exit_code": None,
         "duration_ms": round(duration_s * 1000),
-        "outcome": status,
         "code": error.code,
     }
 
@@ -74,7 +79,6 @@ def _answer(status: str, why: str, result: ExecResult, output_bytes: int) -> Ans
         "stderr": stderr,
         "exit_code": result.exit_code,
         "duration_ms": round(result.duration * 1000),
-        "outcome": str(result.status),
         **_more(result, output_bytes),
     }
 
@@ -93,7 +97,8 @@ def _more(result: ExecResult, output_bytes: int) -> Answer:
     flagged = {"stdout": result.stdout_truncated, "stderr": result.stderr_truncated}
     totals = {name: max(total, len(_encoded(text))) for name, (text, total) in printed.items()}
     more: Answer = {
-        "limit": result.limit,
+        "outcome": None if result.status in _TOLD else str(result.status),
+        "limit": None if (result.status, result.limit) in _NAMED else result.limit,
         "signal": result.signal,
         "truncated": {name: totals[name] for name in totals if flagged[name] or totals[name] > _room(output_bytes)},
         "violations": [asdict(item) for item in result.violations[:_MOST_ITEMS]],
