@@ -22,6 +22,7 @@ TIME_OF_DAY = {
     "guest/wasm_wasi_world.py": "the guest asked for it",
     "languages/compile_cache.py": "files that a dead host left aside",
     "net/audit.py": "when a request was decided",
+    "report.py": "when it was measured",
     "session/live.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
 }

@@ -23,7 +23,7 @@ Rest = Callable[[], None]
 
 
 class Undertaker:
-    """One thread, started when it is first needed. Safe for several callers."""
+    """One thread, as long as there is something to do. Safe for several callers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,7 +61,9 @@ class Undertaker:
             with self._lock:
                 self._left -= 1
                 if self._left == 0:
+                    self._thread = None
                     self._idle.set()
+                    return
 
 
 _ours = Undertaker()

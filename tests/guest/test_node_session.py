@@ -81,12 +81,12 @@ def test_modules_are_imported_and_required(shared: Session) -> None:
 def test_output_comes_in_order_with_displays(shared: Session) -> None:
     seen: list[str] = []
     result = shared.run(
-        "console.log('a'); display({ [Symbol.for('Jupyter.display')]: () => ({ 'text/html': '<b>' }) }); console.log('c'); 4",
+        "console.log('a'); display({ [Symbol.for('Jupyter.display')]: () => ({ 'text/html': '<b>x</b>' }) }); console.log('c'); 4",
         on_output=lambda _, text: seen.append(text.strip()),
         on_display=lambda display: seen.append(display.kind),
     )
     assert [item for item in seen if item] == ["a", "display", "c", "result"]
-    assert result.displays[0].data["text/html"] == "<b>"
+    assert result.displays[0].data["text/html"] == "<b>x</b>"
     assert shared.run("console.error('e')").stderr == "e\n"
 
 

@@ -47,7 +47,10 @@ def test_a_window_cannot_be_opened_and_that_is_said(python: Session) -> None:
 def test_tables_images_and_own_representations(python: Session) -> None:
     assert "<table" in str(data(python.run("import pandas as pd; pd.DataFrame({'a': [1]})", timeout=90))["text/html"])
     assert is_png(data(python.run("from PIL import Image; Image.new('RGB', (3, 3))"))["image/png"])
-    own = "class T:\n    def _repr_html_(self): return '<b>t</b>'\n    def _repr_png_(self): return b'\\x89PNG'\nT()"
+    python.run("import io; file = io.BytesIO(); Image.new('RGB', (3, 3)).save(file, 'png')")
+    own = (
+        "class T:\n    def _repr_html_(self): return '<b>t</b>'\n    def _repr_png_(self): return file.getvalue()\nT()"
+    )
     shown = data(python.run(own))
     assert shown["text/html"] == "<b>t</b>"
     assert is_png(shown["image/png"])

@@ -48,3 +48,11 @@ def test_waiting_tells_when_it_took_too_long() -> None:
     assert not undertaker.wait(0.01)
     gate.set()
     assert undertaker.wait()
+
+
+def test_no_thread_is_left_when_nothing_is() -> None:
+    undertaker = Undertaker()
+    for _ in range(3):
+        undertaker.take(lambda: None)
+        assert undertaker.wait()
+        assert undertaker._thread is None
