@@ -32,8 +32,10 @@ MAX_SPARES = 8
 IDLE_S = 300.0
 #: How long a template is kept where no spares are wanted.
 IDLE_WITHOUT_SPARES_S = 10.0
-#: How long the making of spares waits for the end of a run that was just handed one.
+#: How long the making of spares waits for the end of a run that was just handed one; and then, while a spare is left,
+#: for the next to come, as cells that are sent together do.
 CALM_S = 0.03
+PAUSE_S = 0.01
 
 
 @dataclass
@@ -70,6 +72,8 @@ class Pool:
         #: Set unless a jail of ours was handed out just now and is still at work.
         self._calm = threading.Event()
         self._calm.set()
+        #: Set by whoever takes a jail.
+        self._stir = threading.Event()
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
@@ -86,6 +90,7 @@ class Pool:
                 spare = shelf.spares.pop(0) if shelf.spares else None
         jail = spare if spare is not None else self._make(walls)
         self._calm.clear()
+        self._stir.set()
         self._order(walls, shelf)
         return jail
 
@@ -159,9 +164,7 @@ class Pool:
                 continue
             if walls is None:
                 return
-            # Most runs are over soon. To make the next jail beside one would take its processor and the locks of the
-            # kernel's control groups.
-            self._calm.wait(CALM_S)
+            self._await_calm(walls)
             jail: Jail | None = None
             # A failed spare is no error: whoever needs a jail makes one and meets the reason there.
             with contextlib.suppress(SandboxError, OSError):
@@ -170,6 +173,19 @@ class Pool:
                 if self.size > 0:
                     jail = self._make(walls)
             self._shelve(walls, jail)
+
+    def _await_calm(self, walls: Walls) -> None:
+        """Most runs are over soon. To make the next jail beside one would take its processor and the locks of the
+        kernel's control groups.
+        """
+        until = time.monotonic() + CALM_S
+        while (left := until - time.monotonic()) > 0 and self._calm.wait(left):
+            with self._lock:
+                shelf = self._shelves.get(walls)
+                empty = shelf is None or not shelf.spares
+            self._stir.clear()
+            if empty or not self._stir.wait(PAUSE_S):
+                return
 
     def _shelve(self, walls: Walls, jail: Jail | None) -> None:
         surplus: list[Jail] = []
@@ -211,6 +227,7 @@ class Pool:
         self._thread = None
         self._calm = threading.Event()
         self._calm.set()
+        self._stir = threading.Event()
         for shelf in self._shelves.values():
             for jail in shelf.spares:
                 jail.forget()
