@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -33,9 +33,10 @@ IDLE_S = 300.0
 #: How long a template is kept where no spares are wanted.
 IDLE_WITHOUT_SPARES_S = 10.0
 #: How long the making of spares waits for the end of a run that was just handed one; and then, while a spare is left,
-#: for the next to come, as cells that are sent together do.
+#: for the next to come. When three came within the last time, more will, and there is no point in waiting.
 CALM_S = 0.03
 PAUSE_S = 0.01
+RUSH_S = 0.1
 
 
 @dataclass
@@ -72,8 +73,9 @@ class Pool:
         #: Set unless a jail of ours was handed out just now and is still at work.
         self._calm = threading.Event()
         self._calm.set()
-        #: Set by whoever takes a jail.
+        #: Set by whoever takes a jail, and when the last three did.
         self._stir = threading.Event()
+        self._taken: deque[float] = deque(maxlen=3)
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
@@ -90,6 +92,7 @@ class Pool:
                 spare = shelf.spares.pop(0) if shelf.spares else None
         jail = spare if spare is not None else self._make(walls)
         self._calm.clear()
+        self._taken.append(time.monotonic())
         self._stir.set()
         self._order(walls, shelf)
         return jail
@@ -183,8 +186,9 @@ class Pool:
             with self._lock:
                 shelf = self._shelves.get(walls)
                 empty = shelf is None or not shelf.spares
+            rushed = len(self._taken) == 3 and time.monotonic() - self._taken[0] < RUSH_S
             self._stir.clear()
-            if empty or not self._stir.wait(PAUSE_S):
+            if empty or rushed or not self._stir.wait(PAUSE_S):
                 return
 
     def _shelve(self, walls: Walls, jail: Jail | None) -> None:
