@@ -211,9 +211,10 @@ def survivor() -> Iterator[Callable[[str], None]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str) -> None:
-        started.append(subprocess.Popen([name, "60"], executable="/bin/sleep"))
-        # A new program's words are in /proc a moment after its start is reported; the test's own time ends the wait.
-        while name.encode() not in Path(f"/proc/{started[-1].pid}/cmdline").read_bytes():
+        process = subprocess.Popen([name, "60"], executable="/bin/sleep")
+        started.append(process)
+        # A new program's words are in /proc a moment after its start is reported; whoever looks for it may end it.
+        while process.poll() is None and name.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
             os.sched_yield()
 
     yield start
