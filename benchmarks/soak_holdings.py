@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox_kernel.jail.process_tree import tree
+from sandbox_kernel.jail.undertaker import wait_buried
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Holdings:
     def now(cls, folder: Path) -> Holdings:
         """Look."""
         gc.collect()
+        wait_buried()
         mine = f"sandbox-kernel-{os.getpid()}-"
         groups = [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name.startswith(mine)]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()

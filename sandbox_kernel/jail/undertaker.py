@@ -32,6 +32,7 @@ class Undertaker:
         self._idle = threading.Event()
         self._idle.set()
         self._thread: threading.Thread | None = None
+        self._last: threading.Thread | None = None
 
     def take(self, rest: Rest) -> None:
         """Do the rest of somebody's end soon, or now when there is too much of it already."""
@@ -42,6 +43,7 @@ class Undertaker:
                 self._idle.clear()
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._serve, name="sandbox-undertaker", daemon=True)
+                    self._last = self._thread
                     self._thread.start()
         if soon:
             self._work.put(rest)
@@ -49,8 +51,12 @@ class Undertaker:
             rest()
 
     def wait(self, timeout_s: float = _LAST_S) -> bool:
-        """Return when everything that was taken is done; False when it took too long."""
-        return self._idle.wait(timeout_s)
+        """Return when everything that was taken is done, and the thread is gone; False when it took too long."""
+        done = self._idle.wait(timeout_s)
+        last = self._last
+        if done and last is not None and last is not threading.current_thread():
+            last.join(timeout_s)
+        return done
 
     def _serve(self) -> None:
         while True:

@@ -24,6 +24,7 @@ from pathlib import Path
 from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.jail.template_jail import TemplateJail
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.model import describe_end
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"
@@ -183,6 +184,7 @@ def _content(path: Path) -> bytes:
 
 def threads() -> list[str]:
     """Threads of this process, but for those that serve all its sandboxes and live as long as it does."""
+    assert wait_buried()
     ours = ("sandbox-spawner", "sandbox-root-view", "sandbox-pool", "sandbox-run")
     return [thread.name for thread in threading.enumerate() if not thread.name.startswith(ours)]
 

@@ -17,6 +17,7 @@ from sandbox_kernel.backends.wasm_prepare import Progress
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, Language, Status
@@ -485,9 +486,11 @@ def test_name_class_and_capabilities(wasm_backend) -> None:
 def test_a_run_leaves_no_thread_and_no_timer_behind(run_wasm, wat) -> None:
     """The seed left one sleeping thread for each run, as long as its timeout."""
     run_wasm(wat(""))
+    assert wait_buried()
     before = threading.active_count()
     for _ in range(3):
         assert run_wasm(wat(""), timeout=300).ok
+    assert wait_buried()
     assert threading.active_count() <= before
 
 
