@@ -126,17 +126,19 @@ class Sandbox(BoxFiles):
         """Run a program to its end in a sandbox of its own; works inside and outside of event loops.
 
         ``check`` type-checks TypeScript first; ``python`` is another interpreter, virtual environment or version.
-        An open file for ``stdin`` is read as the program takes it, a terminal or pipe too; wasm and dask read it first.
+        An open file for ``stdin`` is read as the program takes it, a terminal or pipe too; wasm and dask read it first,
+        and nothing from a terminal, where nobody would know when to end.
         """
         stream, given = (None, stdin) if stdin is None or isinstance(stdin, str | bytes) else (_stream(stdin), None)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        if stream is not None:
-            if isinstance(chosen, ProcessBackend):
-                result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=stream.fileno())
-                return replace(result, chosen=self._why(request.language, backend))
-            request = replace(request, stdin=stream.read())
-        result = chosen.run(request, on_output=on_output, keep=self._folder.keep)
+        keep = self._folder.keep
+        if stream is not None and isinstance(chosen, ProcessBackend):
+            result = chosen.run(request, on_output=on_output, keep=keep, stdin_from=stream.fileno())
+        else:
+            if stream is not None and not os.isatty(stream.fileno()):
+                request = replace(request, stdin=stream.read())
+            result = chosen.run(request, on_output=on_output, keep=keep)
         return replace(result, chosen=self._why(request.language, backend))
 
     async def arun(

@@ -321,3 +321,10 @@ def test_an_open_file_is_an_input_like_any_other(tmp_path: Path, backend: str) -
 def test_an_input_that_cannot_be_read_is_refused(wrong: object) -> None:
     with Sandbox() as box, pytest.raises(InvalidRequest, match="stdin must be text, bytes or a file"):
         box.run("cat", "command", stdin=wrong)  # type: ignore[arg-type]
+
+
+def test_a_run_in_webassembly_does_not_wait_for_a_terminal() -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "rb", buffering=0) as terminal, Sandbox() as box:
+        assert box.run("cat; echo done", "command", stdin=terminal, backend="wasm").stdout == "done\n"
+    os.close(ours)
