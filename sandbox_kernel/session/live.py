@@ -146,9 +146,9 @@ class Live:
 
         More can be given at any time, less only when the worker waits for a cell.
         """
-        before, self._budget = self._budget, replace(self._budget, limit_bytes=limit_bytes)
-        if limit_bytes == before.limit_bytes:
+        if limit_bytes == self._budget.limit_bytes:
             return
+        before, self._budget = self._budget, replace(self._budget, limit_bytes=limit_bytes)
         if limit_bytes > before.limit_bytes:
             self._relimit()
             return
