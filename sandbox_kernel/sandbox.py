@@ -16,8 +16,8 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.asking import AnyOnInput
-from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits, quoted
