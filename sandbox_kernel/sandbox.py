@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener
@@ -16,8 +16,8 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.asking import AnyOnInput
-from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits, quoted
@@ -126,19 +126,13 @@ class Sandbox(BoxFiles):
         """Run a program to its end in a sandbox of its own; works inside and outside of event loops.
 
         ``check`` type-checks TypeScript first; ``python`` is another interpreter, virtual environment or version.
-        An open file for ``stdin`` is read as the program takes it, a terminal or pipe too; wasm and dask read it first,
-        and nothing from a terminal, where nobody would know when to end.
+        An open file for ``stdin`` is read as the program takes it, a pipe or a terminal too; wasm and dask read nothing
+        from a terminal, where nobody would know when to end, and dask reads everything else first.
         """
-        stream, given = (None, stdin) if stdin is None or isinstance(stdin, str | bytes) else (_stream(stdin), None)
+        source, given = (None, stdin) if stdin is None or isinstance(stdin, str | bytes) else (_descriptor(stdin), None)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
-        keep = self._folder.keep
-        if stream is not None and isinstance(chosen, ProcessBackend):
-            result = chosen.run(request, on_output=on_output, keep=keep, stdin_from=stream.fileno())
-        else:
-            if stream is not None and not os.isatty(stream.fileno()):
-                request = replace(request, stdin=stream.read())
-            result = chosen.run(request, on_output=on_output, keep=keep)
+        result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=source)
         return replace(result, chosen=self._why(request.language, backend))
 
     async def arun(
@@ -170,12 +164,9 @@ class Sandbox(BoxFiles):
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._choose(request, backend, check, python)
         keep = self._folder.keep
-        if on_input is not None and chosen.name == "wasm":
-            result = await cast("WasmBackend", chosen).execute(
-                request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
-            )
-        else:
-            result = await chosen.execute(request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage)
+        result = await chosen.execute(
+            request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
+        )
         return replace(result, chosen=self._why(request.language, backend))
 
     def exec(
@@ -500,15 +491,14 @@ def _fetch_request(
     return url
 
 
-def _stream(given: object) -> BinaryIO:
-    """A file that can be read from outside of Python, or why it is none."""
+def _descriptor(given: object) -> int:
+    """Where a file can be read from outside of Python, or why it cannot."""
     try:
-        given.fileno()  # type: ignore[attr-defined]
+        return int(given.fileno())  # type: ignore[attr-defined]
     except (AttributeError, OSError, ValueError):
         raise InvalidRequest(
             f"stdin must be text, bytes or a file that is open for reading bytes, got {quoted(given)}"
         ) from None
-    return cast(BinaryIO, given)
 
 
 def _named(files: Mapping[str, bytes | str] | None) -> Mapping[str, bytes | str]:

@@ -22,8 +22,10 @@ from sandbox_kernel.backends.wasm_report import read_report, unfinished
 from sandbox_kernel.backends.wasm_source import WasmSource
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
-from sandbox_kernel.jail.job import Outcome, Stop, run_job
+from sandbox_kernel.jail.job import Outcome
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
