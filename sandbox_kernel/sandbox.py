@@ -338,7 +338,8 @@ class Sandbox(BoxFiles):
         if name == "wasm":
             wasm = self._wasm_backend()
             wasm.measure(again=again or fresh, on_progress=on_progress)
-            return summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+            report = summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+            return replace(report, again=lambda told: self.report(again=True, on_progress=told, backend="wasm"))
         if name == "dask":
             report = summed_report(self._dask_backend(self.backend.config), host="a worker of the cluster")
             return report.require(*require)
