@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.asking import AnyOnInput, OnInput
-from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy

@@ -20,9 +20,9 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.asking import OnInput
-from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.readable import readable
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
 from sandbox_kernel.policy import SandboxPolicy, check_policy

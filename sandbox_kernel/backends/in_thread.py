@@ -17,7 +17,7 @@ from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.asking import AnyOnInput, OnInput, takes_prompt_alone
-from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 

@@ -23,10 +23,12 @@ from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.job import OWN_PROCESSES, Job, SpareGone, Stop, run_job
+from sandbox_kernel.jail.job import OWN_PROCESSES, Job, SpareGone
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder

@@ -34,10 +34,12 @@ from sandbox_kernel.backends.wasm_toolchains import find_toolchain
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.job import SpareGone, Stop, run_job
+from sandbox_kernel.jail.job import SpareGone
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import Guest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status

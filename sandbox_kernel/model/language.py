@@ -40,6 +40,11 @@ class Language(StrEnum):
     SQL = "sql"
 
     @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Every word that ``parse`` understands."""
+        return (*cls, *ALIASES)
+
+    @classmethod
     def parse(cls, name: object) -> Language:
         """Turn what a person wrote into a language; unknown names get the list of the known ones."""
         if isinstance(name, cls):

@@ -136,6 +136,11 @@ class NotebookSessions:
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
 
+    def names(self) -> list[str]:
+        """The names of the sessions that were given one."""
+        with self._lock:
+            return sorted({name for (_, name), held in self._held.items() if name and held.session.alive})
+
     def end(self, session: Session) -> str:
         """End a session and say which it was; the next cell that belongs to it begins a new one, as asked for then."""
         with self._lock:
