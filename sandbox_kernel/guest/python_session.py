@@ -139,6 +139,8 @@ def make_shell() -> Shell:
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # IPython's advice for terminals; here nothing exits.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    # An interrupt may come before IPython has got round to the cell.
+    warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     warm_up(shell)
     return shell
 
@@ -211,6 +213,11 @@ class Python(Engine):
         if error is None:
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
+
+    def struck(self) -> Dict[str, Any]:
+        """See ``Engine``: the interrupt met IPython and not the user's code."""
+        failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+        return {"status": "interrupted", "exit_code": 1, "error": failure}
 
     def count_from(self, number: int) -> None:
         """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""
