@@ -42,6 +42,19 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_what_was_done(
     assert value(session, "done, 'never' in globals()") == "(1, False)"
 
 
+def test_an_await_that_was_interrupted_does_not_go_on_in_a_later_cell(session: Session, value: Value) -> None:
+    assert session.run(
+        "import asyncio; wake = asyncio.Event(); other = asyncio.create_task(wake.wait()); await asyncio.sleep(0)"
+    ).ok
+    # The loop says that it has nothing to do but wait, so that is where the interrupt meets it.
+    code = "asyncio.get_running_loop().call_soon(print, 'go')\nawait wake.wait()\nprint('went on')"
+    result = interrupted(session, code)
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+    assert session.run("wake.set()\nawait asyncio.sleep(0.01)").stdout == ""
+    # A task of the user's own is theirs.
+    assert value(session, "other.done(), other.cancelled()") == "(True, False)"
+
+
 def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
     # One statement: between two of them the interrupt would meet IPython.
     result = interrupted(session, "import time\nif time:\n    print('go\\n', end='')\n    time.sleep(1000)")
