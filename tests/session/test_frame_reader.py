@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.session import frames
-from sandbox_kernel.session.frames import Cutter, Done, Frozen, Question, Shown, clean, clean_text, parse
+from sandbox_kernel.session import frame_reader, frames
+from sandbox_kernel.session.frame_reader import Cutter, clean, clean_text, parse
+from sandbox_kernel.session.frames import Done, Frozen, Question, Shown
 
 DISPLAY = {
     "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},
@@ -133,7 +134,7 @@ def test_frames_are_cut_wherever_the_stream_is() -> None:
 
 def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
     with pytest.raises(SessionError, match=r"a frame of 16777217 bytes; at most 16777216"):
-        Cutter().feed(struct.pack(">I", frames.MAX_FRAME + 1))
+        Cutter().feed(struct.pack(">I", frame_reader.MAX_FRAME + 1))
 
 
 def test_a_message_to_the_worker_is_one_frame() -> None:
