@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.model import ExecResult, FsChange, Language
-from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import ExecResult, FsChange
+from sandbox_kernel.session.cell import Cell
+from sandbox_kernel.session.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Comeback, Live
 from sandbox_kernel.session.result import (
@@ -29,25 +30,11 @@ from sandbox_kernel.session.result import (
     ran_out_of_memory,
     reason,
 )
+from sandbox_kernel.session.session_spec import SessionSpec
 from sandbox_kernel.session.work_files import WorkFiles
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 _GONE = "its sandbox was ended"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionSpec:
-    """What a session was asked to be; the same for all its lives."""
-
-    name: str
-    language: Language
-    memory_mb: int
-    checkpoints: int
-    limits: Limits
-    frame: Frame
-    grace_s: float
-    #: The most memory that a single cell may be given; 0 when its limit is the session's, neither more nor less.
-    cell_memory_mb: int = 0
 
 
 class Lives:
@@ -172,8 +159,8 @@ class Lives:
         changes, more = self._changes(live, end, back)
         notes += [*more, *live.take_failures()]
         facts = Facts(
-            stdout=cell.stdout,
-            stderr=cell.stderr,
+            stdout=cell.output.stdout,
+            stderr=cell.output.stderr,
             displays=cell.displays.all(),
             dropped_displays=cell.displays.dropped,
             violations=live.take_violations(),

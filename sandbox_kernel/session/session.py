@@ -26,13 +26,15 @@ from sandbox_kernel.limits import check_memory_mb
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.asking import OnInput
-from sandbox_kernel.session.cell import CellOrder, ListenerFailed
+from sandbox_kernel.session.cell_order import CellOrder
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What
+from sandbox_kernel.session.listeners import ListenerFailed
 from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import Lives, SessionSpec
+from sandbox_kernel.session.lives import Lives
 from sandbox_kernel.session.memory import private_bytes
+from sandbox_kernel.session.session_spec import SessionSpec
 from sandbox_kernel.workspace.paths import plain_path
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.walk import DirEntry

@@ -27,10 +27,10 @@ from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.image_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import SessionSpec
 from sandbox_kernel.session.opening import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_spec import SessionSpec
 from sandbox_kernel.session.wasm_state import State, take_state
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
