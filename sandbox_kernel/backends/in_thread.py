@@ -76,8 +76,11 @@ async def in_thread(
     return result
 
 
-def on_this_loop(ask: AnyOnInput) -> OnInput:
-    """A function for other threads that asks on this loop, and waits for the answer."""
+def on_this_loop(ask: AnyOnInput | None) -> OnInput | None:
+    """A function for other threads that asks on this loop, and waits for the answer; None where nobody is asked."""
+    check_listener("on_input", ask)
+    if ask is None:
+        return None
     loop = asyncio.get_running_loop()
 
     async def on_loop(prompt: str, password: bool) -> str:

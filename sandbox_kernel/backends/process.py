@@ -18,6 +18,7 @@ from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.program_lookup import check_command
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
@@ -106,9 +107,10 @@ class ProcessBackend(BlockingBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``stdin_from`` is a descriptor from which standard input is read as it comes."""
+        """See ``BlockingBackend``; ``on_input`` is never asked: a process that reads looks like one that works."""
         check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)

@@ -121,7 +121,9 @@ def _failure(request: ExecRequest, outcome: Outcome) -> ExecResult | None:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
     if ending.end == "invalid":
-        raise InvalidRequest(f"the module cannot be run: {with_advice(ending.message)}")
+        raise InvalidRequest(
+            f"the module cannot be run: {with_advice(ending.message).replace('--> <anon>:', '--> cell.wat:')}"
+        )
     if ending.end == "memory":
         result = unfinished(request, Status.MEMORY_EXCEEDED, "memory", outcome.duration_s)
         told = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"

@@ -2,24 +2,25 @@
 
 A program may make a million files between two looks, so each look goes on where the last one stopped and takes a few
 milliseconds; more of them while the file system as a whole has lost more than the jail may take. It follows no link and
-goes up only to the very folder that it came down from. What was deleted while it is still open takes room too, and is
-found among the descriptors of the jail's processes.
+goes up only to the very folder that it came down from. What was deleted while it is still held takes room too, and is
+found at the jail's processes (``deleted_files``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
+from sandbox_kernel.jail.deleted_files import Deleted, deleted_files
 from sandbox_kernel.jail.disk import MAX_INODES, Disk
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Time for one look, for one when room is vanishing, for the last one of a run, and between looks at deleted files.
-_LOOK_S, _URGENT_S, _LAST_S, _DELETED_S = 0.004, 0.05, 5.0, 0.25
+#: Time for one look, for one when room is vanishing, and for the last one of a run.
+_LOOK_S, _URGENT_S, _LAST_S = 0.004, 0.05, 5.0
+#: After a look at deleted files so many times as long as it took nobody looks at them again.
+_REST = 10
 _ENTRIES_BETWEEN_CLOCKS = 64
 _BLOCK = 512
 #: Larger files are remembered while a pass goes on, because a file that is moved meanwhile may be met twice.
@@ -45,18 +46,18 @@ class FolderWatch:
         self._members = members
         self._now = _Pass()
         self._steps = self._walk(self._now)
-        self._deleted_at = 0.0
-        self._deleted = 0
+        self._rest_until = 0.0
+        self._deleted = Deleted()
         self._before = _taken(path)
         self._urgent = False
 
     def look(self, *, last: bool = False) -> Disk:
         """Go on for a moment; ``last`` begins anew and takes the time for the whole folder."""
         now = time.monotonic()
-        if now - self._deleted_at > _DELETED_S and not last:
-            self._deleted_at = now
-            self._deleted = self._deleted_bytes()
         urgent = self._room_vanishes()
+        if now >= self._rest_until and not last:
+            self._deleted = self._find_deleted(thorough=urgent)
+            self._rest_until = now + _REST * (time.monotonic() - now)
         if last or urgent > self._urgent:
             self._begin()
         self._urgent = urgent
@@ -83,10 +84,12 @@ class FolderWatch:
 
     def _judge(self) -> Disk:
         seen = self._now
-        used = seen.used + self._deleted
+        used = seen.used + self._deleted.used
         # A single file is stopped at the limit by the kernel; only what is beyond needs us.
         beyond = used > self._limit + max(1 << 20, self._limit // 32)
-        over = seen.unreadable or seen.entries > MAX_INODES or beyond
+        # Who hides files while room vanishes is not asked whether it was somebody else.
+        hides = self._urgent and self._deleted.hidden
+        over = seen.unreadable or seen.entries > MAX_INODES or beyond or hides
         return Disk(full=over or used >= self._limit, over=over)
 
     def _room_vanishes(self) -> bool:
@@ -130,20 +133,12 @@ class FolderWatch:
         finally:
             os.close(fd)
 
-    def _deleted_bytes(self) -> int:
+    def _find_deleted(self, *, thorough: bool) -> Deleted:
         try:
             device = os.stat(self._path).st_dev
         except OSError:
-            return 0
-        found: dict[int, int] = {}
-        for pid in self._members():
-            with contextlib.suppress(OSError):
-                for name in os.listdir(f"/proc/{pid}/fd"):
-                    with contextlib.suppress(OSError):
-                        info = os.stat(f"/proc/{pid}/fd/{name}")
-                        if info.st_nlink == 0 and stat.S_ISREG(info.st_mode) and info.st_dev == device:
-                            found[info.st_ino] = info.st_blocks * _BLOCK
-        return sum(found.values())
+            return Deleted()
+        return deleted_files(self._members(), device, thorough=thorough)
 
 
 def _taken(path: str) -> tuple[int, int]:

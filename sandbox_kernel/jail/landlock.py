@@ -34,6 +34,7 @@ _ALWAYS_WEAK = (
     "no PID namespace: /proc, where it is readable, shows the names and command lines of host processes",
     "no PID namespace: daemons that leave the process group are found and killed with best effort only",
     "no mount namespace: there is no private /tmp, and no size limit on what is written to allowed folders",
+    "no mount namespace: the disk limit is watched, so more than it may be written between two looks",
     "no mount namespace: which paths exist, their owners, sizes, times and link targets can be asked for everywhere",
     "no mount namespace: mode and times of files that may be read can be changed, as far as their permissions go",
     "no network namespace: the network is off because no socket can be opened, so domains cannot be allowed",

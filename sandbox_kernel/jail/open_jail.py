@@ -44,7 +44,7 @@ class OpenJail(Jail):
             raise EnforcerFailed(walls.enforcer or "none", f"no private folder could be made: {error}") from None
         work, cell, tmp = (self._folder.inner(name) for name in ("work", "cell", "tmp"))
         self.places = Places(work=work, cell=cell, guest=guest_folder(), tmp=tmp)
-        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._members)
+        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._theirs_alone)
         self._launch()
 
     def _command(self, control: int, channel: int) -> Command:
@@ -111,6 +111,10 @@ class OpenJail(Jail):
             found += of_user(self.uid)
         self._known = living(dict.fromkeys(found))
         return list(self._known)
+
+    def _theirs_alone(self) -> list[int]:
+        """The jail's processes but for the gate, which lets nobody look into it."""
+        return [pid for pid in self._members() if pid != self.child.pid]
 
     def _strike(self) -> bool:
         """Kill what is left; true when nothing was."""

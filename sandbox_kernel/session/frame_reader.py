@@ -34,6 +34,8 @@ MAX_TEXT = 64 << 10
 MAX_LINES = 1000
 MAX_MIMES = 32
 MAX_METADATA = 256 << 10
+#: Whoever goes through a value later does so by recursion; what is nested deeper is no use to anybody.
+MAX_DEPTH = 100
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
@@ -125,7 +127,10 @@ class _Reader:
         return clean_text(value)
 
     def table(self, key: str) -> dict[str, object]:
-        value = clean(self._message.get(key))
+        try:
+            value = clean(self._message.get(key))
+        except _TooDeep:
+            raise self._wrong(key) from None
         if not isinstance(value, dict):
             raise self._wrong(key)
         return value
@@ -191,12 +196,18 @@ def clean_text(text: str) -> str:
     return text
 
 
-def clean(value: object) -> object:
-    """A JSON value whose texts are all clean, names included."""
+class _TooDeep(ValueError):
+    """A value is nested deeper than ``MAX_DEPTH``."""
+
+
+def clean(value: object, depth: int = 0) -> object:
+    """A JSON value whose texts are all clean, names included, and which is not nested too deep."""
     if isinstance(value, str):
         return clean_text(value)
+    if isinstance(value, list | dict) and depth >= MAX_DEPTH:
+        raise _TooDeep
     if isinstance(value, list):
-        return [clean(item) for item in value]
+        return [clean(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return {clean_text(key): clean(item) for key, item in value.items()}
+        return {clean_text(key): clean(item, depth + 1) for key, item in value.items()}
     return value

@@ -19,6 +19,12 @@ class Difference:
     instead: dict[str, Any]
 
 
+#: As the program of that name, but it does not give back at once what it took.
+HOLDS_DELETED = (
+    "import os, time\nheld = []\nfor i in range(100):\n  f = open('x', 'wb'); os.unlink('x')\n"
+    "  f.write(b'x' * (1 << 20)); f.flush(); held.append(f)\ntime.sleep(60)"
+)
+
 DIFFERENCES: dict[str, Difference] = {
     "R07": Difference(
         "a file in memory is a file: without a file system of its own the limit of one file is the disk limit",
@@ -44,6 +50,10 @@ DIFFERENCES: dict[str, Difference] = {
         "Landlock asks every folder above at each step down, so that a deep tree takes longer with every level",
         {"status": ("ok", "timeout"), "timeout": 2.0},
     ),
+    "X12": Difference(
+        "the disk is the host's: files without a name are found at whoever holds them, which ends the run",
+        {"status": ("killed",), "limit": "disk", "says": (), "never_says": (), "code": HOLDS_DELETED, "timeout": 30.0},
+    ),
     "F09": Difference(
         "no user namespace: the program is who the host is, or a user of its own with a number that nobody has",
         {"says": ()},
@@ -62,6 +72,12 @@ DIFFERENCES: dict[str, Difference] = {
     ),
 }
 
+if os.geteuid() != 0:
+    DIFFERENCES["X14"] = Difference(
+        "no user of its own: chmod is refused by path, because Landlock does not judge it",
+        {"status": ("failed",), "says": ("Operation not permitted",)},
+    )
+
 if os.geteuid() != 0 and not counts_processes():
     crowd = "no user of its own and no control group: processes are counted by the watchdog, which ends the run"
     DIFFERENCES["R01"] = Difference(crowd, {"status": ("killed",), "says": ()})
@@ -70,5 +86,5 @@ if os.geteuid() != 0 and not counts_processes():
 
 def on_landlock(attack: Attack) -> Attack:
     """The same attack with what must come of it in this tier."""
-    difference = DIFFERENCES.get(attack.id)
+    difference = DIFFERENCES.get(attack.id.partition("-")[0])
     return replace(attack, **difference.instead) if difference is not None else attack

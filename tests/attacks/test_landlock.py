@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from fresh_programs import FRESH
 from harness import Attack, survive
 from landlock import DIFFERENCES, on_landlock
 from programs import ATTACKS
@@ -27,5 +28,12 @@ def test_a_hostile_program_ends_as_it_must_and_touches_nothing(
     record_property("ended", survive(on_landlock(attack), tmp_path, "landlock"))
 
 
+@pytest.mark.parametrize("attack", FRESH, ids=[attack.id for attack in FRESH])
+def test_a_program_of_another_kind_ends_as_it_must_and_touches_nothing(
+    attack: Attack, tmp_path: Path, nothing_left: None
+) -> None:
+    survive(on_landlock(attack), tmp_path, "landlock")
+
+
 def test_every_difference_is_of_an_attack_that_exists() -> None:
-    assert set(DIFFERENCES) <= {attack.id for attack in ATTACKS}
+    assert set(DIFFERENCES) <= {attack.id.partition("-")[0] for attack in (*ATTACKS, *FRESH)}

@@ -402,6 +402,38 @@ def test_deleted_files_that_are_still_open_count(either: ProcessBackend) -> None
     assert (result.status, result.limit) == (Status.KILLED, "disk")
 
 
+HIDING_PLACES = {
+    # Python's own keeps a descriptor beside the mapping.
+    "a mapping": (
+        "import ctypes\nlibc = ctypes.CDLL(None)\n"
+        "def hide(f): libc.mmap(None, ctypes.c_size_t(4096), 1, 1, f.fileno(), ctypes.c_long(0)); f.close()"
+    ),
+    "a message": (
+        "import socket\npair = socket.socketpair()\ndef hide(f): socket.send_fds(pair[0], [b'x'], [f.fileno()]); f.close()"
+    ),
+    "the table of a thread": (
+        "import ctypes, threading\nlibc = ctypes.CDLL(None)\n"
+        "def hide(f):\n  done = threading.Event()\n"
+        # CLOSE_RANGE_UNSHARE: from here on this thread has descriptors of its own.
+        "  def keep(): libc.syscall(436, 1 << 20, 1 << 20, 2); done.set(); time.sleep(60)\n"
+        "  threading.Thread(target=keep, daemon=True).start(); done.wait(); f.close()"
+    ),
+    "a process that cannot be looked into": (
+        "import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\ndef hide(f): kept.append(f)"
+    ),
+}
+
+
+@pytest.mark.parametrize("place", HIDING_PLACES)
+def test_deleted_files_count_when_they_are_hidden_in(place: str, either: ProcessBackend) -> None:
+    code = (
+        f"import os, time\nkept = []\n{HIDING_PLACES[place]}\nfor i in range(16):\n  f = open('f', 'wb+'); os.unlink('f')\n"
+        "  f.write(bytes(4 << 20)); f.flush(); hide(f)\ntime.sleep(30)"
+    )
+    result = either.run(python(code, limits=Limits(disk_mb=16)))
+    assert (result.status, result.limit) == (Status.KILLED, "disk"), result
+
+
 @pytest.mark.skipif(ROOT, reason="root looks into every folder")
 def test_a_folder_that_was_closed_to_the_watchdog_ends_the_run() -> None:
     code = "import os, time\nos.mkdir('d'); os.fchmod(os.open('d', 0), 0)\ntime.sleep(30)"

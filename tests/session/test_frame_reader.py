@@ -114,6 +114,24 @@ def test_metadata_without_measure_is_left_out() -> None:
     assert shown.metadata == {}
 
 
+@pytest.mark.parametrize("key", ["data", "metadata"])
+@pytest.mark.parametrize("around", ["[%s]", '{"a": %s}'])
+def test_a_value_that_is_nested_without_end_is_refused_and_ends_no_host(key: str, around: str) -> None:
+    for depth in (frame_reader.MAX_DEPTH, 300, 480, 700, 5000, 200_000):
+        before, _, after = around.partition("%s")
+        nested = before * depth + "1" + after * depth
+        text = json.dumps({**DISPLAY, key: {"application/json": "@"}}).replace('"@"', nested)
+        with pytest.raises(SessionError):
+            parse(text.encode())
+
+
+def test_a_value_that_is_nested_as_people_do_is_taken() -> None:
+    value: object = 1
+    for _ in range(frame_reader.MAX_DEPTH - 1):
+        value = [value]
+    assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), Shown)
+
+
 def test_lone_surrogates_become_readable_everywhere() -> None:
     assert clean_text("a\ud800b") == "a\ufffdb"
     assert clean({"k\udfff": ["\ud800", {"x": "😀"}]}) == {"k\ufffd": ["\ufffd", {"x": "😀"}]}
