@@ -18,15 +18,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.limits import check_memory_mb
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.asking import OnInput
-from sandbox_kernel.session.cell_order import CellOrder
+from sandbox_kernel.session.cell_check import make_order, takes_memory
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What
@@ -46,10 +45,6 @@ if TYPE_CHECKING:
 
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
-#: The least memory that a cell can be given beside its session.
-LEAST_CELL_MB = 16
-#: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
-MAX_ASKED = 1 << 20
 
 
 class NotOfThisSession(SessionError, AttributeError):
@@ -97,8 +92,7 @@ class Session:
 
     def takes_memory(self, memory_mb: int) -> bool:
         """Whether a single cell can have this limit: a worker cannot leave what it was started with far behind."""
-        most = self._spec.cell_memory_mb
-        return memory_mb == self.memory_mb or LEAST_CELL_MB <= memory_mb <= most
+        return takes_memory(self._spec, self.memory_mb, memory_mb)
 
     @property
     def alive(self) -> bool:
@@ -137,35 +131,18 @@ class Session:
         ``memory_mb``, ``cpu_seconds`` and ``output_bytes`` are for this cell alone; but memory that a cell was given
         beyond the session's is the session's from then on, since what the cell made lives on.
         """
-        spec = self._spec
-        callbacks = {"on_output": on_output, "on_input": on_input, "on_display": on_display, "on_usage": on_usage}
-        for listener, callback in callbacks.items():
-            check_listener(listener, callback)
-        memory_mb = self.memory_mb if memory_mb is None else check_memory_mb(memory_mb)
-        if not self.takes_memory(memory_mb):
-            raise InvalidRequest(
-                f"a cell of session {spec.name!r} cannot have {memory_mb} MB: it began with {spec.memory_mb} MB"
-                + (f" and takes {LEAST_CELL_MB} to {spec.cell_memory_mb}" if spec.cell_memory_mb else "")
-                + "; open a session with that memory, or use box.run"
-            )
-        limits = replace(
-            spec.limits,
-            cpu_seconds=spec.limits.cpu_seconds if cpu_seconds is None else cpu_seconds,
-            output_bytes=spec.limits.output_bytes if output_bytes is None else output_bytes,
-        )
-        # Building the request is what checks it.
-        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=memory_mb)
-        order = CellOrder(
+        order = make_order(
+            self._spec,
+            self.memory_mb,
             code=code,
+            timeout=timeout,
             number=number,
-            timeout_s=request.timeout,
-            grace_s=spec.grace_s,
             memory_mb=memory_mb,
-            output_bytes=limits.output_bytes,
-            cpu_seconds=limits.cpu_seconds,
+            cpu_seconds=cpu_seconds,
+            output_bytes=output_bytes,
             on_output=on_output,
-            on_display=on_display,
             on_input=on_input,
+            on_display=on_display,
             on_usage=on_usage,
         )
         try:
@@ -308,14 +285,7 @@ class Session:
                 stop.close()
 
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
-        if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
-            raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
-        try:
-            code.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"the code holds a lone surrogate at position {error.start}; remove it") from None
-        if len(code) > MAX_ASKED:
-            # No answer about so long a text comes in time.
+        if not answers.worth_asking(code, pos):
             return {}
         if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.
