@@ -1,4 +1,4 @@
-"""Questions about code, and the answers of a worker in the form that Jupyter expects; what is not usable is left out."""
+"""Questions about code, and the answers of a worker in the form that Jupyter expects; the unusable is left out."""
 
 from __future__ import annotations
 

@@ -85,10 +85,13 @@ class Session:
         """Its memory limit; a cell that was given more has raised it."""
         return self._lives.memory_mb
 
-    @property
-    def raised(self) -> bool:
-        """Whether a cell was given more memory than the session began with."""
-        return self._lives.memory_mb > self._spec.memory_mb
+    def usual_memory(self, usual_mb: int) -> int:
+        """What a cell has that names no memory, where this much is usual.
+
+        More than that when a cell before it was given more by name: what that cell made is there, and the usual limit
+        would refuse every cell.
+        """
+        return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
         """Whether a single cell can have this limit: a worker cannot leave what it was started with far behind."""
