@@ -193,6 +193,24 @@ def test_source_that_is_no_utf8_is_a_message(tmp_path: Path) -> None:
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("word", "loaded"),
+    [("run", {"run"}), ("lab", {"lab"}), ("--help", {"run", "install", "lab", "mcp", "prepare", "report"})],
+)
+def test_only_the_command_that_is_asked_for_is_loaded(word: str, loaded: set[str]) -> None:
+    code = (
+        "import sys, sandbox_kernel.cli as cli\n"
+        "try: cli.main([sys.argv[1], '--help'])\n"
+        "except SystemExit: pass\n"
+        "print('loaded', *(name for name in cli._COMMANDS if f'sandbox_kernel.commands.{name}' in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, word], capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert set(done.stdout.splitlines()[-1].split()[1:]) == loaded
+
+
 def test_the_version_is_the_packages() -> None:
     import sandbox_kernel
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.asking import AnyOnInput, OnInput
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
@@ -108,10 +109,16 @@ class BlockingBackend(SandboxBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
+        stdin_from: int | None = None,
     ) -> ExecResult:
         """Run a request on the calling thread; ``on_output`` is called on it too, and ``on_usage`` with its memory.
 
-        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good.
+        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good. ``stdin_from`` is a
+        descriptor of the caller's from which standard input is read as it comes. Without it, and when the request has
+        no input either, ``on_input(prompt, password)`` is asked for a line when a program reads and the backend can
+        tell that it does (WebAssembly), on a thread of its own; the time that takes is not the program's. Elsewhere
+        standard input is empty.
         """
 
     async def execute(
@@ -122,13 +129,19 @@ class BlockingBackend(SandboxBackend):
         cancel: asyncio.Event | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: AnyOnInput | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs."""
+        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs.
+
+        ``on_input`` is asked as in ``run``, but on this loop, and may be a coroutine function.
+        """
+        # asyncio takes longer to import than a run
+        from sandbox_kernel.backends.in_thread import in_thread, on_this_loop
+
+        asked = on_this_loop(on_input)
 
         def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage)
-
-        from sandbox_kernel.backends.in_thread import in_thread  # asyncio takes longer to import than a run
+            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage, on_input=asked)
 
         return await in_thread(work, on_output, cancel)
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.readable import readable
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
 from sandbox_kernel.policy import SandboxPolicy, check_policy
@@ -94,8 +96,15 @@ class DaskBackend(BlockingBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
+        stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_output`` is called on a thread of the client, and ``on_usage`` never."""
+        """See ``BlockingBackend``; ``on_output`` is called on a thread of the client, ``on_usage``, ``on_input`` never.
+
+        What ``stdin_from`` holds travels with the request, so that it is read to its end first, and no terminal is.
+        """
+        source = unless_terminal(stdin_from)
+        request = request if source is None else replace(request, stdin=read_to_end(source))
         name = f"sandbox-{uuid.uuid4().hex}"
         heard = _Heard(on_output)
         if on_output is not None:

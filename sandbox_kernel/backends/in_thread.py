@@ -17,7 +17,7 @@ from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.asking import AnyOnInput, OnInput, takes_prompt_alone
-from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 
@@ -76,8 +76,11 @@ async def in_thread(
     return result
 
 
-def on_this_loop(ask: AnyOnInput) -> OnInput:
-    """A function for other threads that asks on this loop, and waits for the answer."""
+def on_this_loop(ask: AnyOnInput | None) -> OnInput | None:
+    """A function for other threads that asks on this loop, and waits for the answer; None where nobody is asked."""
+    check_listener("on_input", ask)
+    if ask is None:
+        return None
     loop = asyncio.get_running_loop()
 
     async def on_loop(prompt: str, password: bool) -> str:

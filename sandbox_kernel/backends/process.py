@@ -18,14 +18,17 @@ from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.program_lookup import check_command
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail import seccomp
+from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.job import OWN_PROCESSES, Job, SpareGone, Stop, run_job
+from sandbox_kernel.jail.job import OWN_PROCESSES, Job, SpareGone
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
@@ -104,9 +107,10 @@ class ProcessBackend(BlockingBackend):
         stop: Stop | None = None,
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``stdin_from`` is a descriptor from which standard input is read as it comes."""
+        """See ``BlockingBackend``; ``on_input`` is never asked: a process that reads looks like one that works."""
         check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)

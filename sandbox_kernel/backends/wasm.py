@@ -19,6 +19,7 @@ from sandbox_kernel.backends.fitness import check_files_fit, check_request
 from sandbox_kernel.backends.host_trouble import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.process import shared_pool
+from sandbox_kernel.backends.standard_input import unless_terminal
 from sandbox_kernel.backends.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
 from sandbox_kernel.backends.wasm_key import PLAIN, Switches
@@ -31,12 +32,14 @@ from sandbox_kernel.backends.wasm_source import WasmSource, read_source
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.backends.wasm_toolchains import find_toolchain
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.asking import AnyOnInput, OnInput
+from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.job import SpareGone, Stop, run_job
+from sandbox_kernel.jail.job import SpareGone
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import Guest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -44,8 +47,6 @@ from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sandbox_kernel.net.fetch_bridge import FetchBridge
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.safe_client import SafeClient
@@ -60,6 +61,7 @@ class _Ears:
     keep: Keep | None
     on_usage: OnUsage | None
     on_input: OnInput | None
+    stdin_from: int | None
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -115,45 +117,22 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
+        stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; the memory that is told includes the engine's own.
-
-        ``on_input(prompt, password)`` is asked for a line, on a thread of its own, when a program reads its standard
-        input and the request has none; the time that takes is not the program's.
-        """
+        """See ``BlockingBackend``; the memory that is told includes the engine's own. No terminal is read from."""
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)
         listener = Listener(on_output) if on_output is not None else None
         check_listener("on_input", on_input)
-        asked = on_input if request.stdin is None else None
+        source = unless_terminal(stdin_from)
+        asked = on_input if request.stdin is None and source is None else None
         with host_trouble(listener):
             try:
-                return self._run(request, _Ears(listener, stop, keep, on_usage, asked))
+                return self._run(request, _Ears(listener, stop, keep, on_usage, asked, source))
             finally:
                 # Last of all: whoever makes the next jail takes the interpreter from us at our next system call.
                 self.pool.done()
-
-    async def execute(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        cancel: asyncio.Event | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
-        on_input: AnyOnInput | None = None,
-    ) -> ExecResult:
-        """See ``SandboxBackend``; ``on_input`` as in ``run``, on this loop, and may be a coroutine function."""
-        from sandbox_kernel.backends.in_thread import in_thread, on_this_loop
-
-        check_listener("on_input", on_input)
-        asked = on_this_loop(on_input) if on_input is not None else None
-
-        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage, on_input=asked)
-
-        return await in_thread(work, on_output, cancel)
 
     def _run(self, request: ExecRequest, ears: _Ears) -> ExecResult:
         if request.language is Language.WASM:
@@ -266,6 +245,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             jail = self.pool.take(walls)
             try:
                 job = run_job_of(request, guest, jail, left, asks=ears.on_input is not None)
+                job = replace(job, stdin_from=ears.stdin_from)
                 listen = bridge.start if bridge is not None else None
                 outcome = run_job(
                     jail,

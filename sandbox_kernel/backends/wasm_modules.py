@@ -22,8 +22,10 @@ from sandbox_kernel.backends.wasm_report import read_report, unfinished
 from sandbox_kernel.backends.wasm_source import WasmSource
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
-from sandbox_kernel.jail.job import Outcome, Stop, run_job
+from sandbox_kernel.jail.job import Outcome
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
@@ -119,7 +121,9 @@ def _failure(request: ExecRequest, outcome: Outcome) -> ExecResult | None:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
     if ending.end == "invalid":
-        raise InvalidRequest(f"the module cannot be run: {with_advice(ending.message)}")
+        raise InvalidRequest(
+            f"the module cannot be run: {with_advice(ending.message).replace('--> <anon>:', '--> cell.wat:')}"
+        )
     if ending.end == "memory":
         result = unfinished(request, Status.MEMORY_EXCEEDED, "memory", outcome.duration_s)
         told = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"

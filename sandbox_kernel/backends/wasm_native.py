@@ -13,9 +13,11 @@ from sandbox_kernel.jail.cgroup import find_hierarchies
 from sandbox_kernel.jail.control import JobFile
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.job import Job, Stop, run_job
+from sandbox_kernel.jail.job import Job
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.walls import Places, Walls, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.compiled import cache_key, parts_beside

@@ -32,8 +32,9 @@ from sandbox_kernel.backends.wasm_report import read_report
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.job import Job, run_job
+from sandbox_kernel.jail.job import Job
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.languages.guest_catalogue import Guest
 from sandbox_kernel.languages.recipe import Availability

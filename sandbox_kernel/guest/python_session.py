@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Dict, Iterator, List
 
-    from sandbox_kernel.guest import python_answers
+    from sandbox_kernel.guest import python_answers, python_await
     from sandbox_kernel.guest.python_display import SCREEN, Hook, Publisher
     from sandbox_kernel.guest.python_install import TOOLS, Installer
     from sandbox_kernel.guest.session_worker import Engine, Worker
@@ -36,7 +36,7 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 if not TYPE_CHECKING:
-    from sandbox_guest import python_answers
+    from sandbox_guest import python_answers, python_await
     from sandbox_guest.python_display import SCREEN, Hook, Publisher
     from sandbox_guest.python_install import TOOLS, Installer
     from sandbox_guest.session_worker import Engine, Worker
@@ -139,6 +139,9 @@ def make_shell() -> Shell:
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # IPython's advice for terminals; here nothing exits.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    # An interrupt may come before IPython has got round to the cell.
+    warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
+    python_await.watch_over(shell)
     warm_up(shell)
     return shell
 
@@ -211,6 +214,11 @@ class Python(Engine):
         if error is None:
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
+
+    def struck(self) -> Dict[str, Any]:
+        """See ``Engine``: the interrupt met IPython and not the user's code."""
+        failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+        return {"status": "interrupted", "exit_code": 1, "error": failure}
 
     def count_from(self, number: int) -> None:
         """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""

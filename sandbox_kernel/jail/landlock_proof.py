@@ -8,8 +8,9 @@ import tempfile
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.job import Job, run_job
+from sandbox_kernel.jail.job import Job
 from sandbox_kernel.jail.open_spec import LANDLOCK
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.limits import MIB
 
 _PROGRAM = b"""

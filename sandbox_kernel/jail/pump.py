@@ -8,7 +8,6 @@ what the result holds.
 from __future__ import annotations
 
 import codecs
-import os
 from collections import deque
 from collections.abc import Callable
 
@@ -92,55 +91,3 @@ class Capture:
             self._parts.append(text)
             if self._emit is not None:
                 self._emit(text)
-
-
-class Feeder:
-    """Standard input of one run, written as the child takes it; a child that does not want it is fine.
-
-    ``source`` is a descriptor of the caller's from which more is read whenever the child has taken all: what arrives
-    there later reaches a program that runs already.
-    """
-
-    def __init__(self, fd: int, data: bytes | None, source: int | None = None) -> None:
-        self.fd = fd
-        self.source = source
-        self._rest = memoryview(data or b"")
-        os.set_blocking(fd, False)
-        self.open = True
-        if not self._rest and source is None:
-            self.close()
-
-    @property
-    def hungry(self) -> bool:
-        """Whether there is nothing to write until the source has more."""
-        return self.open and not self._rest
-
-    def read_some(self) -> None:
-        """Take what the source has, waiting for it if need be; its end is the end of input."""
-        assert self.source is not None
-        try:
-            self._rest = memoryview(os.read(self.source, CHUNK))
-        except BlockingIOError:
-            return
-        except OSError:
-            self._rest = self._rest[:0]
-        if not self._rest:
-            self.close()
-
-    def write_some(self) -> bool:
-        """Write what fits; False when there is nothing more to do. A child that closed its end needs no more."""
-        try:
-            self._rest = self._rest[os.write(self.fd, self._rest[:CHUNK]) :]
-        except BlockingIOError:
-            return True
-        except OSError:
-            self._rest, self.source = self._rest[:0], None
-        if not self._rest and self.source is None:
-            self.close()
-        return self.open
-
-    def close(self) -> None:
-        """End of input; may be called twice."""
-        if self.open:
-            self.open = False
-            os.close(self.fd)

@@ -8,17 +8,23 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.option_table import BY_NAME, COMMANDS, OPTIONS
+from sandbox_kernel.notebook.cell_options import SESSION_LANGUAGES, CellOptions
+from sandbox_kernel.notebook.option_table import BY_NAME, COMMAND_NAMES, COMMANDS, OPTIONS
 from sandbox_kernel.notebook.option_words import parse_options, split_words
 from sandbox_kernel.policy import PRESETS
 
 _WORD = re.compile(r"\S*\Z")
 _NAME = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\Z")
+#: Commands that are about one session; the others stand alone.
+_OF_A_SESSION = frozenset({"undo", "checkpoints", "restart", "save", "load"})
+
+#: Values that only the notebook knows, by the option that takes them.
+Known = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ def magic_line(code: str, position: int) -> tuple[str, str] | None:
     return (match[1], match[2] or "") if match and (match[2] is not None or line.endswith(match[1])) else None
 
 
-def complete_magic(code: str, position: int) -> Completion | None:
+def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
     """Complete on a magic line, or the magic's own name; None when the cursor is in the program."""
     position = max(0, min(position, len(code)))
     start = code.rfind("\n", 0, position) + 1
@@ -48,7 +54,7 @@ def complete_magic(code: str, position: int) -> Completion | None:
         return None
     if re.fullmatch(r"%%?\w*", line):
         names = [name for name in ("%%sandbox", "%sandbox") if name.startswith(line) and (start == 0 or name[1] != "%")]
-        return _among(names, "magic", line, position) if names and line not in names else None
+        return _among(names, "magic", line, position) if names else None
     found = magic_line(code, position)
     if found is None:
         return None
@@ -58,9 +64,11 @@ def complete_magic(code: str, position: int) -> Completion | None:
     before = rest[: len(rest) - len(typed)].split()
     name, equals, value = typed.partition("=")
     if equals and name in BY_NAME:
-        return _values(name, value, position)
+        return _values(name, value, position, known or {})
     if before and before[-1] in BY_NAME and not BY_NAME[before[-1]].is_flag:
-        return _values(before[-1], typed, position)
+        return _values(before[-1], typed, position, known or {})
+    if magic == "%sandbox" and before and before[0] in COMMAND_NAMES:
+        return _arguments(before, typed, position)
     return _words(magic, before, typed, position)
 
 
@@ -87,24 +95,51 @@ def complete_python(code: str, position: int) -> Completion:
     return Completion(tuple(found), position - len(typed), position, kinds)
 
 
+def with_magics(ours: Completion, known: Mapping[str, object]) -> Completion:
+    """Our magics first, then those that the session knows and that begin like what is written."""
+    matches = known.get("matches")
+    theirs = matches if known.get("cursor_start") == ours.start and isinstance(matches, list) else []
+    more = [name for name in theirs if isinstance(name, str) and name.startswith("%") and name not in ours.matches]
+    return replace(ours, matches=(*ours.matches, *more), kinds=(*ours.kinds, *["magic"] * len(more)))
+
+
 def _words(magic: str, before: list[str], typed: str, position: int) -> Completion:
-    has_language = any(word in tuple(Language) for word in before)
     candidates: list[tuple[str, str]] = []
     if not typed.startswith("-"):
         if magic == "%sandbox" and not before:
             candidates += [(command.name, "command") for command in COMMANDS]
-        if not has_language:
-            candidates += [(str(language), "language") for language in Language]
+        if not _has_language(before):
+            # Other names of a language are no choice of their own, but whoever types one wants it finished.
+            own = any(language.startswith(typed) for language in Language)
+            candidates += [(str(name), "language") for name in (Language if own else Language.names())]
     used = set(before)
     candidates += [(option.name, "option") for option in OPTIONS if option.repeats or option.name not in used]
+    return _typed(candidates, typed, position)
+
+
+def _arguments(before: list[str], typed: str, position: int) -> Completion:
+    """What may follow a line command: the session that is meant, or nothing."""
+    candidates: list[tuple[str, str]] = []
+    if before[0] in _OF_A_SESSION and (before[0] not in ("save", "load") or len(before) > 1):
+        if not _has_language(before):
+            candidates += [(language, "language") for language in Language if language in SESSION_LANGUAGES]
+        candidates += [] if "--session" in before else [("--session", "option")]
+    return _typed(candidates, typed, position)
+
+
+def _has_language(before: list[str]) -> bool:
+    return any(word in Language.names() for word in before)
+
+
+def _typed(candidates: list[tuple[str, str]], typed: str, position: int) -> Completion:
     found = [(name, kind) for name, kind in candidates if name.startswith(typed)]
     return Completion(
         tuple(name for name, _ in found), position - len(typed), position, tuple(kind for _, kind in found)
     )
 
 
-def _values(option: str, typed: str, position: int) -> Completion:
-    samples = PRESETS if option == "--policy" else BY_NAME[option].samples
+def _values(option: str, typed: str, position: int, known: Known) -> Completion:
+    samples = PRESETS if option == "--policy" else known.get(option, BY_NAME[option].samples)
     return _among(list(samples), "value", typed, position)
 
 

@@ -42,15 +42,31 @@ class NotebookState:
     defaults: CellOptions = field(default_factory=CellOptions)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
+    #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
+    in_python: bool = False
 
     def variable(self, name: str, option: str) -> object:
-        """A variable by name; a missing one is named together with what there is."""
+        """A variable by name; a missing one is named together with how to get it there."""
         if name in self.variables:
             return self.variables[name]
+        if self.in_python:
+            raise InvalidRequest(f"{option} {name}: this notebook has no variable {name}; define it in a Python cell")
+        there = ", ".join(sorted(self.variables)[:20])
         raise InvalidRequest(
-            f"{option} {name}: there is no such variable; hand it over with -o {name} in an earlier cell, "
-            "or define it in the Python kernel"
+            f"{option} {name}: no cell has handed over {name}; write %%sandbox -o {name} above the cell that makes it"
+            + (f" (handed over so far: {there})" if there else "")
         )
+
+    def known(self) -> dict[str, list[str]]:
+        """What options that take a name can be completed with."""
+        names = sorted(name for name, value in list(self.variables.items()) if _travels(name, value))
+        return {"-i": names, "--stdin-var": names, "--session": self.runner.sessions.names()}
+
+
+def _travels(name: str, value: object) -> bool:
+    """Whether a variable is worth offering: not a shell's own, and of a kind that JSON has."""
+    own = name.startswith("_") or name in ("In", "Out")
+    return not own and isinstance(value, bool | int | float | str | list | tuple | dict | None)
 
 
 class Live(Protocol):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
+from pathlib import Path
 
+from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.notebook.cell_options import CellOptions
@@ -13,12 +16,21 @@ from sandbox_kernel.policy import PRESETS, SandboxPolicy
 def policy_of(options: CellOptions) -> SandboxPolicy:
     """The policy by name or from a file, with the cell's own grants added; reads the file, resolves no path."""
     name = options.policy or "standard"
-    policy = SandboxPolicy.preset(name) if name in PRESETS else SandboxPolicy.load(name)
+    policy = SandboxPolicy.preset(name) if name in PRESETS else _load(name)
     for grant in options.allow_net:
         policy = policy.allow_domain(grant.domain, *(() if grant.port is None else (grant.port,)))
     for mount in options.mounts:
         policy = policy.mount(mount.host, mount.guest, mount.writable)
     return policy
+
+
+def _load(name: str) -> SandboxPolicy:
+    """A policy file; a word that is none was meant to be a preset."""
+    if "/" not in name and "." not in name and not Path(name).exists():
+        near = difflib.get_close_matches(name[:80], PRESETS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(PRESETS)}; files end in .toml or .json"
+        raise PolicyViolation(f"--policy {name[:80]!r} is neither a preset nor a file; {hint}")
+    return SandboxPolicy.load(name)
 
 
 def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:

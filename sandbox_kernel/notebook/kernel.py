@@ -220,15 +220,17 @@ class SandboxKernel(Kernel):
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, object]:
         """Magics and options from the table; everything else from the cell's session, if it runs."""
-        from sandbox_kernel.notebook.complete import complete_magic, complete_python
+        from sandbox_kernel.notebook.complete import complete_magic, complete_python, with_magics
 
-        found = complete_magic(code, cursor_pos)
-        if found is None:
-            known = await self._ask_session("complete", code, cursor_pos)
-            if known is not None and "matches" in known:
-                return {"status": "ok", "metadata": {}, **known}
-            found = complete_python(code, cursor_pos)
-        return _completion_reply(found)
+        found = complete_magic(code, cursor_pos, self.state.known())
+        if found is not None and "magic" not in found.kinds:
+            return _completion_reply(found)
+        known = await self._ask_session("complete", code, cursor_pos)
+        if found is not None:
+            return _completion_reply(with_magics(found, known or {}))
+        if known is not None and "matches" in known:
+            return {"status": "ok", "metadata": {}, **known}
+        return _completion_reply(complete_python(code, cursor_pos))
 
     async def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()

@@ -92,7 +92,8 @@ def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
     rows = []
     for number, state in enumerate(_session(command, desk).checkpoints(), 1):
         held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
-        rows.append((f"undo {number}", f"the state after cell {state.cell} of the session{held}"))
+        where = f"after its cell {state.cell}" if state.cell else "as it began, before its first cell"
+        rows.append((f"undo {number}", f"the session {where}{held}"))
     return (_table("states that undo can go back to", rows),) if rows else _text("There is no state to go back to.")
 
 

@@ -19,17 +19,21 @@ import queue
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.notebook.complete import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, Done, NotebookState
 from sandbox_kernel.notebook.ipython_door import MainThread
 from sandbox_kernel.notebook.loop_thread import LoopThread
+from sandbox_kernel.notebook.option_table import usage
 from sandbox_kernel.notebook.options import CellPlan, new_defaults, parse_line, parse_magic
 from sandbox_kernel.notebook.render import Failure, refusal
 
 #: Output and the cell's end wake the main thread at once; this is only for signals that arrive in between.
 _TICK_S = 0.5
+_MATCHER = "sandbox-kernel"
 
 
 class CellFailed(SandboxError):
@@ -56,7 +60,7 @@ class SandboxMagics(Magics):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self.state = NotebookState(variables=shell.user_ns)
+        self.state = NotebookState(variables=shell.user_ns, in_python=True)
         self._loop: LoopThread | None = None
         atexit.register(self.close)
 
@@ -78,6 +82,8 @@ class SandboxMagics(Magics):
             raise done.bug
         if done.failure is not None:
             raise failed(done.failure)
+
+    sandbox.__doc__ = f"Run a cell in a sandbox, or set the notebook's defaults and ask.\n\n{usage()}"
 
     def _run(self, plan: CellPlan) -> Done:
         if self._loop is None:
@@ -112,6 +118,20 @@ class SandboxMagics(Magics):
     def _measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
         return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
+    def complete(self, context: CompletionContext) -> dict[str, object]:
+        """A matcher for IPython's completer: the same answers as in the Sandbox kernel, and no others beside them."""
+        position = len(context.text_until_cursor)
+        if context.cursor_line > 0:
+            position += sum(len(line) + 1 for line in context.full_text.split("\n")[: context.cursor_line])
+        found = complete_magic(context.full_text, position, self.state.known())
+        if found is None or "magic" in found.kinds:  # IPython knows the names of magics itself
+            return {"completions": [], "suppress": False}
+        typed = context.full_text[found.start : position]
+        completions = [
+            SimpleCompletion(text=text, type=kind) for text, kind in zip(found.matches, found.kinds, strict=True)
+        ]
+        return {"completions": completions, "matched_fragment": typed, "suppress": True, "ordered": True}
+
     def close(self) -> None:
         """End every sandbox of this shell; called at exit and by ``%unload_ext``."""
         self.state.runner.close()
@@ -132,7 +152,14 @@ def _watched(shell: Any) -> bool:
 
 def load(shell: Any) -> None:
     """``%load_ext sandbox_kernel``."""
-    shell.register_magics(SandboxMagics(shell))
+    magics = SandboxMagics(shell)
+    shell.register_magics(magics)
+
+    @context_matcher(identifier=_MATCHER)
+    def matcher(context: CompletionContext) -> Any:
+        return magics.complete(context)
+
+    shell.Completer.custom_matchers.append(matcher)
 
 
 def unload(shell: Any) -> None:
@@ -140,3 +167,5 @@ def unload(shell: Any) -> None:
     magics = shell.magics_manager.registry.get("SandboxMagics")
     if magics is not None:
         magics.close()
+        others = [one for one in shell.Completer.custom_matchers if getattr(one, "matcher_identifier", "") != _MATCHER]
+        shell.Completer.custom_matchers[:] = others

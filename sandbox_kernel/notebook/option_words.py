@@ -18,7 +18,7 @@ from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
 from sandbox_kernel.network_rule import parse_rule
 from sandbox_kernel.notebook.cell_options import CellOptions, MountGrant, NetGrant
-from sandbox_kernel.notebook.option_table import BACKENDS, BY_NAME, COMMAND_NAMES
+from sandbox_kernel.notebook.option_table import BACKENDS, BY_NAME
 from sandbox_kernel.notebook.units import parse_bytes, parse_count, parse_duration, parse_megabytes
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -43,15 +43,18 @@ def split_words(line: str, magic: str) -> list[str]:
         ) from None
 
 
-def parse_options(words: list[str]) -> CellOptions:
-    """At most one language and any options, in any order; ``--name value`` and ``--name=value`` are the same."""
+def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptions:
+    """At most one language and any options, in any order; ``--name value`` and ``--name=value`` are the same.
+
+    ``commands`` are the words that could have stood there too: whoever mistyped one is told so.
+    """
     options = CellOptions()
     given: set[str] = set()
     queue = list(reversed(words))
     while queue:
         word = queue.pop()
         if not word.startswith("-"):
-            options = _with_language(options, word)
+            options = _with_language(options, word, commands)
             continue
         name, equals, value = word.partition("=")
         option = BY_NAME.get(name)
@@ -90,7 +93,7 @@ def _unknown(name: str) -> str:
     return f"unknown option {_short(name)!r}; {hint}"
 
 
-def _with_language(options: CellOptions, word: str) -> CellOptions:
+def _with_language(options: CellOptions, word: str, commands: tuple[str, ...] = ()) -> CellOptions:
     if options.language is not None:
         raise InvalidRequest(
             f"{_short(word)!r} is one word too many: the language is already {options.language}; options begin with --"
@@ -98,9 +101,15 @@ def _with_language(options: CellOptions, word: str) -> CellOptions:
     try:
         return replace(options, language=Language.parse(_short(word)))
     except InvalidRequest as error:
-        near = difflib.get_close_matches(_short(word).lower(), [*Language, *COMMAND_NAMES], n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InvalidRequest(f"{error}{hint}") from None
+        near = difflib.get_close_matches(_short(word).lower(), [*Language.names(), *commands], n=1, cutoff=0.6)
+        if near:
+            what = "neither a command nor a language" if commands else "not a language"
+            raise InvalidRequest(f"{_short(word)!r} is {what}; did you mean {near[0]}?") from None
+        if commands:
+            raise InvalidRequest(
+                f"{_short(word)!r} is neither a command ({', '.join(commands)}) nor a language ({', '.join(Language)})"
+            ) from None
+        raise InvalidRequest(str(error)) from None
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def parse_line(line: str) -> LineCommand:
     if words[0] in ("--help", "-h"):
         words[0] = "help"
     if words[0] not in COMMAND_NAMES:
-        return LineCommand(name="defaults", options=parse_options(words))
+        return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     name, rest, count, target = words[0], words[1:], 1, None
     if name == "undo" and rest and rest[0].lstrip("-").isdigit():
         count = parse_count(rest.pop(0), "%sandbox undo", 1)
@@ -101,9 +101,9 @@ def parse_line(line: str) -> LineCommand:
         if not rest or rest[0].startswith("-"):
             raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
         target = parse_name(rest.pop(0), f"%sandbox {name}")
+    if name not in ("undo", "checkpoints", "restart", "save", "load") and rest:
+        raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
     options = parse_options(rest)
-    if name not in ("undo", "checkpoints", "restart", "save", "load") and options != CellOptions():
-        raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)!r}; write it alone")
     if options != CellOptions(language=options.language, session=options.session):
         raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
     return LineCommand(name=name, count=count, target=target, options=options.check_together())

@@ -123,6 +123,10 @@ class CellRunner:
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
             return await _in_session(choice.session, plan, code, stdin, io)
+        if choice.one_cell and files is None:
+            result = await self._in_one_cell(plan, code, stdin, io)
+            if result is not None:
+                return _noted(result, choice)
         box = self.box(options)
         result = await box.arun(
             code,
@@ -139,9 +143,21 @@ class CellRunner:
             on_usage=io.on_usage,
             on_input=io.on_input,
         )
-        if not choice.why_fresh:
-            return result
-        return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
+        return _noted(result, choice)
+
+    async def _in_one_cell(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult | None:
+        """Run a cell in a session of its own, which ends with it; None where there cannot be one."""
+        loop = asyncio.get_running_loop()
+        session = await loop.run_in_executor(None, self.sessions.open_for_one_cell, plan.options)
+        if session is None:
+            return None
+        try:
+            result = await _in_session(session, plan, code, stdin, io)
+        finally:
+            await loop.run_in_executor(None, session.close)
+        # There is nobody to whom the state before this cell would mean anything.
+        notes = tuple(note for note in result.notes if not note.startswith("rolled back "))
+        return replace(result, rolled_back=False, notes=notes)
 
     async def _made_ready(self, options: CellOptions, io: CellIO, choice: Choice) -> bool:
         """Make the cell's language ready, outside of its time limit; False when it was interrupted meanwhile.
@@ -195,6 +211,12 @@ class CellRunner:
             boxes, self._boxes = list(self._boxes.values()), {}
         for box in boxes:
             box.destroy()
+
+
+def _noted(result: ExecResult, choice: Choice) -> ExecResult:
+    if not choice.why_fresh:
+        return result
+    return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
 
 
 def _interrupted_before(options: CellOptions) -> ExecResult:

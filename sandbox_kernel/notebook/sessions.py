@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.grants import limits_of
 from sandbox_kernel.notebook.options import CellPlan
 from sandbox_kernel.sandbox import Sandbox
-from sandbox_kernel.session.opening import has_sessions, only_when_named
+from sandbox_kernel.session.opening import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.session import Session
 
 #: What ``Sandbox.session`` gives when nobody asks for more.
@@ -50,11 +51,16 @@ def asks(options: CellOptions) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a cell runs: in a session, or fresh; ``why_fresh`` is empty when that is what everybody expects."""
+    """Where a cell runs: in a session, or fresh; ``why_fresh`` is empty when that is what everybody expects.
+
+    ``one_cell``: it belongs to a session, but none that runs has what it asks for. So it gets one that ends with it,
+    and shows its value, its figures and its errors as its neighbours do.
+    """
 
     session: Session | None = None
     why_fresh: str = ""
     must_open: bool = False
+    one_cell: bool = False
 
 
 @dataclass
@@ -120,7 +126,8 @@ class NotebookSessions:
         differing = [name for name in differing if not _of_a_cell(name, options, held)]
         if differing:
             only_this_cell = options.session is None and (held is None or asks(base) != asks(options))
-            return Choice(why_fresh=_explain(differing, options, only_this_cell))
+            one_cell = has_sessions(key[0], options.backend)
+            return Choice(why_fresh=_explain(differing, options, only_this_cell), one_cell=one_cell)
         if held is None:
             return Choice(must_open=True)
         self._last = key
@@ -135,6 +142,11 @@ class NotebookSessions:
                 key = self._last
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
+
+    def names(self) -> list[str]:
+        """The names of the sessions that were given one."""
+        with self._lock:
+            return sorted({name for (_, name), held in self._held.items() if name and held.session.alive})
 
     def end(self, session: Session) -> str:
         """End a session and say which it was; the next cell that belongs to it begins a new one, as asked for then."""
@@ -162,6 +174,19 @@ class NotebookSessions:
             held, self._held = list(self._held.values()), {}
         for one in held:
             one.session.close()
+
+    def open_for_one_cell(self, options: CellOptions) -> Session | None:
+        """A session that nobody else finds, with the limits of a fresh run; None where such a session cannot be.
+
+        The caller closes it when the cell is over. Its one checkpoint is what puts the files back when it is stopped.
+        """
+        language, box = options.effective_language, self._box_for(options)
+        memory_mb = options.memory_mb if options.memory_mb is not None else DEFAULT_MEMORY_MB
+        if memory_mb < least_memory_mb(language) or (language is Language.COMMAND and not box.policy.process_spawn):
+            return None
+        return box.session(
+            language, memory_mb=memory_mb, checkpoints=1, python=options.python, limits=limits_of(options)
+        )
 
     def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
         """``options`` are the notebook's, whose language is not the cell's, or the cell's own."""

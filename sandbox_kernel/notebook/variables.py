@@ -28,13 +28,22 @@ def encode(name: str, value: object) -> str:
         text = json.dumps(value, allow_nan=False, ensure_ascii=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(
-            f"-i {name}: a {type(value).__name__} does not travel as JSON ({error}); pass numbers, text, lists or dicts"
+            f"-i {name}: a value of type {type(value).__name__} does not travel as JSON ({error}); "
+            f"{_instead(name, value)}"
         ) from None
     if len(text) > MAX_JSON:
         raise InvalidRequest(
             f"-i {name}: {len(text)} characters of JSON, at most {MAX_JSON} travel; use --mount for data"
         )
     return text
+
+
+def _instead(name: str, value: object) -> str:
+    """What to write for values of the kinds that people try; tables and arrays have a word for it."""
+    for method, call in (("to_dict", "to_dict()"), ("tolist", "tolist()")):
+        if hasattr(type(value), method):
+            return f"pass {name}.{call} as a variable of its own"
+    return "pass numbers, text, lists or dicts"
 
 
 def check_language(language: Language, names: Sequence[str], option: str) -> None:

@@ -20,9 +20,10 @@ from typing import TypeVar
 
 from sandbox_kernel.backends.host_trouble import told
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.job import OnOutput, Stop
+from sandbox_kernel.jail.job import OnOutput
 from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.session.asking import Asking, OnInput
 from sandbox_kernel.session.displays import Displays, OnDisplay
 from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Question, Run, Shown

@@ -14,7 +14,8 @@ import struct
 from collections import deque
 
 from sandbox_kernel.jail.readable import readable
-from sandbox_kernel.session.frames import Cutter, FromWorker, ToWorker, encode
+from sandbox_kernel.session.frame_reader import Cutter
+from sandbox_kernel.session.frames import FromWorker, ToWorker, encode
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.job import Stop
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecResult, FsChange, Language
 from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder

@@ -58,6 +58,11 @@ def only_when_named(language: Language, backend: str | None) -> bool:
     return backend == "wasm" and language is Language.PYTHON
 
 
+def least_memory_mb(language: Language) -> int:
+    """With less than this no session of a language begins."""
+    return ENGINES[language].minimum_mb
+
+
 def science_is_ready() -> bool:
     """Whether Python sessions can begin in WebAssembly: their guest is made beforehand or not at all."""
     from sandbox_kernel.backends.wasm_prepare import guest_name, switches_of

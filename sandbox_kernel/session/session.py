@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NoReturn
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.jail.job import Stop
 from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import check_memory_mb
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.session import answers

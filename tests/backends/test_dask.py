@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_output_arrives_whole_and_in_order_while_it_runs(backend: DaskBackend) -
     assert result.ok
     assert "".join(text for stream, text in heard if stream == "stdout") == result.stdout
     assert "".join(text for stream, text in heard if stream == "stderr") == "late\n"
+
+
+def test_an_open_file_travels_with_the_request(backend: DaskBackend, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    with (tmp_path / "in").open("rb") as file:
+        result = backend.run(python("import sys; print(sys.stdin.read().split())"), stdin_from=file.fileno())
+    assert result.stdout == "['one', 'two']\n"
 
 
 def test_a_run_is_stopped_from_here(backend: DaskBackend) -> None:

@@ -333,6 +333,7 @@ def test_a_single_file_cannot_be_mounted_and_the_remedy_is_named(wasm_store, tmp
     [
         ("not wasm at all", "no WebAssembly"),
         ('(module (func (export "_start") (nonsense)))', "unknown operator"),
+        ("(module\n(func (nonsense)))", "--> cell.wat:2:8"),
         (b"\0asm", "version missing"),
         (b"\0asm\x01\0\0\0\x01\x05", "announced"),
         (b"\0asm\x01\0\0\0" + bytes(range(1, 200)), "cannot be run"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
@@ -154,3 +155,29 @@ def test_whoever_is_asked_must_be_callable(wasm_backend) -> None:
     request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
     with pytest.raises(InvalidRequest, match="on_input"):
         wasm_backend.run(request, on_input="me")
+
+
+def test_a_program_in_webassembly_can_be_talked_to_while_it_runs(wasm_backend) -> None:
+    read, write = os.pipe()
+    lines = [b"Ada\n", b"Grace\n"]
+
+    def hear(_stream: str, text: str) -> None:
+        # Nothing is there to read before the program has asked for it.
+        if "name? " in text:
+            os.write(write, lines.pop(0))
+
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+    try:
+        result = wasm_backend.run(request, on_output=hear, stdin_from=read)
+    finally:
+        os.close(read)
+        os.close(write)
+    assert (result.stdout, lines) == ("name? Ada\nname? Grace\n", [])
+
+
+def test_nobody_is_asked_where_an_open_file_is_the_input(wasm_backend) -> None:
+    user = User("never")
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+    with open(os.devnull, "rb") as empty:
+        result = wasm_backend.run(request, on_input=user.ask, stdin_from=empty.fileno())
+    assert (result.stdout, user.seen) == ("name? name? ", [])

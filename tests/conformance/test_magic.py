@@ -44,7 +44,32 @@ def test_variables_go_in_and_come_out_of_the_users_namespace(python):
     reply, _ = python.run(
         "thing = object()\nget_ipython().run_cell_magic('sandbox', '-i thing', 'x')", stop_on_error=False
     )
-    assert "a object does not travel as JSON" in reply["evalue"]
+    assert "a value of type object does not travel as JSON" in reply["evalue"]
+
+
+def test_a_missing_variable_is_one_of_the_notebook(python):
+    reply, _ = python.run("%%sandbox -i nowhere\n1", stop_on_error=False)
+    assert reply["evalue"] == "-i nowhere: this notebook has no variable nowhere; define it in a Python cell"
+
+
+def test_the_option_line_is_completed_as_in_the_sandbox_kernel(python):
+    python.run("rows_to_send = [1]\ndef rows_of(): pass")
+
+    def complete(code):
+        reply = python.reply(python.send("complete_request", {"code": code, "cursor_pos": len(code)}))
+        return reply["matches"], reply["cursor_start"]
+
+    assert complete("%%sandbox --tim") == (["--timeout"], 10)
+    assert complete("%%sandbox --policy s") == (["standard", "strict"], 19)
+    assert complete("%sandbox und") == (["undo"], 9)
+    assert complete("%%sandbox -i rows_") == (["rows_to_send"], 13)
+    assert "%timeit" in complete("%")[0]
+    assert "print" in complete("%%sandbox\npri")[0]
+
+
+def test_a_question_about_the_magic_shows_the_whole_table(python):
+    reply, _ = python.run("%%sandbox?")
+    assert "--allow-net DOMAIN[:PORT]" in reply["payload"][0]["data"]["text/plain"]
 
 
 def test_braces_and_dollars_in_the_option_line_are_not_expanded(python):

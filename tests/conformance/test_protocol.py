@@ -196,7 +196,7 @@ def test_variables_pass_between_languages_as_json(kernel):
     assert kernel.text('%%sandbox bash -i data -o text\necho "$data"\ntext="got $data"') == '{"a": [1, 2]}\n'
     assert kernel.text("%%sandbox python -i data -i text\nprint(data['a'], text)") == '[1, 2] got {"a": [1, 2]}\n'
     assert kernel.text("%%sandbox --stdin-var data\nprint(input())") == '{"a": [1, 2]}\n'
-    assert "there is no such variable" in kernel.run("%%sandbox -i nope\n1")[0]["evalue"]
+    assert "no cell has handed over nope" in kernel.run("%%sandbox -i nope\n1")[0]["evalue"]
 
 
 def test_line_commands_answer(kernel):

@@ -155,6 +155,16 @@ def test_sessions_of_different_names_know_nothing_of_each_other(kernel):
     assert value(kernel, "%%sandbox --session two --quiet\nowner") == "'two'"
 
 
+def test_a_cell_beside_its_session_shows_its_value_and_its_error_and_leaves_nothing(kernel):
+    assert value(kernel, "%%sandbox --disk 64M\nown = 6\nown * 7") == "42"
+    _, outputs = kernel.run("%%sandbox --disk 64M\n{}['key']")
+    assert (outputs[0][1]["ename"], outputs[0][1]["evalue"]) == ("KeyError", "'key'")
+    _, outputs = kernel.run("%%sandbox --disk 64M --timeout 500ms\nopen('half', 'w').close()\nwhile True: pass")
+    assert outputs[0][1]["ename"] == "SandboxTimeout"
+    assert "rolled back" not in "".join(outputs[0][1]["traceback"])
+    assert value(kernel, "import os\n'own' in globals(), os.path.exists('half')") == "(False, False)"
+
+
 def test_defaults_set_before_the_first_cell_hold_for_the_session(fresh_kernel):
     fresh_kernel.run("%sandbox --memory 256M --timeout 9s")
     _, outputs = fresh_kernel.run("x = 1")

@@ -30,10 +30,11 @@ from sandbox_kernel.backends import process
 from sandbox_kernel.jail import meter
 from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.job import Job, run_job
+from sandbox_kernel.jail.job import Job
 from sandbox_kernel.jail.landlock import landlock_abi
 from sandbox_kernel.jail.open_jail import OpenJail
 from sandbox_kernel.jail.process_tree import living
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.policy import Grant

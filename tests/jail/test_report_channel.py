@@ -10,8 +10,9 @@ import pytest
 from sandbox_kernel.jail.cgroup import GROUP_PREFIX, find_hierarchies
 from sandbox_kernel.jail.control import MAX_REPORT, Step
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.job import Job, Outcome, run_job
+from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.jail.process_tree import living, tree
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.undertaker import wait_buried
 from sandbox_kernel.jail.walls import WORK, Walls

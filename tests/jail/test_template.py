@@ -21,8 +21,9 @@ from sandbox_kernel.jail.bubblewrap import bubblewrap_args
 from sandbox_kernel.jail.control import Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.job import Job, Outcome, run_job
+from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.jail.process_tree import proportional_bytes, tree
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.template import Template, shown_beneath
 from sandbox_kernel.jail.template_jail import TemplateJail

@@ -52,3 +52,13 @@ def test_the_hosts_files_are_not_there(box: Sandbox) -> None:
 def test_rows_beyond_the_first_look_are_printed_too(box: Sandbox) -> None:
     code = "with recursive c(n) as (select 1 union all select n + 1 from c where n < 2500) select n from c"
     assert box.run(code, "sql").stdout.splitlines()[-1] == "2500"
+
+
+def test_a_table_of_an_earlier_program_is_missed_with_the_way_to_keep_it(box: Sandbox) -> None:
+    box.run("create table t (a);", "sql")
+    missed = box.run("select * from t;", "sql")
+    assert "OperationalError: no such table: t\n" in missed.stderr
+    assert "--arg data.db" in missed.stderr
+    assert box.run("create table t (a); insert into t values (7);", "sql", args=["data.db"]).ok
+    assert box.run("select * from t;", "sql", args=["data.db"]).stdout == "a\n-\n7\n"
+    assert "--arg" not in box.run("select * from nope;", "sql", args=["data.db"]).stderr

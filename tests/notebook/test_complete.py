@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel import Language
 from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.complete import complete_magic, complete_python, program_of
+from sandbox_kernel.notebook.complete import complete_magic, complete_python, program_of, with_magics
 
 
 def at_end(code):
@@ -80,3 +80,40 @@ def test_the_program_of_a_cell_keeps_every_position():
     assert program.startswith("     ")
     assert program_of("x.", CellOptions()) == (CellOptions(language=Language.PYTHON), "x.")
     assert program_of("%%sandbox --timeo\nx.", CellOptions())[0].language is Language.PYTHON
+
+
+@pytest.mark.parametrize("code", ["%%sandbox", "%sandbox"])
+def test_a_finished_magic_is_no_place_for_names_of_the_program(code):
+    assert at_end(code).matches == (code,)
+
+
+def test_other_names_of_a_language_are_finished_and_count_as_the_language():
+    assert at_end("%%sandbox ba").matches == ("bash",)
+    assert at_end("%%sandbox py").matches == ("python",)
+    assert not set(at_end("%%sandbox bash ").matches) & set(Language.names())
+
+
+@pytest.mark.parametrize("command", ["undo", "checkpoints", "restart", "save mine", "load mine"])
+def test_after_a_command_about_a_session_only_sessions_are_offered(command):
+    found = at_end(f"%sandbox {command} ").matches
+    assert found == ("python", "javascript", "typescript", "command", "--session")
+
+
+@pytest.mark.parametrize("command", ["files", "policy", "report", "reset", "help", "save", "load"])
+def test_after_a_command_that_stands_alone_or_needs_a_new_name_nothing_is_offered(command):
+    assert at_end(f"%sandbox {command} ").matches == ()
+
+
+def test_values_that_only_the_notebook_knows_are_offered():
+    known = {"--session": ["web"], "-i": ["rows", "total"]}
+    assert complete_magic("%%sandbox --session ", 20, known).matches == ("web",)
+    assert complete_magic("%%sandbox -i r", 14, known).matches == ("rows",)
+    assert complete_magic("%%sandbox --timeout ", 20, known).matches == ("1s", "5s", "30s", "2m")
+
+
+def test_magics_of_the_session_stand_behind_ours():
+    ours = at_end("%")
+    theirs = {"matches": ["%time", "%%time", "%sandbox", "is_no_magic", 3], "cursor_start": 0, "cursor_end": 1}
+    assert with_magics(ours, theirs).matches == ("%%sandbox", "%sandbox", "%time", "%%time")
+    assert with_magics(ours, {**theirs, "cursor_start": 1}).matches == ours.matches
+    assert with_magics(ours, {}).matches == ours.matches

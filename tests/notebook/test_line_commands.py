@@ -20,7 +20,11 @@ class Session:
         return ExecResult(notes=(f"the last {n} cells taken back", "2 variables kept"))
 
     def checkpoints(self):
-        return (Checkpoint(cell=3, pid=9, time=1.0, memory_bytes=3 << 20), Checkpoint(cell=2, pid=8, time=0.5))
+        return (
+            Checkpoint(cell=3, pid=9, time=1.0, memory_bytes=3 << 20),
+            Checkpoint(cell=2, pid=8, time=0.5),
+            Checkpoint(cell=0, pid=7, time=0.1),
+        )
 
 
 class Report:
@@ -107,8 +111,9 @@ def test_session_commands_reach_the_session():
     assert answer("restart", Runner(session)).startswith("The python session web has ended ")
     assert session.done == [("undo", 3), "ended"]
     text = answer("checkpoints", Runner(session))
-    assert "undo 1  the state after cell 3 of the session, holds 3.0 MB of its own" in text
-    assert "undo 2  the state after cell 2 of the session" in text
+    assert "undo 1  the session after its cell 3, holds 3.0 MB of its own" in text
+    assert "undo 2  the session after its cell 2" in text
+    assert "undo 3  the session as it began, before its first cell" in text
 
 
 @pytest.mark.parametrize("line", ["undo", "restart", "checkpoints", "save x"])

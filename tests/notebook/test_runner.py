@@ -142,10 +142,50 @@ def test_fresh_cells_and_compiled_languages_never_touch_a_session(boxes, text):
     assert outcome.result.notes == ()
 
 
+@pytest.mark.parametrize("line", ["--memory 4G", "--disk 64M", "--policy strict", "--mount data:/data"])
+def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_it(boxes, line):
+    runner = CellRunner(FakeBox)
+    run(runner, "x = 1")
+    outcome, output = run(runner, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
+    (note,) = outcome.result.notes
+    assert note.startswith(f"ran in a fresh sandbox: the session has another {line.split()[0]}")
+    assert output == [{"text/plain": "live"}]
+    kept, ended = (session for box in boxes for session in box.sessions)
+    assert (kept.alive, ended.alive, ended.wanted["checkpoints"]) == (True, False, 1)
+    assert ended.wanted["memory_mb"] == (4096 if "--memory" in line else 2048)
+    assert [code for code, _ in ended.codes] == ["#\nshow"]
+    run(runner, "x")
+    assert len(kept.codes) == 2
+    assert all(box.runs == [] for box in boxes)
+
+
+def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(boxes, monkeypatch):
+    runner = CellRunner(FakeBox)
+    cancel = asyncio.Event()
+    cancel.set()
+    outcome, _ = run(runner, "%%sandbox --disk 64M\nwait", cancel=cancel)
+    assert outcome.result.status is Status.INTERRUPTED
+
+    async def broken(*args, **options):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(FakeSession, "arun", broken)
+    with pytest.raises(RuntimeError, match="broken"):
+        run(runner, "%%sandbox --disk 64M\nx")
+    assert [session.alive for session in boxes[0].sessions] == [False, False]
+
+
 @pytest.mark.parametrize(
-    "line", ["--memory 4G", "--disk 64M", "--env A=1", "--arg x", "--policy strict", "--mount data:/data"]
+    "line", ["--mount data:/data --memory 40M", "bash --policy strict", "--mount a:/a --backend dask"]
 )
-def test_a_cell_that_the_session_cannot_serve_runs_fresh_and_says_why(boxes, line):
+def test_where_no_session_can_be_the_cell_is_a_program(boxes, line):
+    run(CellRunner(FakeBox), f"%%sandbox {line}\nx")
+    assert sum(len(box.runs) for box in boxes) == 1
+    assert sum(len(box.sessions) for box in boxes) == 0
+
+
+@pytest.mark.parametrize("line", ["--env A=1", "--arg x"])
+def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes, line):
     runner = CellRunner(FakeBox)
     for _ in range(2):  # the same before and after the session has begun
         outcome, _ = run(runner, f"%%sandbox {line}\nx")

@@ -1,5 +1,6 @@
 """Variables travel as JSON, in one statement, without moving a line."""
 
+import array
 import json
 import math
 import subprocess
@@ -71,7 +72,15 @@ def test_javascript_gets_globals_and_prints_json():
     assert code.endswith(";console.log('\\nM' + JSON.stringify({\"y\": y}));\n")
 
 
-@pytest.mark.parametrize(("value", "reason"), [(object(), "a object does not"), (math.nan, "float"), (b"x", "a bytes")])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (object(), "type object does not travel"),
+        (math.nan, "float"),
+        (b"x", "type bytes"),
+        (array.array("i", [1]), "pass thing.tolist() as a variable of its own"),
+    ],
+)
 def test_what_is_no_json_is_refused_with_its_name(value, reason):
     with pytest.raises(InvalidRequest, match="-i thing") as caught:
         encode("thing", value)

@@ -6,7 +6,8 @@ import pytest
 
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.jail.control import JobFile
-from sandbox_kernel.jail.job import Job, run_job
+from sandbox_kernel.jail.job import Job
+from sandbox_kernel.jail.run_job import run_job
 
 
 def test_a_gate_that_fails_before_the_program_begins_is_an_error_and_no_result(nothing_left: None) -> None:

@@ -1,0 +1,78 @@
+"""What a program may touch and is given, in the words of the command line: the same for all commands that run code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.network_rule import parse_rule
+from sandbox_kernel.policy import PRESETS, SandboxPolicy
+
+if TYPE_CHECKING:
+    from sandbox_kernel.net.secret_headers import Secret
+
+
+def add_policy_options(command: argparse.ArgumentParser) -> None:
+    """The options that ``make_policy`` and ``make_secrets`` read."""
+    add = command.add_argument
+    add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
+    add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    add("--allow-private", action="append", default=[], metavar="HOST", help="an allowed domain may be on this network")
+    add(
+        "--secret", action="append", default=[], metavar="NAME@HOST",
+        help="a variable of yours that stays outside: programs have a placeholder, requests to HOST the value",
+    )  # fmt: skip
+    add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+    add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
+
+
+def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
+    """The policy that the options describe."""
+    if name is None:
+        policy = SandboxPolicy.preset("standard")
+    elif name in PRESETS:
+        policy = SandboxPolicy.preset(name)
+    else:
+        try:
+            policy = SandboxPolicy.load(name)
+        except PolicyViolation as error:
+            raise PolicyViolation(
+                f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
+            ) from None
+    for mount in mounts:
+        parts = mount.split(":")
+        if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("rw", "ro")):
+            raise InvalidRequest(f"--mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
+        policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
+    for rule in domains:
+        try:
+            read = parse_rule(rule)
+        except PolicyViolation as error:
+            raise InvalidRequest(f"--allow-net {error}") from None
+        policy = policy.allow_domain(read.domain, *read.ports)
+    return policy
+
+
+def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Secrets from ``NAME@HOST``, whose values are the caller's own variables."""
+    if not words:
+        return ()
+    from sandbox_kernel.net.secret_headers import read_secrets
+
+    try:
+        return read_secrets(words, host)
+    except PolicyViolation as error:
+        raise InvalidRequest(f"--secret {error}") from None
+
+
+def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
+    """Variables from ``K=V``, or from ``K`` alone, which takes the caller's own value."""
+    env = {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given and name not in host:
+            raise InvalidRequest(f"--env {name} names a variable that is not set here; give its value: {name}=VALUE")
+        env[name] = value if given else host[name]
+    return env

@@ -1,0 +1,27 @@
+"""``sandbox-kernel install``: make the kernel known to Jupyter."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
+    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    parser.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
+    parser.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """See ``Command``."""
+    from sandbox_kernel.notebook.install import install
+
+    place = install(
+        user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
+        display_name=options.display_name,
+    )  # fmt: skip
+    print(f"installed kernel {options.name!r} in {place}")
+    return 0

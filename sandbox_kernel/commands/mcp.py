@@ -1,0 +1,41 @@
+"""``sandbox-kernel mcp``: the sandbox as a server of tools for agents."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from sandbox_kernel import __version__
+from sandbox_kernel.commands.grants import add_policy_options, make_policy, make_secrets
+from sandbox_kernel.errors import InvalidRequest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    parser.add_argument("--http", action="store_true", help="streamable HTTP on a loopback address instead")
+    parser.add_argument("--host", help="loopback address for --http (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port for --http (a free one)")
+    parser.add_argument("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
+    add_policy_options(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Until the client closes the connection, or Ctrl-C."""
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    secrets = make_secrets(options.secret, os.environ)
+    if not options.http and (options.host or options.port is not None or options.token_file):
+        raise InvalidRequest("--host, --port and --token-file are of the HTTP server; add --http")
+    if options.http:
+        from sandbox_kernel.agent.mcp_http import serve_http
+
+        serve_http(
+            policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file,
+            version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets,
+        )  # fmt: skip
+    else:
+        from sandbox_kernel.agent.mcp import serve_stdio
+
+        serve_stdio(
+            policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets
+        )
+    return 0

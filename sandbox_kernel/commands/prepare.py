@@ -1,0 +1,55 @@
+"""``sandbox-kernel prepare``: fetch and compile what languages inside WebAssembly need."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from sandbox_kernel.commands.progress import Lines, show_bar
+from sandbox_kernel.model import Language
+
+#: What ``prepare`` calls the Python of sessions inside WebAssembly.
+SCIENCE = "science"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    parser.add_argument(
+        "languages", nargs="*", metavar="LANGUAGE",
+        help="which (all of the catalogue but science: Python sessions with numpy and pandas, which take minutes)",
+    )  # fmt: skip
+    parser.add_argument("--background", action="store_true", help="go on meanwhile; what it says is in a file")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Now and with a bar, or in the background."""
+    from sandbox_kernel.backends.wasm import WasmBackend
+
+    names = [name for name in options.languages if name != SCIENCE]
+    languages = [Language.parse(name) for name in names]
+    if options.background:
+        return _prepare_in_background(options.languages)
+    tell = show_bar if sys.stderr.isatty() else Lines()
+    backend = WasmBackend()
+    if languages or not options.languages:
+        backend.prepare(languages, tell)
+    if SCIENCE in options.languages:
+        backend.prepare_science(tell)
+    return 0
+
+
+def _prepare_in_background(names: Sequence[str]) -> int:
+    """The same command, in a process of its own that outlives this one; two at once wait for each other."""
+    from sandbox_kernel.backends.wasm_store import WasmStore
+
+    told = os.path.join(WasmStore().folder, ".prepare.log")
+    with open(told, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "sandbox_kernel", "prepare", *names],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    print(f"preparing in the background as process {child.pid}; what it says is in {told}")
+    return 0

@@ -1,0 +1,38 @@
+"""``sandbox-kernel report``: what the sandbox is worth here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from sandbox_kernel.commands.argument_types import names
+from sandbox_kernel.commands.grants import add_policy_options, make_policy
+from sandbox_kernel.commands.progress import show_measuring
+from sandbox_kernel.sandbox import BACKENDS, Sandbox
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON")
+    form.add_argument("--html", action="store_true", help="as an HTML page")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="whose walls (auto: of processes)")
+    add_policy_options(parser)
+    parser.add_argument("--fresh", action="store_true", help="measure again, although this boot has been measured")
+    parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """See ``Command``."""
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
+        progress = show_measuring if sys.stderr.isatty() else None
+        report = box.report(fresh=options.fresh, require=options.require, on_progress=progress)
+    if options.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    elif options.html:
+        print(report._repr_html_())
+    else:
+        print(report)
+    return 0

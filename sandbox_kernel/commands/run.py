@@ -1,0 +1,146 @@
+"""``sandbox-kernel run``: a file or a line in a sandbox, its output as it comes, its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from sandbox_kernel.commands.argument_types import duration, megabytes, names
+from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
+from sandbox_kernel.commands.progress import show_bar
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.limits import Limits
+from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.sandbox import BACKENDS, Sandbox
+
+_SUFFIXES = {
+    ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
+    ".rs": "rust", ".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".zig": "zig", ".wat": "wasm",
+    ".wasm": "wasm", ".sh": "command", ".bash": "command", ".rb": "ruby", ".lua": "lua", ".go": "go", ".r": "r",
+    ".pl": "perl", ".php": "php", ".sql": "sql",
+}  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    parser.add_argument("file", nargs="?", help="the program; '-' reads it from standard input")
+    parser.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
+    parser.add_argument("-c", "--code", help="the program itself")
+    parser.add_argument("-l", "--language", help="language (else by the file's suffix)")
+    parser.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
+    parser.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
+    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="auto", help="process, wasm, or auto: wasm for wasm alone"
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    add_policy_options(parser)
+    parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """The program's own exit code, or 124 for a limit, as ``timeout`` does."""
+    if (options.code is None) == (options.file is None):
+        raise InvalidRequest("give a FILE or -c CODE, and not both; arguments of the program come after --")
+    if options.code is not None:
+        code: str | bytes = _as_utf8(options.code)
+        language = options.language or "python"
+    else:
+        raw = _program(options.file)
+        language = options.language or _SUFFIXES.get(Path(options.file).suffix.lower(), "")
+        if not language:
+            raise InvalidRequest(f"cannot tell the language of {options.file!r}; add --language NAME")
+        wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
+        code = raw if wasm_bytes else _decoded(raw, options.file)
+    env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
+    policy = make_policy(options.policy, options.mount, options.allow_net)
+    secrets = make_secrets(options.secret, os.environ)
+    stdin = None if options.file == "-" else _input()
+    with Sandbox(
+        policy,
+        config=ProcessConfig(pool_size=0),  # nobody comes for a second one
+        require=options.require,
+        audit=options.audit,
+        allow_private_for=options.allow_private,
+        secrets=secrets,
+    ) as box:
+        box.on_prepare = show_bar if sys.stderr.isatty() else None
+        result = box.run(
+            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
+            args=[_as_utf8(word) for word in options.args],
+            limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,
+        )  # fmt: skip
+    return _finish(result, options)
+
+
+def _program(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"program {name!r} cannot be read: {error.strerror}; give a FILE, or -c CODE") from None
+
+
+def _decoded(raw: bytes, name: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"program {name!r} is not UTF-8: byte {error.start} is 0x{raw[error.start]:02x}; save it as UTF-8"
+        ) from None
+
+
+def _as_utf8(word: str) -> str:
+    """An argument as it was typed: in a locale that knows only ASCII, Python hands over what it could not decode."""
+    return os.fsencode(word).decode("utf-8", "surrogateescape")
+
+
+def _input() -> BinaryIO | bytes | None:
+    """What the program reads, as it comes; None where there is nothing to read, or where reading would stop us.
+
+    A shell stops a job in the background that reads from its terminal, and most programs never ask.
+    """
+    if sys.stdin is None or sys.stdin.closed:
+        return None
+    try:
+        fd = sys.stdin.fileno()
+    except OSError:
+        return sys.stdin.buffer.read()
+    with contextlib.suppress(OSError):  # a terminal that is not ours to wait for stops nobody
+        if os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp():
+            return None
+    return sys.stdin.buffer
+
+
+def _echo(stream: str, text: str) -> None:
+    target = sys.stdout if stream == "stdout" else sys.stderr
+    target.write(text)
+    target.flush()
+
+
+def _finish(result: ExecResult, options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps(result.to_dict(), indent=2))
+    elif not options.quiet:
+        for violation in result.violations:
+            allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
+            print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
+        for note in result.notes:
+            print(_printable(f"[{note}]"), file=sys.stderr)
+        print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
+    if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
+        return result.exit_code
+    return 130 if result.status is Status.INTERRUPTED else 124
+
+
+def _printable(text: str) -> str:
+    """What quotes a program must not drive the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
