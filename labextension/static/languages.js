@@ -1,6 +1,6 @@
 // The languages of %%sandbox and the highlighter that each gets.
 //
-// Names and aliases are those of sandbox_kernel/model.py; tests/labextension/test_languages.py holds the two together.
+// Names and aliases are those of sandbox_kernel/model/language.py; tests/labextension/test_languages.py holds the two together.
 // The MIME types are those of JupyterLab's own language registry. JupyterLab has no Zig: Rust's grammar knows the most
 // of its words (fn, pub, const, struct, enum, while, return) and its strings and comments.
 const HIGHLIGHTER = new Map([

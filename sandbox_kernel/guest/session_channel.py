@@ -18,9 +18,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
+    from sandbox_kernel.guest.session_signals import EVERY_SIGNAL
+else:
+    from sandbox_guest.session_signals import EVERY_SIGNAL
+
 #: Larger frames are refused by the host, which ends the worker.
 MAX_FRAME = 16 << 20
-_EVERY_SIGNAL = signal.valid_signals()
 
 
 class Channel:
@@ -38,8 +41,10 @@ class Channel:
         data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(data) > MAX_FRAME:
             return False
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+        # Looked at before it is changed: an interrupt may strike in the very call that changes it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, EVERY_SIGNAL)
             with self.lock:
                 self._socket.sendall(struct.pack(">I", len(data)) + data)
         except OSError:

@@ -1,8 +1,8 @@
 """The loop of a session's worker: takes messages from the host, runs cells, makes checkpoints of itself.
 
-What a cell *is* belongs to an engine (Python, shell); this file knows only how to begin and end one. Between cells all
-signals are blocked, so nothing can break the loop; an interrupt counts from the moment the host is told that the cell
-has begun until it is told that it is done.
+What a cell *is* belongs to an engine (Python, shell); this file knows only how to begin and end one. Between cells
+signals are held (``session_signals.py``), so nothing can break the loop; an interrupt counts from the moment the host
+is told that the cell has begun until it is told that it is done.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from sandbox_kernel.guest import session_children
     from sandbox_kernel.guest.session_channel import Channel
     from sandbox_kernel.guest.session_freeze import Freezer, Marks
+    from sandbox_kernel.guest.session_signals import Signals
 else:
     from sandbox_guest import session_children
     from sandbox_guest.session_channel import Channel
     from sandbox_guest.session_freeze import Freezer, Marks
+    from sandbox_guest.session_signals import Signals
 
 #: What a question to the user may hold; the host takes no more.
 MAX_PROMPT = 10_000
-_EVERY_SIGNAL = signal.valid_signals()
 #: Ours, whatever a cell puts in its place.
 _leave = os._exit
 
@@ -40,6 +41,13 @@ class Engine:
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """Run a cell; returns the fields of ``done``: status, exit_code, error, limit."""
         raise NotImplementedError
+
+    def struck(self) -> Dict[str, Any]:
+        """The fields of ``done`` for a cell that was interrupted where ``run`` could not say so itself."""
+        return {"status": "interrupted"}
+
+    def forget_interrupts(self) -> None:
+        """Whatever was noted before was not meant for the next cell; called before it, while signals are held."""
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """Answer ``complete``, ``inspect`` or ``is_complete``."""
@@ -63,7 +71,8 @@ class Worker:
     """Serves one host for as long as it lives, in this process or in a checkpoint that takes over."""
 
     def __init__(self, channel: int, engine: Engine) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+        self.signals = Signals()
+        self.signals.hold()
         self.channel = Channel(channel)
         self.engine = engine
         self.freezer = Freezer()
@@ -73,6 +82,8 @@ class Worker:
         self.questions = 0
         session_children.hide(lambda: self.freezer.children)
         engine.begin(self)
+        # The engine may have set handlers of its own.
+        self.signals.hold()
 
     def serve(self) -> None:
         """Never returns."""
@@ -92,13 +103,13 @@ class Worker:
                 self.settle(op, message if op else {}, error)
 
     def settle(self, op: str, message: Dict[str, Any], error: BaseException) -> None:
-        """Something raised in our own loop: a signal handler that ran for one of the user's threads, or a library that
-        a cell has broken. The host gets the answer that it waits for; a worker that cannot give it must not go on.
+        """Something raised in our own loop: a handler of the user's at the very end of a cell, or a library that a cell
+        has broken. The host gets the answer that it waits for; a worker that cannot give it must not go on.
         """
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+            self.signals.hold()
             if self.unfinished:
-                self.finish({"status": "interrupted"})
+                self.finish(self.engine.struck())
             elif op == "freeze":
                 reason = f"{type(error).__name__} between cells"
                 self.channel.send({"op": "frozen", "cell": message["cell"], "pid": 0, "threads": 0, "reason": reason})
@@ -113,7 +124,8 @@ class Worker:
         """One cell, from ``began`` to ``done``."""
         self.cell = message["id"]
         self.freezer.reap()
-        self.forget_interrupts()
+        self.signals.forget_interrupts()
+        self.engine.forget_interrupts()
         self.unfinished = True
         self.channel.send({"op": "began", "id": self.cell})
         self.finish(self.interruptible(message["code"], message.get("number")))
@@ -124,10 +136,10 @@ class Worker:
         while True:
             try:
                 if end is None:
-                    end = {"status": "interrupted"}
-                    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+                    end = self.engine.struck()
+                    self.signals.release()
                     end = self.engine.run(code, number)
-                signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+                self.signals.hold()
                 return end
             except KeyboardInterrupt:
                 continue
@@ -144,14 +156,14 @@ class Worker:
     def ask(self, message: Dict[str, Any]) -> None:
         """A question about code; whatever goes wrong with it, there is an answer."""
         answer: Dict[str, Any] = {}
-        self.forget_interrupts()
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGALRM])
+            # What answers may set itself an alarm; the host ends a worker that does not answer.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
             answer = self.engine.ask(message["what"], message["code"], message["pos"])
         except (Exception, KeyboardInterrupt):
             answer = {}
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, _EVERY_SIGNAL)
+            self.signals.hold()
         if not self.channel.send({"op": "answer", "id": message["id"], "answer": answer}):
             self.channel.send({"op": "answer", "id": message["id"], "answer": {}})
 
@@ -219,9 +231,3 @@ class Worker:
         if os.getpid() != self.pid:
             self.engine.flush()
             _leave(0)
-
-    @staticmethod
-    def forget_interrupts() -> None:
-        """An interrupt that came too late for the last cell must not end this one."""
-        while signal.SIGINT in signal.sigpending():
-            signal.sigwait({signal.SIGINT})

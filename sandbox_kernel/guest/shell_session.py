@@ -62,6 +62,18 @@ class Shell(Engine):
         """The handler. It must not raise: an exception on the way out of ``waitpid`` would lose how the shell ended."""
         self.interrupted = True
 
+    def forget_interrupts(self) -> None:
+        """See ``Engine``."""
+        self.interrupted = False
+
+    def stopped_before(self) -> bool:
+        """Whether an interrupt has come before there was a shell to obey it."""
+        return self.interrupted
+
+    def struck(self) -> Dict[str, Any]:
+        """See ``Engine``."""
+        return {"status": "interrupted", "exit_code": 128 + signal.SIGINT}
+
     def wait(self, child: subprocess.Popen[bytes]) -> int:
         """Wait for a cell. One that missed its interrupt, because it was just forking, gets it again."""
         while True:
@@ -76,7 +88,8 @@ class Shell(Engine):
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``Engine``."""
-        self.interrupted = False
+        if self.stopped_before():
+            return self.struck()
         folder = tempfile.mkdtemp(prefix=".shell-")
         try:
             with open(self.cell, "w") as file:

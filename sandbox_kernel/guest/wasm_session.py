@@ -79,6 +79,10 @@ class JavaScriptEngine(Engine):
     def _interrupt(self, *_: object) -> None:
         self.guest.stop = True
 
+    def forget_interrupts(self) -> None:
+        """See ``Engine``."""
+        self.guest.stop = False
+
     def _sleep(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not self.guest.stop and (left := end - time.monotonic()) > 0:
@@ -86,8 +90,6 @@ class JavaScriptEngine(Engine):
 
     def run(self, code: str, number: int | None) -> dict[str, Any]:
         """See ``Engine``."""
-        guest = self.guest
-        guest.stop = False
         self.number = number if number is not None else self.number + 1
         before = self._refusals()
         try:

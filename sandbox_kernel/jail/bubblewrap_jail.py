@@ -17,7 +17,8 @@ from sandbox_kernel.jail import root_view, seccomp
 from sandbox_kernel.jail.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.control import encode_ahead
 from sandbox_kernel.jail.disk import Disk, of_file_system
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox_kernel.jail.cgroup import Leaf
+from sandbox_kernel.jail.cgroup_leaf import Leaf
 from sandbox_kernel.jail.process_tree import tree, usage
 from sandbox_kernel.jail.reading import Reading
 

@@ -13,6 +13,8 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from sandbox_kernel.jail.process_tree import has_memory
+
 _BLOCK = 512
 _DELETED = b" (deleted)\n"
 
@@ -39,8 +41,8 @@ def deleted_files(pids: Iterable[int], device: int, *, thorough: bool) -> Delete
                 _in_descriptors(f"/proc/{pid}/task/{task}", device, found, in_flight=thorough)
             if thorough:
                 _in_mappings(pid, device, found)
-        except PermissionError:  # it does not let its own user look into it
-            found.hidden = True
+        except PermissionError:  # it ends just now, or does not let its own user look into it
+            found.hidden = found.hidden or has_memory(pid)
         except OSError:
             continue  # who has ended holds nothing
     return found

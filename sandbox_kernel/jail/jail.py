@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import importlib.util
 import os
 import signal
 import socket
@@ -39,39 +38,6 @@ START_TIMEOUT_S = 30.0
 #: How long the kernel may take to end what was killed.
 DEATH_TIMEOUT_S = 10.0
 _F_SETPIPE_SZ = 1031
-
-
-@functools.lru_cache(maxsize=1)
-def guest_folder() -> str:
-    """Where the programs lie that run inside jails, compiled where that is possible.
-
-    Jails see them read-only, so what is not compiled here is compiled anew at every start.
-    """
-    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "guest")
-    for name in ("gate.py", "template.py", "../jail/root_stage.py"):
-        source = os.path.join(folder, name)
-        if not os.path.exists(importlib.util.cache_from_source(os.path.normpath(source))):
-            import compileall
-
-            with contextlib.suppress(OSError):
-                compileall.compile_dir(os.path.dirname(source), quiet=2, maxlevels=0)
-    return folder
-
-
-def start_of(module: str) -> str:
-    """What ``python -c`` is told, with the module's folder as the first argument.
-
-    A program that is given as a script is compiled at every start; imported, its compiled form is used.
-    """
-    return f"import sys; sys.path.insert(0, sys.argv.pop(1)); import {module}; {module}.main()"
-
-
-def memory_file(name: str, data: bytes) -> int:
-    """A descriptor from which a child reads this; the caller closes it."""
-    fd = os.memfd_create(name, 0)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def _large_pipe() -> tuple[int, int]:

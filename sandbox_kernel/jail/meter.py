@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from sandbox_kernel.jail.cgroup import Leaf, find_hierarchies
+from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.cgroup_leaf import Leaf
 from sandbox_kernel.jail.cgroup_meter import CgroupMeter
 from sandbox_kernel.jail.reading import Reading
 from sandbox_kernel.jail.watchdog_meter import WatchdogMeter

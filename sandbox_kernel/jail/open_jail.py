@@ -16,7 +16,8 @@ import time
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.disk import Disk
 from sandbox_kernel.jail.folder_watch import FolderWatch
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail, guest_folder, memory_file, start_of
+from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail
 from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.open_spec import open_spec
 from sandbox_kernel.jail.private_folder import PrivateFolder

@@ -77,6 +77,12 @@ def living(pids: Iterable[int]) -> dict[int, int]:
     return found
 
 
+def has_memory(pid: int) -> bool:
+    """Whether a process is one still: of one that is about to end only its number is left, which belongs to root."""
+    fields = _stat(pid)
+    return bool(fields) and int(fields[20]) > 0
+
+
 def of_user(uid: int) -> list[int]:
     """Every process of a user."""
     found = []

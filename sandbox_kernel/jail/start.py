@@ -5,7 +5,8 @@ from __future__ import annotations
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
-from sandbox_kernel.jail.jail import Jail, guest_folder
+from sandbox_kernel.jail.guest_programs import guest_folder
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.meter import counts_processes
 from sandbox_kernel.jail.open_jail import OpenJail
 from sandbox_kernel.jail.sandbox_user import has_own_user

@@ -22,7 +22,7 @@ from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.disk import Disk
-from sandbox_kernel.jail.jail import guest_folder, memory_file
+from sandbox_kernel.jail.guest_programs import guest_folder, memory_file
 from sandbox_kernel.jail.meter import Meter
 from sandbox_kernel.jail.walls import CELL, TMP, WORK, Walls
 from sandbox_kernel.jail.watchdog_meter import WatchdogMeter

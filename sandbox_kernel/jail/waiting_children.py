@@ -12,7 +12,7 @@ import functools
 import os
 import signal
 
-from sandbox_kernel.jail.jail import start_of
+from sandbox_kernel.jail.guest_programs import start_of
 from sandbox_kernel.jail.process_tree import living, signal_same
 
 

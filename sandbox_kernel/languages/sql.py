@@ -8,8 +8,8 @@ import subprocess
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.control import JobFile, Step
+from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.jail import guest_folder
 from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 
-from sandbox_kernel.jail.jail import guest_folder
+from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.zig_toolchain import find_zig
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.jail import cgroup
-from sandbox_kernel.jail.cgroup import Hierarchies, Leaf, find_hierarchies, sweep
+from sandbox_kernel.jail.cgroup import Hierarchies, find_hierarchies, sweep
+from sandbox_kernel.jail.cgroup_leaf import Leaf
 
 HOST = find_hierarchies()
 needs_groups = pytest.mark.skipif(HOST is None, reason="no control group may be made here")
@@ -218,7 +219,7 @@ def test_a_group_without_both_controllers_is_not_taken(unified: Path, available:
 
 def test_our_own_processes_move_aside_when_the_kernel_says_busy(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (unified / "cgroup.procs").write_text("11\n12\n")
-    real, busy = cgroup._write, [True]
+    real, busy = cgroup.write, [True]
 
     def write(path: str, text: str) -> None:
         if path.endswith("subtree_control") and busy:
@@ -230,7 +231,7 @@ def test_our_own_processes_move_aside_when_the_kernel_says_busy(unified: Path, m
         real(path, text)
 
     moved: list[str] = []
-    monkeypatch.setattr(cgroup, "_write", write)
+    monkeypatch.setattr(cgroup, "write", write)
     assert cgroup._delegate(str(unified))
     assert moved == ["11", "12"]
     assert (unified / "supervisor").is_dir()

@@ -29,8 +29,8 @@ def gone(tmp_path: Path) -> Iterator[int]:
         return
 
 
-def found(tmp_path: Path, *, thorough: bool) -> Deleted:
-    return deleted_files([os.getpid(), 1 << 22], os.stat(tmp_path).st_dev, thorough=thorough)
+def found(tmp_path: Path, *, thorough: bool, pid: int | None = None) -> Deleted:
+    return deleted_files([pid or os.getpid(), 1 << 22], os.stat(tmp_path).st_dev, thorough=thorough)
 
 
 @pytest.mark.parametrize("thorough", [False, True])
@@ -68,9 +68,28 @@ def test_a_file_in_a_message_is_hidden(tmp_path: Path, gone: int) -> None:
         assert not found(tmp_path, thorough=False).hidden
 
 
-def test_a_process_that_nobody_may_look_into_is_said_to_hide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may look into any process."""
+
     def refuse(path: str) -> list[str]:
         raise PermissionError(path)
 
     monkeypatch.setattr(os, "listdir", refuse)
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_process_that_nobody_may_look_into_is_said_to_hide(tmp_path: Path) -> None:
     assert found(tmp_path, thorough=False).hidden
+
+
+@pytest.mark.usefixtures("closed")
+def test_a_process_that_has_ended_hides_nothing_although_nobody_may_look_into_it(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    try:
+        assert not found(tmp_path, thorough=False, pid=child).hidden
+    finally:
+        os.waitpid(child, 0)

@@ -13,7 +13,7 @@ import pytest
 
 from sandbox_kernel.jail import waiting_children
 from sandbox_kernel.jail.bubblewrap import find_bwrap
-from sandbox_kernel.jail.jail import memory_file, start_of
+from sandbox_kernel.jail.guest_programs import memory_file, start_of
 from sandbox_kernel.jail.process_tree import living
 from sandbox_kernel.jail.walls import GUEST
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from sandbox_kernel import model
-from sandbox_kernel.model import Language
+from sandbox_kernel.model.language import ALIASES, Language
 from tests.labextension.conftest import Evaluate
 
 
 def test_the_page_knows_every_language_and_alias_of_the_kernel(evaluate: Evaluate) -> None:
     assert evaluate("languages.js", "knownNames()") == {
         "languages": [str(language) for language in Language],
-        "aliases": model._ALIASES,
+        "aliases": ALIASES,
     }
 
 

@@ -42,6 +42,19 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_what_was_done(
     assert value(session, "done, 'never' in globals()") == "(1, False)"
 
 
+def test_an_await_that_was_interrupted_does_not_go_on_in_a_later_cell(session: Session, value: Value) -> None:
+    assert session.run(
+        "import asyncio; wake = asyncio.Event(); other = asyncio.create_task(wake.wait()); await asyncio.sleep(0)"
+    ).ok
+    # The loop says that it has nothing to do but wait, so that is where the interrupt meets it.
+    code = "asyncio.get_running_loop().call_soon(print, 'go')\nawait wake.wait()\nprint('went on')"
+    result = interrupted(session, code)
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+    assert session.run("wake.set()\nawait asyncio.sleep(0.01)").stdout == ""
+    # A task of the user's own is theirs.
+    assert value(session, "other.done(), other.cancelled()") == "(True, False)"
+
+
 def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
     # One statement: between two of them the interrupt would meet IPython.
     result = interrupted(session, "import time\nif time:\n    print('go\\n', end='')\n    time.sleep(1000)")
@@ -114,13 +127,39 @@ def test_an_interrupt_when_nothing_runs_does_nothing_to_the_next_cell(session: S
     assert session.run("1").ok
 
 
-def test_every_interrupt_meets_its_own_cell_only(session: Session) -> None:
-    """Late interrupts are the classic race: each cell prints its end and is interrupted at that very moment."""
+@pytest.mark.parametrize(
+    "before",
+    ["pass", "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"],
+    ids=["alone", "beside a thread"],
+)
+def test_every_interrupt_meets_its_own_cell_only(session: Session, value: Value, before: str) -> None:
+    """Late interrupts are the classic race: each cell prints its end and is interrupted at that very moment.
+
+    A thread takes those that the cell does not: they must not come out in the loop between the cells.
+    """
+    assert session.run(before).ok
     for number in range(30):
-        result = session.run(f"print('{number}\\n', end='')", on_output=lambda *_: session.interrupt() and None)
+        result = session.run(
+            f"n = {number}; print('{number}\\n', end='')", on_output=lambda *_: session.interrupt() and None
+        )
         assert result.stdout == f"{number}\n"
-        assert not result.rolled_back
+        assert result.status in (Status.OK, Status.INTERRUPTED)
+        assert (result.rolled_back, result.notes) == (False, ())
+        assert value(session, "n") == str(number)
     assert session.run("import time; time.sleep(0.05)").ok
+
+
+def test_an_interrupt_that_meets_no_line_of_the_cell_is_a_keyboard_interrupt_too(session: Session) -> None:
+    """It comes with the first breath of the cell, where the code is still IPython's."""
+    for _ in range(10):
+        timer = threading.Thread(target=lambda: [None for _ in iter(session.interrupt, True)])
+        timer.start()
+        result = session.run("import time; time.sleep(1000)", timeout=60)
+        timer.join()
+        assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+        assert result.error is not None
+        assert result.error.ename == "KeyboardInterrupt"
+        assert "Warning" not in result.stderr
 
 
 def test_an_interrupt_before_the_cell_has_begun_is_not_lost(session: Session) -> None:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.session import frames
-from sandbox_kernel.session.frames import Cutter, Done, Frozen, Question, Shown, clean, clean_text, parse
+from sandbox_kernel.session import frame_reader, frames
+from sandbox_kernel.session.frame_reader import Cutter, clean, clean_text, parse
+from sandbox_kernel.session.frames import Done, Frozen, Question, Shown
 
 DISPLAY = {
     "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},
@@ -113,6 +114,24 @@ def test_metadata_without_measure_is_left_out() -> None:
     assert shown.metadata == {}
 
 
+@pytest.mark.parametrize("key", ["data", "metadata"])
+@pytest.mark.parametrize("around", ["[%s]", '{"a": %s}'])
+def test_a_value_that_is_nested_without_end_is_refused_and_ends_no_host(key: str, around: str) -> None:
+    for depth in (frame_reader.MAX_DEPTH, 300, 480, 700, 5000, 200_000):
+        before, _, after = around.partition("%s")
+        nested = before * depth + "1" + after * depth
+        text = json.dumps({**DISPLAY, key: {"application/json": "@"}}).replace('"@"', nested)
+        with pytest.raises(SessionError):
+            parse(text.encode())
+
+
+def test_a_value_that_is_nested_as_people_do_is_taken() -> None:
+    value: object = 1
+    for _ in range(frame_reader.MAX_DEPTH - 1):
+        value = [value]
+    assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), Shown)
+
+
 def test_lone_surrogates_become_readable_everywhere() -> None:
     assert clean_text("a\ud800b") == "a\ufffdb"
     assert clean({"k\udfff": ["\ud800", {"x": "😀"}]}) == {"k\ufffd": ["\ufffd", {"x": "😀"}]}
@@ -133,7 +152,7 @@ def test_frames_are_cut_wherever_the_stream_is() -> None:
 
 def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
     with pytest.raises(SessionError, match=r"a frame of 16777217 bytes; at most 16777216"):
-        Cutter().feed(struct.pack(">I", frames.MAX_FRAME + 1))
+        Cutter().feed(struct.pack(">I", frame_reader.MAX_FRAME + 1))
 
 
 def test_a_message_to_the_worker_is_one_frame() -> None:

@@ -1,0 +1,103 @@
+"""Which backend a run of a sandbox goes to, and why. Each is made when it is first needed, under the same policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.limits import quoted
+from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.policy import SandboxPolicy
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.dask import DaskBackend
+    from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.backends.wasm_prepare import OnProgress
+
+BACKENDS = ("auto", "process", "wasm", "dask")
+
+
+class Backends:
+    """The backends of one sandbox; ``default`` is where runs go that name none."""
+
+    def __init__(self, default: str, policy: SandboxPolicy, egress: Egress, config: ProcessConfig | None) -> None:
+        self.default = known_backend(default)
+        self._policy, self._egress = policy, egress
+        self.process = self._process_with(config)
+        self._wasm: WasmBackend | None = None
+        #: Hears how far a language is that WebAssembly must make ready first; see ``WasmBackend``.
+        self.on_prepare: OnProgress | None = None
+
+    def named(self, backend: str | None) -> str:
+        """What was asked for, checked; else the default, which may be ``auto``."""
+        return known_backend(backend) if backend is not None else self.default
+
+    def choose(
+        self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None
+    ) -> ProcessBackend | WasmBackend | DaskBackend:
+        """The backend of a run: the one asked for, else wasm for wasm and processes for everything else."""
+        name = self.named(backend)
+        if check and request.language is not Language.TYPESCRIPT:
+            raise InvalidRequest(f"check is for typescript, not for {request.language}; leave it out")
+        if python is not None and request.language is not Language.PYTHON:
+            raise InvalidRequest(f"python={python!r} is for python, not for {request.language}; leave it out")
+        if python is not None and name == "wasm":
+            raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
+        if name == "wasm":
+            return self.wasm(check)
+        if check or python is not None:
+            # Backends are cheap: spares and capabilities are shared by all of a process.
+            config = replace(self.process.config, check_types=check)
+            config = config if python is None else replace(config, python_path=python)
+            return self.dask(config) if name == "dask" else self._process_with(config)
+        if name == "dask":
+            return self.dask()
+        if name == "auto" and request.language is Language.WASM:
+            return self.wasm()
+        return self.process
+
+    def why(self, language: Language, backend: str | None) -> str:
+        """Why a run is where it is, for its receipt; empty when somebody named the backend."""
+        if (backend if backend is not None else self.default) != "auto":
+            return ""
+        if language is Language.WASM:
+            return "backend 'auto' took wasm: modules of WebAssembly run nowhere else"
+        return f"backend 'auto' took process: {language} runs at full speed there; 'wasm' is the second wall"
+
+    def dask(self, config: ProcessConfig | None = None) -> DaskBackend:
+        """The cluster, whose workers run with these programs, or with the sandbox's own."""
+        if self._egress.special and (self._policy.network or self._policy.network_rules):
+            raise InvalidRequest(
+                "audit, allow_private_for and resolver are of this machine, and the network of backend='dask' is its "
+                "workers'; leave them out, or use backend='process'"
+            )
+        from sandbox_kernel.backends.dask import DaskBackend
+
+        return DaskBackend(config=config or self.process.config, policy=self._policy)
+
+    def wasm(self, check: bool = False) -> WasmBackend:
+        """WebAssembly; one for the life of the sandbox, and one for each run whose types are checked first."""
+        from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
+
+        size, client = self.process.config.pool_size, self._egress.client
+        if check or self.process.config.check_types:
+            return WasmBackend(
+                policy=self._policy, pool_size=size, check_types=True, on_progress=self.on_prepare, client=client
+            )
+        if self._wasm is None:
+            self._wasm = WasmBackend(policy=self._policy, pool_size=size, on_progress=self.on_prepare, client=client)
+        return self._wasm
+
+    def _process_with(self, config: ProcessConfig | None) -> ProcessBackend:
+        return ProcessBackend(config, policy=self._policy, proxy=self._egress.proxy)
+
+
+def known_backend(name: str) -> str:
+    """The name of a backend, or which there are."""
+    if name not in BACKENDS:
+        raise InvalidRequest(f"unknown backend {quoted(name)}; expected one of: {', '.join(BACKENDS)}")
+    return name

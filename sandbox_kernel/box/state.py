@@ -1,0 +1,64 @@
+"""What all parts of a sandbox share: its policy, its backends, its way out, its folder and its sessions."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.backends.choice import Backends, known_backend
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.net.egress import Egress, with_placeholders
+from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.box_files import BoxFiles
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm_prepare import OnProgress
+    from sandbox_kernel.net.audit import AuditSink
+    from sandbox_kernel.net.resolve import Resolver
+    from sandbox_kernel.net.secret_headers import Secret
+    from sandbox_kernel.session.session import Session
+
+
+class BoxState(BoxFiles):
+    """The ground that runs, sessions and fetches of a ``Sandbox`` stand on."""
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        backend: str = "auto",
+        *,
+        config: ProcessConfig | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        allow_private_for: Iterable[str] = (),
+        resolver: Resolver | None = None,
+        secrets: Iterable[Secret] = (),
+    ) -> None:
+        super().__init__()
+        known_backend(backend)
+        check_policy(policy)
+        self._egress = Egress(audit, allow_private_for, resolver, secrets)
+        given = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.policy = with_placeholders(given, self._egress.vault)
+        self._backends = Backends(backend, self.policy, self._egress, config)
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+    @property
+    def backend(self) -> ProcessBackend:
+        """The backend of processes, which every sandbox has."""
+        return self._backends.process
+
+    @backend.setter
+    def backend(self, other: ProcessBackend) -> None:
+        self._backends.process = other
+
+    @property
+    def on_prepare(self) -> OnProgress | None:
+        """Hears how far a language is that WebAssembly must make ready first; see ``WasmBackend``."""
+        return self._backends.on_prepare
+
+    @on_prepare.setter
+    def on_prepare(self, tell: OnProgress | None) -> None:
+        self._backends.on_prepare = tell

@@ -1,0 +1,45 @@
+"""Requests and results: the plain values that pass between the rooms of the house, imported from here.
+
+They hold no behaviour beyond checking themselves.
+"""
+
+from sandbox_kernel.model.given_text import LOADER_NAMES, check_env, check_file_name
+from sandbox_kernel.model.language import Language, known_languages
+from sandbox_kernel.model.request import (
+    MAX_ARGUMENT_BYTES,
+    MAX_ARGUMENTS_BYTES,
+    MAX_BRACKET_RUN,
+    MAX_CODE_BYTES,
+    ExecRequest,
+)
+from sandbox_kernel.model.result import (
+    CellError,
+    Display,
+    ExecResult,
+    FsChange,
+    Status,
+    Violation,
+    describe_end,
+    signal_name,
+)
+
+__all__ = [
+    "LOADER_NAMES",
+    "MAX_ARGUMENTS_BYTES",
+    "MAX_ARGUMENT_BYTES",
+    "MAX_BRACKET_RUN",
+    "MAX_CODE_BYTES",
+    "CellError",
+    "Display",
+    "ExecRequest",
+    "ExecResult",
+    "FsChange",
+    "Language",
+    "Status",
+    "Violation",
+    "check_env",
+    "check_file_name",
+    "describe_end",
+    "known_languages",
+    "signal_name",
+]

@@ -1,0 +1,64 @@
+"""Languages by the names that people use for them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import quoted
+
+ALIASES = {
+    "py": "python", "python3": "python", "ipython": "python",
+    "js": "javascript", "node": "javascript", "nodejs": "javascript",
+    "ts": "typescript",
+    "rs": "rust",
+    "c++": "cpp", "cxx": "cpp", "cc": "cpp",
+    "sh": "command", "bash": "command", "shell": "command", "cmd": "command",
+    "wat": "wasm", "webassembly": "wasm",
+    "rb": "ruby", "pl": "perl", "sqlite": "sql", "sqlite3": "sql", "golang": "go",
+}  # fmt: skip
+
+
+class Language(StrEnum):
+    """What a cell may be written in. Whether this host can run it is for ``capabilities()`` to say."""
+
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+    TYPESCRIPT = "typescript"
+    RUST = "rust"
+    C = "c"
+    CPP = "cpp"
+    ZIG = "zig"
+    WASM = "wasm"
+    COMMAND = "command"
+    RUBY = "ruby"
+    LUA = "lua"
+    GO = "go"
+    R = "r"
+    PERL = "perl"
+    PHP = "php"
+    SQL = "sql"
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Every word that ``parse`` understands."""
+        return (*cls, *ALIASES)
+
+    @classmethod
+    def parse(cls, name: object) -> Language:
+        """Turn what a person wrote into a language; unknown names get the list of the known ones."""
+        if isinstance(name, cls):
+            return name
+        if not isinstance(name, str):
+            raise InvalidRequest(f"language must be a string, got {quoted(name)}; {known_languages()}")
+        key = name.strip().lower()
+        try:
+            return cls(ALIASES.get(key, key))
+        except ValueError:
+            raise InvalidRequest(f"unsupported language {quoted(name)}; {known_languages()}") from None
+
+
+def known_languages() -> str:
+    """The sentence that ends every complaint about a language."""
+    aliases = " ".join(sorted(ALIASES))
+    return f"expected one of: {', '.join(Language)} (or an alias: {aliases})"

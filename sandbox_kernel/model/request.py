@@ -1,0 +1,157 @@
+"""One program to run once. A request that exists is well-formed: whoever receives one need not look again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout, quoted
+from sandbox_kernel.model.given_text import check_encodable, check_env, check_file_name, check_text
+from sandbox_kernel.model.language import Language
+
+#: Source beyond this is refused: no cell is that long, and compilers are no place to find out.
+MAX_CODE_BYTES = 16 << 20
+#: A run of opening brackets this long has crashed parsers of several languages; no program needs it.
+MAX_BRACKET_RUN = 20_000
+
+#: The longest argument or variable that Linux hands to a program, and what all of them may take here: beyond either no
+#: program can be started, and what a program starts itself gets its variables too.
+MAX_ARGUMENT_BYTES = 128 << 10
+MAX_ARGUMENTS_BYTES = 1 << 20
+
+_BRACKET_RUN = re.compile(rf"[(\[{{]{{{MAX_BRACKET_RUN}}}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecRequest:
+    """One program to run once. There is deliberately no default for ``timeout``."""
+
+    language: Language
+    code: str | bytes
+    timeout: float
+    stdin: str | bytes | None = None
+    memory_limit_mb: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    args: Sequence[str] = ()
+    files: Mapping[str, bytes | str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "language", Language.parse(self.language))
+        put(self, "timeout", check_timeout(self.timeout))
+        if self.memory_limit_mb is not None:
+            check_memory_mb(self.memory_limit_mb)
+        _check_code(self.language, self.code)
+        if self.stdin is not None and not isinstance(self.stdin, str | bytes):
+            raise InvalidRequest(f"stdin must be text or bytes, got {type(self.stdin).__name__}")
+        if isinstance(self.stdin, str):
+            check_encodable(self.stdin, "stdin")
+        _check_mapping("env", self.env)
+        check_env(self.env)
+        put(self, "env", MappingProxyType(dict(self.env)))
+        if isinstance(self.args, str | bytes) or not isinstance(self.args, Sequence):
+            raise InvalidRequest(f"args must be a list of strings, got {quoted(self.args)}; wrap it in a list")
+        for arg in self.args:
+            if not isinstance(arg, str):
+                raise InvalidRequest(f"args must be strings, got {quoted(arg)}")
+            check_text(arg, "argument")
+        put(self, "args", tuple(self.args))
+        _check_room(self.env, self.args)
+        _check_mapping("files", self.files)
+        for name, content in self.files.items():
+            check_file_name(name)
+            if not isinstance(content, str | bytes):
+                raise InvalidRequest(f"content of file {name!r} must be text or bytes, got {type(content).__name__}")
+            if isinstance(content, str):
+                check_encodable(content, f"content of file {name!r}")
+        _check_no_file_is_a_folder(self.files)
+        put(self, "files", MappingProxyType(dict(self.files)))
+        if not isinstance(self.limits, Limits):
+            raise InvalidRequest(f"limits must be a Limits(...), got {quoted(self.limits)}")
+
+    @property
+    def memory_mb(self) -> int:
+        """The memory limit in force: the caller's, or the safe default."""
+        return self.memory_limit_mb if self.memory_limit_mb is not None else DEFAULT_MEMORY_MB
+
+    @property
+    def source(self) -> bytes:
+        """The program as bytes, however it was given."""
+        return self.code.encode() if isinstance(self.code, str) else self.code
+
+    @property
+    def stdin_bytes(self) -> bytes | None:
+        """Standard input as bytes; None means that there is none (end of file at once)."""
+        return self.stdin.encode() if isinstance(self.stdin, str) else self.stdin
+
+    def __getstate__(self) -> dict[str, object]:
+        # A mapping proxy cannot be pickled; plain dictionaries go over and are wrapped again.
+        state = {f.name: getattr(self, f.name) for f in fields(self)}
+        state["env"], state["files"] = dict(self.env), dict(self.files)
+        return state
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, MappingProxyType(value) if isinstance(value, dict) else value)
+
+
+def _check_room(env: Mapping[str, str], args: Sequence[str]) -> None:
+    """Refuse what no operating system hands to a program; a file or standard input takes it."""
+    sizes = {f"environment value of {name}": len(name) + len(value.encode()) + 2 for name, value in env.items()}
+    sizes |= {f"argument {place}": len(arg.encode()) + 1 for place, arg in enumerate(args, 1)}
+    for what, size in sizes.items():
+        if size > MAX_ARGUMENT_BYTES:
+            raise InvalidRequest(
+                f"{what} has {size} bytes; a program can be given at most {MAX_ARGUMENT_BYTES}: "
+                "give it as a file (files={…}) or as stdin"
+            )
+    # Each has a pointer of 8 bytes beside it.
+    total = sum(sizes.values()) + 8 * len(sizes)
+    if total > MAX_ARGUMENTS_BYTES:
+        raise InvalidRequest(
+            f"arguments and environment take {total} bytes together; a program can be given at most "
+            f"{MAX_ARGUMENTS_BYTES}: give them as a file (files={{…}}) or as stdin"
+        )
+
+
+def _check_no_file_is_a_folder(names: Iterable[str]) -> None:
+    files = set(names)
+    for name in files:
+        for end in (place for place, letter in enumerate(name) if letter == "/"):
+            if name[:end] in files:
+                raise InvalidRequest(
+                    f"files name {name[:end]!r} as a file and, with {name!r}, as a folder; rename one of them"
+                )
+
+
+def _check_mapping(what: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{what} must be a mapping of names, got {quoted(value)}")
+
+
+def _check_code(language: Language, code: object) -> None:
+    if isinstance(code, bytes):
+        if not code:
+            raise InvalidRequest("code is empty; give the program to run")
+        if len(code) > MAX_CODE_BYTES:
+            raise InvalidRequest(f"code has {len(code)} bytes; at most {MAX_CODE_BYTES} are taken")
+        if language is not Language.WASM:
+            raise InvalidRequest(f"code for {language} must be text, got bytes; decode it first")
+        return
+    if not isinstance(code, str):
+        raise InvalidRequest(f"code must be text (or bytes for wasm), got {type(code).__name__}")
+    if len(code) > MAX_CODE_BYTES:
+        raise InvalidRequest(f"code has {len(code)} characters; at most {MAX_CODE_BYTES} are taken")
+    if not code.strip():
+        raise InvalidRequest("code is empty; give the program to run")
+    check_text(code, "code")
+    if len(code) > MAX_CODE_BYTES // 4 and len(code.encode()) > MAX_CODE_BYTES:
+        raise InvalidRequest(f"code has {len(code.encode())} bytes; at most {MAX_CODE_BYTES} are taken")
+    if _BRACKET_RUN.search(code):
+        raise InvalidRequest(
+            f"code opens more than {MAX_BRACKET_RUN} brackets in a row; no parser is asked to follow that"
+        )

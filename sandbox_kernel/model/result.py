@@ -1,0 +1,173 @@
+"""What one run did. A result says what happened by ``status`` and ``limit``; nobody parses ``stderr`` to find out."""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxTimeout
+from sandbox_kernel.receipt import MIME, measurements, mime_bundle
+
+
+class Status(StrEnum):
+    """How a run ended. ``failed`` is a program that said no; the others name who stopped it."""
+
+    OK = "ok"
+    FAILED = "failed"
+    COMPILE_FAILED = "compile_failed"
+    TIMEOUT = "timeout"
+    CPU_LIMIT = "cpu_limit"
+    MEMORY_EXCEEDED = "memory_exceeded"
+    FUEL_EXHAUSTED = "fuel_exhausted"
+    KILLED = "killed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """Something the program tried and the policy refused, with the line that would allow it."""
+
+    rule: str
+    subject: str
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FsChange:
+    """One difference of the work folder: ``kind`` is created, modified, deleted or renamed."""
+
+    path: str
+    kind: str
+    type: str = "file"
+    size: int = 0
+    renamed_from: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Display:
+    """A rich output: a MIME bundle, sanitised by the session that it comes from, and its metadata."""
+
+    data: Mapping[str, object]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    kind: str = "display"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellError:
+    """An exception of the user's own code, as a session saw it."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecResult:
+    """What one run did: all output so far whatever happened, and who or what ended it."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int | None = None
+    duration: float = 0.0
+    status: Status = Status.OK
+    signal: int | None = None
+    limit: str | None = None
+    violations: tuple[Violation, ...] = ()
+    compile_duration: float | None = None
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    peak_memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    fuel_used: int | None = None
+    changes: tuple[FsChange, ...] = ()
+    displays: tuple[Display, ...] = ()
+    error: CellError | None = None
+    rolled_back: bool = False
+    language: str = ""
+    backend: str = ""
+    isolation: str = ""
+    timeout: float | None = None
+    memory_limit_mb: int | None = None
+    notes: tuple[str, ...] = ()
+    #: Why this backend, when nobody had named one; empty when somebody had.
+    chosen: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the program ended by itself and said that all was well."""
+        return self.status is Status.OK
+
+    def raise_for_status(self) -> ExecResult:
+        """Return self when ok; else raise the typed error that carries this result."""
+        if self.ok:
+            return self
+        if self.status is Status.TIMEOUT:
+            raise SandboxTimeout(self.timeout or 0.0, self)
+        if self.status is Status.MEMORY_EXCEEDED:
+            raise MemoryExceeded(self.memory_limit_mb or 0, self)
+        raise ExecutionFailed(f"execution failed: {describe_end(self)}", self)
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything as JSON-safe values (bytes in displays never occur: sessions send text)."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)} | {"ok": self.ok}
+
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> tuple[dict[str, object], dict[str, object]]:
+        """Data, the same at every run, and metadata with what was measured; see ``receipt``."""
+        return mime_bundle(self, describe_end(self)), {MIME: measurements(self)}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Violation | FsChange | Display | CellError):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def describe_end(result: ExecResult) -> str:
+    """One stable sentence about how a run ended: limits, never measured values."""
+    match result.status:
+        case Status.OK:
+            return "ok" if result.limit is None else f"ok, after reaching the {result.limit} limit"
+        case Status.TIMEOUT:
+            return f"time limit of {result.timeout:g} s exceeded" if result.timeout else "time limit exceeded"
+        case Status.MEMORY_EXCEEDED:
+            return f"memory limit of {result.memory_limit_mb} MB exceeded"
+        case Status.CPU_LIMIT:
+            return "CPU time limit exceeded"
+        case Status.FUEL_EXHAUSTED:
+            return "fuel limit exhausted"
+        case Status.INTERRUPTED:
+            return "interrupted"
+        case Status.COMPILE_FAILED:
+            return "compilation failed"
+    if result.signal is not None:
+        suffix = f" at the {result.limit} limit" if result.limit else ""
+        if result.status is Status.FAILED:
+            # Nobody killed it: an assertion or an uncaught exception ends programs of C, C++ and Rust this way.
+            return f"aborted ({signal_name(result.signal)}){suffix}"
+        return f"killed by signal {result.signal} ({signal_name(result.signal)}){suffix}"
+    if result.status is Status.KILLED and result.exit_code is None:
+        return f"killed at the {result.limit} limit" if result.limit else "killed"
+    if result.limit is not None:
+        return f"exit code {result.exit_code}, after reaching the {result.limit} limit"
+    return f"exit code {result.exit_code}"
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV rather than 11; real-time signals have no name and keep their number."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

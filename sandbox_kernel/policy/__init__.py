@@ -1,0 +1,21 @@
+"""What a program may touch. Deny-all by default; each method returns a new policy that allows one thing more.
+
+A policy is plain data: paths are kept as the user wrote them and resolved only when a jail is built
+(``resolve_grants``), so that a policy can be written on one machine and used on another.
+"""
+
+from sandbox_kernel.network_rule import NetworkRule
+from sandbox_kernel.policy.grants import Grant, resolve_grants
+from sandbox_kernel.policy.sandbox_policy import PRESETS, AccessMode, AllowedPath, Mount, SandboxPolicy, check_policy
+
+__all__ = [
+    "PRESETS",
+    "AccessMode",
+    "AllowedPath",
+    "Grant",
+    "Mount",
+    "NetworkRule",
+    "SandboxPolicy",
+    "check_policy",
+    "resolve_grants",
+]

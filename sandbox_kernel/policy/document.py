@@ -1,0 +1,129 @@
+"""Policies as JSON and TOML, read strictly: a typo must never widen or narrow in silence.
+
+Loaded when a policy is read or written, which few programs do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.policy.places import path_text
+from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy, flag
+
+#: No policy is that long.
+_MAX_FILE = 1 << 20
+
+
+def to_json(policy: SandboxPolicy) -> str:
+    """The policy as camelCase JSON, the form that the seed projects read."""
+    return json.dumps(
+        {
+            "allowedPaths": [{"path": p.path, "mode": str(p.mode)} for p in policy.allowed_paths],
+            "allowNetwork": policy.network,
+            "networkRules": [{"domain": r.domain, "ports": list(r.ports)} for r in policy.network_rules],
+            "allowProcessSpawn": policy.process_spawn,
+            "env": dict(policy.env),
+            "mounts": [{"host": m.host, "guest": m.guest, "writable": m.writable} for m in policy.mounts],
+        }
+    )
+
+
+def from_json(text: str | bytes) -> SandboxPolicy:
+    """Read what ``to_json`` wrote."""
+    try:
+        document = json.loads(text, object_pairs_hook=_no_key_twice)
+    except (ValueError, RecursionError, TypeError) as error:
+        raise PolicyViolation(f"policy is not JSON: {error}") from None
+    return from_document(document)
+
+
+def load(path: str | os.PathLike[str]) -> SandboxPolicy:
+    """Read a policy file: TOML, or JSON when the name ends in .json; the keys are the same."""
+    try:
+        raw = _read(Path(path_text(path)))
+    except OSError as error:
+        raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
+    if str(path).lower().endswith(".json"):
+        return from_json(raw)
+    import tomllib  # JSON goes without
+
+    try:
+        return from_document(tomllib.loads(raw.decode("utf-8-sig")))
+    except (ValueError, RecursionError) as error:
+        raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
+
+
+def _read(path: Path) -> bytes:
+    """A policy file; what is no file, or is endless, is not waited for."""
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise PolicyViolation(f"policy file {str(path)!r} is no regular file; give a .toml or .json file")
+    with path.open("rb") as file:
+        raw = file.read(_MAX_FILE + 1)
+    if len(raw) > _MAX_FILE:
+        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes; no policy has")
+    return raw
+
+
+def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A key that stands twice is a mistake, and whichever of the two were taken might widen."""
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise PolicyViolation(f"policy has the key {next(n for n in names if names.count(n) > 1)!r} twice; keep one")
+    return document
+
+
+def from_document(document: object) -> SandboxPolicy:
+    """The policy that a document describes; unknown keys are errors."""
+    known = ("allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts")
+    fields = _table(document, "policy", known)
+    policy = SandboxPolicy()
+    for entry in _rows(fields.get("allowedPaths", []), "allowedPaths"):
+        row = _table(entry, "allowedPaths", ("path", "mode"))
+        path, mode = _text(row.get("path"), "path"), row.get("mode", "readOnly")
+        if mode not in tuple(AccessMode):
+            raise PolicyViolation(f"mode {mode!r} of {path!r} must be readOnly or readWrite")
+        policy = policy.allow_read_write(path) if mode == AccessMode.READ_WRITE else policy.allow_read(path)
+    for entry in _rows(fields.get("networkRules", []), "networkRules"):
+        row = _table(entry, "networkRules", ("domain", "ports"))
+        ports = _rows(row.get("ports", []), "ports")
+        policy = policy.allow_domain(_text(row.get("domain"), "domain"), *ports)  # type: ignore[arg-type]
+    for entry in _rows(fields.get("mounts", []), "mounts"):
+        row = _table(entry, "mounts", ("host", "guest", "writable"))
+        writable = flag(row.get("writable", False), "writable")
+        policy = policy.mount(_text(row.get("host"), "host"), _text(row.get("guest"), "guest"), writable)
+    env = fields.get("env", {})
+    if not isinstance(env, dict):
+        raise PolicyViolation(f"env must be a table of strings, got {env!r}")
+    for name, value in env.items():
+        try:
+            policy = policy.with_env(name, value)
+        except InvalidRequest as error:
+            raise PolicyViolation(str(error)) from None
+    if flag(fields.get("allowNetwork", False), "allowNetwork"):
+        policy = policy.allow_network()
+    return policy.allow_process_spawn(flag(fields.get("allowProcessSpawn", False), "allowProcessSpawn"))
+
+
+def _table(value: object, what: str, known: tuple[str, ...]) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise PolicyViolation(f"{what} must be a table with the keys {', '.join(known)}; got {value!r}")
+    unknown = [key for key in value if key not in known]
+    if unknown:
+        raise PolicyViolation(f"{what} has the unknown key {unknown[0]!r}; known keys: {', '.join(known)}")
+    return value
+
+
+def _rows(value: object, what: str) -> list[object]:
+    if not isinstance(value, list):
+        raise PolicyViolation(f"{what} must be a list, got {value!r}")
+    return value
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise PolicyViolation(f"{what} must be a string, got {value!r}")
+    return value

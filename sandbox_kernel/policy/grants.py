@@ -1,0 +1,63 @@
+"""What a policy comes to on this host: real paths, and where each appears inside."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.policy.places import current_folder, is_own_place, normal
+from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy
+
+#: Allowed by every jail anyway: naming them is no mistake.
+_ALWAYS_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A resolved permission: this real host path appears at this place inside."""
+
+    source: str
+    target: str
+    writable: bool
+
+
+def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
+    """Resolve every allowed path and mount on this host, in order; called by the jail before anything starts.
+
+    A path is granted at the place the user wrote *and* at its real place, so that programs that resolve links find it.
+    A path that does not exist is a ``PolicyViolation``: a typo must not become a sandbox that lacks its data.
+    """
+    grants: list[Grant] = []
+    for allowed in policy.allowed_paths:
+        written = normal(_absolute(allowed.path))
+        real = _real(allowed.path, written)
+        writable = allowed.mode is AccessMode.READ_WRITE
+        for target in dict.fromkeys((written, real)):
+            if target in _ALWAYS_READABLE and not writable:
+                continue
+            if is_own_place(target):
+                raise PolicyViolation(
+                    f"path {allowed.path!r} is a place that the sandbox provides itself; mount it elsewhere: "
+                    f"policy.mount({allowed.path!r}, '/data')"
+                )
+            grants.append(Grant(real, target, writable))
+    for mount in policy.mounts:
+        real = _real(mount.host, _absolute(mount.host))
+        grants.append(Grant(real, mount.guest, mount.writable))
+    return tuple(dict.fromkeys(grants))
+
+
+def _absolute(path: str) -> str:
+    """A path as it is meant from here; only a relative one needs a folder that we are in."""
+    home = os.path.expanduser(path)
+    return os.path.normpath(home if os.path.isabs(home) else os.path.join(current_folder(path), home))
+
+
+def _real(asked: str, absolute: str) -> str:
+    try:
+        return os.path.realpath(absolute, strict=True)
+    except OSError as error:
+        raise PolicyViolation(
+            f"policy allows {asked!r}, which does not resolve on this host: {error.strerror}; create it or remove it"
+        ) from None

@@ -1,0 +1,73 @@
+"""Paths as a policy writes them, and the places of the sandbox itself that no grant may cover."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.limits import quoted
+
+#: Folders of the sandbox itself: mounting over them would take a wall away or hide the work folder.
+_OWN_PLACES = (
+    "/",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/box",
+    "/tmp",
+    "/usr",
+    "/etc",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/run",
+    "/cell",
+    "/guest",
+)
+#: Nothing may be mounted inside these either: the kernel's files, devices, and the sandbox's own programs.
+_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/")
+
+
+def mount_target(guest: object) -> str:
+    """Where a mount appears inside, or why it cannot."""
+    text = os.fspath(guest) if isinstance(guest, os.PathLike) else guest
+    if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/") or "\0" in text:
+        raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
+    target = normal(path_text(text))
+    if is_own_place(target):
+        raise PolicyViolation(f"mount target {text!r} is a place of the sandbox itself; choose another, like /data")
+    return target
+
+
+def normal(path: str) -> str:
+    """One form for one place: two leading slashes mean the same as one here, which ``normpath`` alone leaves open."""
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def is_own_place(target: str) -> bool:
+    """Whether the sandbox itself has something there."""
+    return target in _OWN_PLACES or target.startswith(_CLOSED_PLACES)
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A path as text, as it was written."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PolicyViolation(f"path {text!r} is not valid UTF-8; rename it or mount its parent") from None
+    return text
+
+
+def current_folder(asked: str) -> str:
+    """The folder that we are in, for what was asked."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise PolicyViolation(
+            f"policy needs the current folder for {asked!r}, and there is none any more ({error.strerror}); "
+            "go to a folder that exists"
+        ) from None
