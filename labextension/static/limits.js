@@ -43,7 +43,8 @@ function limitInForce(limit, options, said) {
   const own = options.get(limit.option)?.at(-1);
   if (own !== undefined) return readOption(limit, own, 'set by this cell');
   for (const cell of said) {
-    const told = cell.receipts.map((data) => readLimits(data)[limit.key]).findLast((value) => value !== null);
+    const ran = cell.receipts.map((data) => readLimits(data)).filter((run) => !run.apart);
+    const told = ran.map((run) => run[limit.key]).findLast((value) => value !== null);
     if (told !== undefined && !cellMagic(cell.source)?.options.has(limit.option)) {
       return { text: limit.text(told), origin: 'as in the last run' };
     }

@@ -58,7 +58,13 @@ export function readReceipt(data, metadata) {
 // The limits that a receipt tells, for the status bar; null where it tells none.
 export function readLimits(data) {
   const facts = table(data);
-  return { timeout: amount(facts.timeout_s), memory: amount(facts.memory_limit_mb) };
+  return { timeout: amount(facts.timeout_s), memory: amount(facts.memory_limit_mb), apart: ranApart(facts) };
+}
+
+// Whether a cell ran beside the session of its language, whose limits its own tell nothing about.
+function ranApart(facts) {
+  const notes = Array.isArray(facts.notes) ? facts.notes : [];
+  return notes.some((note) => typeof note === 'string' && note.startsWith('ran in a fresh sandbox'));
 }
 
 function tone(facts, refusals) {

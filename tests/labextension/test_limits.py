@@ -33,6 +33,13 @@ def test_a_run_that_set_its_own_limit_tells_nothing_about_the_default(evaluate: 
     assert brief(evaluate, "%%sandbox", ran) == "Sandbox · python · 2 GB"
 
 
+def test_a_run_beside_its_session_tells_nothing_about_the_session(evaluate: Evaluate) -> None:
+    apart = {**RUN_30S, "notes": ["ran in a fresh sandbox: the session has another --mount"]}
+    own = {**RUN_30S, "memory_limit_mb": 512, "notes": ["another note", 7]}
+    ran = (cell("%%sandbox", 1, own), cell("%%sandbox --mount data:/data", 2, apart))
+    assert brief(evaluate, "%%sandbox", *ran) == "Sandbox · python · 30 s · 512 MB"
+
+
 def test_a_default_set_after_the_last_run_is_in_force(evaluate: Evaluate) -> None:
     assert brief(evaluate, "%%sandbox", cell("%%sandbox", 1, RUN_30S), cell("%sandbox --timeout 2s", 2)) == (
         "Sandbox · python · 2 s · 2 GB"
