@@ -22,7 +22,7 @@ from sandbox_kernel.session.displays import Displays
 from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Question, Run, Shown
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.listeners import ListenerFailed, guarded
-from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.live import LAST_WORD_S, Live
 
 
 class Cell:
@@ -39,6 +39,7 @@ class Cell:
         self.disk_full = False
         self._began = False
         self._interrupt_at: float | None = None
+        self._closed_at: float | None = None
         self._signalled = False
         self._question: Asking | None = None
         self._deadline = 0.0
@@ -123,8 +124,9 @@ class Cell:
                 self._tick()
             if self._overdue(now):
                 return
-            writes = selectors.EVENT_WRITE if self.live.channel.wants_to_write else 0
-            self._selector.modify(self.live.channel, selectors.EVENT_READ | writes, self._read_worker)
+            if not self.live.channel.closed:
+                writes = selectors.EVENT_WRITE if self.live.channel.wants_to_write else 0
+                self._selector.modify(self.live.channel, selectors.EVENT_READ | writes, self._read_worker)
             for key, events in self._selector.select(max(0.0, min(self._next_deadline(), next_tick) - now)):
                 if events & selectors.EVENT_WRITE:
                     self.live.channel.write_some()
@@ -138,6 +140,8 @@ class Cell:
         return min(found, default=float("inf"))
 
     def _overdue(self, now: float) -> bool:
+        if self._closed_at is not None and now >= self._closed_at + LAST_WORD_S:
+            raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")
         if self._interrupt_at is not None and now >= self._interrupt_at + self.order.grace_s:
             self.how = "interrupt"
         elif self._question is None and now >= self._deadline:
@@ -175,6 +179,9 @@ class Cell:
     def _read_worker(self, fd: int) -> None:
         for message in self.live.channel.read():
             self._take(message)
+        if self.live.channel.closed:
+            self._selector.unregister(fd)
+            self._closed_at = time.monotonic()
 
     def _jail_died(self, fd: int) -> None:
         self.how = "lost"

@@ -44,6 +44,8 @@ class Channel:
         #: The worker's pid as the host sees it; 0 until it has said something.
         self.speaker = 0
         self._speaker_fd = -1
+        #: Nothing more can come: a cell has shut the socket down for everybody, or all who held it are gone.
+        self.closed = False
 
     def fileno(self) -> int:
         """For ``selectors``."""
@@ -109,6 +111,7 @@ class Channel:
             data, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))
         except OSError:
             return found
+        self.closed = self.closed or not data
         pid = 0
         for level, kind, content in extra:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:

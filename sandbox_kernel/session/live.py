@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 30.0
 #: Displays of background threads that are kept for the next cell.
 _MAX_STRAYS = 100
+#: After the end of a channel: how long the gate has to say what became of the worker.
+LAST_WORD_S = 0.5
 
 Kind = TypeVar("Kind", bound=FromWorker)
 
@@ -262,6 +264,11 @@ class Live:
                     self._strays.append(message)
                 elif not isinstance(message, Shown | Cleared):
                     raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
+            if self.channel.closed:
+                # The gate may have more to say about it.
+                if readable(self.jail.control.fileno(), LAST_WORD_S):
+                    self.keeper.read()
+                raise SessionError("the worker is gone")
             if self.channel.wants_to_write:
                 self.channel.write_some()
             left = deadline - time.monotonic()
