@@ -6,7 +6,6 @@ those from ``measurements``. Used by ``ExecResult._repr_mimebundle_`` and by the
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,6 +93,8 @@ def plain_text(result: ExecResult, ending: str) -> str:
 
 def html(result: ExecResult, ending: str) -> str:
     """The receipt for pages without our extension: static, no script, every value escaped."""
+    from html import escape  # it brings the names of all characters along, for pages alone
+
     colour = _GOOD if result.ok else _BAD
     cells = [
         f'<span style="color:{colour};font-weight:600">{escape(ending)}</span>',

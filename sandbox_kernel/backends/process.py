@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.fitness import check_files_fit, check_request
-from sandbox_kernel.backends.host_trouble import Listener, host_trouble
+from sandbox_kernel.backends.host_trouble import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_note import network_notes
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.program_lookup import check_command
@@ -110,7 +110,8 @@ class ProcessBackend(BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_input`` is never asked: a process that reads looks like one that works."""
+        """See ``BlockingBackend``; ``on_input`` is asked for a line whenever the program sleeps until it gets one."""
+        check_listener("on_input", on_input)
         check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)
@@ -123,8 +124,17 @@ class ProcessBackend(BlockingBackend):
                 jail = self._pool.take(walls)
                 try:
                     plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
-                    job = replace(self._job(request, plan, jail.places), stdin_from=stdin_from)
-                    outcome = run_job(jail, job, on_output=listener, on_listener=listen, stop=stop, on_usage=on_usage)
+                    job = self._job(request, plan, jail.places)
+                    job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
+                    outcome = run_job(
+                        jail,
+                        job,
+                        on_output=listener,
+                        on_listener=listen,
+                        stop=stop,
+                        on_usage=on_usage,
+                        on_input=on_input,
+                    )
                     if self._cache is not None and plan.cache_key is not None and outcome.kept:
                         self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)

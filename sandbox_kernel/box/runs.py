@@ -77,8 +77,8 @@ class BoxRuns(BoxState):
         """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
 
         ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
-        ``on_input(prompt, password)`` is asked for a line when a program in WebAssembly reads its standard input and
-        no ``stdin`` is given; elsewhere that is empty, and sessions are for programs that ask.
+        ``on_input(prompt, password)`` is asked for a line when a program waits for its standard input and no ``stdin``
+        is given; the input ends where nobody can tell whether a program waits (``jail/waiting_reader.py``).
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)

@@ -3,6 +3,7 @@
 The gate keeps them in its own memory, where no program of the session can reach them. Files that did not change since
 the last copy are not read again. What is in the folder is hostile: links are never followed, special files are only
 remembered as being there; number, depth and size are bounded. Beyond the bounds a copy restores nothing and says so.
+How one file or folder is touched is in ``session_files.py``.
 
 Restoring writes into the same file where it still exists, so that a descriptor that a checkpoint holds stays good.
 """
@@ -12,6 +13,19 @@ from __future__ import annotations
 import os
 import stat
 import time
+
+from .session_files import (
+    DIR,
+    finish,
+    link,
+    mapped_files,
+    open_folder,
+    read_file,
+    remove,
+    set_mode,
+    walk,
+    write_file,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +38,6 @@ MAX_DEPTH = 32
 MAX_TOTAL = 96 << 20
 #: File times move in steps of the kernel's clock; a file as young as this may change without a new time.
 _CLOCK_STEP_NS = 50_000_000
-_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class TooMuch(Exception):
@@ -75,7 +86,7 @@ class Folder:
         """Copy the folder as it is now; returns what the host is told."""
         copy = Copy()
         try:
-            fd = os.open(self.root, _DIR)
+            fd = os.open(self.root, DIR)
             try:
                 copy.root = os.fstat(fd)
                 self._read(fd, (), copy, mapped_files(self.root))
@@ -143,7 +154,7 @@ class Folder:
                 if before is not None and info.st_ino not in mapped and before.same(info, self._last_taken()):
                     data = before.data
                 else:
-                    data = read_file(fd, name)
+                    data = read_file(fd, name, MAX_BYTES)
                     if len(data) > MAX_BYTES:
                         raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
             copy.entries[here] = Entry(info, data)
@@ -159,7 +170,7 @@ class Folder:
 
     def _restore(self, copy: Copy) -> None:
         os.chmod(self.root, 0o700)
-        root = os.open(self.root, _DIR)
+        root = os.open(self.root, DIR)
         made: Dict[int, Tuple[str, ...]] = {}
         try:
             by_depth = sorted(copy.entries.items(), key=lambda item: len(item[0]))
@@ -187,7 +198,7 @@ class Folder:
                 if entry.kind == stat.S_IFDIR:
                     fd = walk(root, path[:-1])
                     try:
-                        finish(fd, path[-1], entry)
+                        finish(fd, path[-1], entry.info)
                     finally:
                         os.close(fd)
             if copy.root is not None:
@@ -218,150 +229,6 @@ class Folder:
             if first is not None:
                 link(root, first, fd, name)
                 return
-            write_file(fd, name, entry)
+            write_file(fd, name, entry.data, entry.info)
             made[entry.info.st_ino] = (*path, name)
         # Sockets, pipes and devices hold nothing; one that is gone stays gone.
-
-
-def mapped_files(root: str) -> Set[int]:
-    """Inodes below the folder that some process has mapped for writing: these change without a new time."""
-    found: Set[int] = set()
-    try:
-        if not os.listdir(root):
-            return found
-    except OSError:
-        return found
-    start = os.fsencode(root.rstrip("/") + "/")
-    for pid in os.listdir("/proc"):
-        if pid.isdigit():
-            try:
-                with open(f"/proc/{pid}/maps", "rb") as file:
-                    for line in file:
-                        fields = line.split(None, 5)
-                        shared = len(fields) == 6 and fields[1][1:2] == b"w" and fields[1][3:4] == b"s"
-                        if shared and fields[5].startswith(start):
-                            found.add(int(fields[4]))
-            except OSError:
-                continue
-    return found
-
-
-def open_folder(fd: int, name: str) -> int:
-    """Open a folder of a folder; one that its owner locked is unlocked."""
-    try:
-        return os.open(name, _DIR, dir_fd=fd)
-    except PermissionError:
-        set_mode(fd, name, 0o700)
-        return os.open(name, _DIR, dir_fd=fd)
-
-
-def set_mode(fd: int, name: str, mode: int) -> None:
-    """Change the mode of what has this name now; a link that was put there meanwhile is not followed."""
-    itself = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-    try:
-        os.chmod(f"/proc/self/fd/{itself}", mode)
-    finally:
-        os.close(itself)
-
-
-def walk(root: int, path: Tuple[str, ...]) -> int:
-    """Open a folder by its path below a root, without following links."""
-    fd = os.dup(root)
-    for name in path:
-        inner = open_folder(fd, name)
-        os.close(fd)
-        fd = inner
-    return fd
-
-
-def read_file(fd: int, name: str) -> bytes:
-    """Content of a regular file, at most a little more than is ever kept."""
-    try:
-        file = os.open(name, _READ, dir_fd=fd)
-    except PermissionError:
-        mode = stat.S_IMODE(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
-        set_mode(fd, name, mode | 0o600)
-        file = os.open(name, _READ, dir_fd=fd)
-        os.fchmod(file, mode)
-    parts, size = [], 0
-    try:
-        while size <= MAX_BYTES:
-            part = os.read(file, 1 << 20)
-            if not part:
-                break
-            parts.append(part)
-            size += len(part)
-    finally:
-        os.close(file)
-    return b"".join(parts)
-
-
-def write_file(fd: int, name: str, entry: Entry) -> None:
-    """Make a file what it was, in place where it still exists."""
-    try:
-        if read_file(fd, name) == entry.data:
-            finish(fd, name, entry)
-            return
-        set_mode(fd, name, 0o600)
-        file = os.open(name, _WRITE, dir_fd=fd)
-    except FileNotFoundError:
-        file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd)
-    try:
-        os.ftruncate(file, 0)
-        view = memoryview(entry.data)
-        while view:
-            view = view[os.write(file, view) :]
-    finally:
-        os.close(file)
-    finish(fd, name, entry)
-
-
-def finish(fd: int, name: str, entry: Entry) -> None:
-    """Mode and times of a file or folder, which come last."""
-    set_mode(fd, name, stat.S_IMODE(entry.info.st_mode))
-    os.utime(name, ns=(entry.info.st_atime_ns, entry.info.st_mtime_ns), dir_fd=fd, follow_symlinks=False)
-
-
-def link(root: int, first: Tuple[str, ...], fd: int, name: str) -> None:
-    """A second name of a file that is restored already."""
-    folder = walk(root, first[:-1])
-    try:
-        try:
-            os.unlink(name, dir_fd=fd)
-        except FileNotFoundError:
-            pass
-        os.link(first[-1], name, src_dir_fd=folder, dst_dir_fd=fd, follow_symlinks=False)
-    finally:
-        os.close(folder)
-
-
-def remove(root: int, fd: int, name: str) -> None:
-    """Remove whatever has this name. A tree is brought to the top level by level, so that no depth is too deep."""
-    waiting: List[str] = []
-
-    def unlink(folder: int, entry: str) -> None:
-        try:
-            os.unlink(entry, dir_fd=folder)
-        except IsADirectoryError:
-            try:
-                # Most folders are empty, and there may be 100 000 of them.
-                os.rmdir(entry, dir_fd=folder)
-                return
-            except OSError:
-                pass
-            moved = f".removed-{os.urandom(8).hex()}"
-            # Its own ".." changes, for which the folder itself must be writable.
-            set_mode(folder, entry, 0o700)
-            os.rename(entry, moved, src_dir_fd=folder, dst_dir_fd=root)
-            waiting.append(moved)
-
-    unlink(fd, name)
-    while waiting:
-        current = waiting.pop()
-        inner = open_folder(root, current)
-        try:
-            for entry in os.listdir(inner):
-                unlink(inner, entry)
-        finally:
-            os.close(inner)
-        os.rmdir(current, dir_fd=root)

@@ -13,17 +13,27 @@ class Feeder:
     """Standard input of one run, written as the child takes it; a child that does not want it is fine.
 
     ``source`` is a descriptor of the caller's from which more is read whenever the child has taken all: what arrives
-    there later reaches a program that runs already.
+    there later reaches a program that runs already. ``held`` open, it waits for what is given to ``add``.
     """
 
-    def __init__(self, fd: int, data: bytes | None, source: int | None = None) -> None:
+    def __init__(self, fd: int, data: bytes | None, source: int | None = None, *, held: bool = False) -> None:
         self.fd = fd
         self.source = source
+        self._held = held
         self._rest = memoryview(data or b"")
         os.set_blocking(fd, False)
         self.open = True
-        if not self._rest and source is None:
+        if not self._rest and source is None and not held:
             self.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is held open and everything that was added has been written."""
+        return self.open and self._held and not self._rest
+
+    def add(self, data: bytes) -> None:
+        """More input, for one that is held open; ``attend`` has it written."""
+        self._rest = memoryview(bytes(self._rest) + data)
 
     @property
     def hungry(self) -> bool:
@@ -32,7 +42,7 @@ class Feeder:
 
     def attend(self, selector: selectors.BaseSelector) -> None:
         """Have the loop that watches the child call when it takes input, or when the source has more."""
-        while self.hungry:
+        while self.hungry and not self._held:
             assert self.source is not None
             try:
                 selector.register(self.source, selectors.EVENT_READ, partial(self._source_has_more, selector))
@@ -40,7 +50,7 @@ class Feeder:
             except PermissionError:
                 # Files, and /dev/null, cannot be waited for; what is in them is there.
                 self.read_some()
-        if self.open:
+        if self.open and self._rest:
             selector.register(self.fd, selectors.EVENT_WRITE, partial(self._child_takes, selector))
 
     def _source_has_more(self, selector: selectors.BaseSelector, fd: int) -> None:
@@ -72,8 +82,8 @@ class Feeder:
         except BlockingIOError:
             return True
         except OSError:
-            self._rest, self.source = self._rest[:0], None
-        if not self._rest and self.source is None:
+            self._rest, self.source, self._held = self._rest[:0], None, False
+        if not self._rest and self.source is None and not self._held:
             self.close()
         return self.open
 

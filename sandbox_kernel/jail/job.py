@@ -33,6 +33,8 @@ class Job:
     stdin: bytes | None = None
     #: A descriptor of the host from which standard input is read as it comes.
     stdin_from: int | None = None
+    #: Without either of these: whether the user is asked for a line whenever the program waits for one.
+    asks_user: bool = False
     timeout_s: float
     memory_bytes: int
     processes: int

@@ -19,6 +19,7 @@ from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.control import receive_listener, send_order
 from sandbox_kernel.jail.feeder import Feeder
 from sandbox_kernel.jail.gate_words import GateWords
+from sandbox_kernel.jail.input_watch import InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, OnListener, OnOutput, Outcome, SpareGone
 from sandbox_kernel.jail.limit_watch import LimitWatch
@@ -41,7 +42,8 @@ def run_job(
 ) -> Outcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open.
 
-    ``on_input`` is asked, on a thread of its own, what a step that reports asks of its user; meanwhile its time stands.
+    ``on_input`` is asked, on a thread of its own, what a step that reports asks of its user, or for a line that a
+    program of a job that ``asks_user`` waits for; meanwhile its time stands.
     """
     run = _Run(jail, job, on_output, stop, on_usage, on_input)
     try:
@@ -77,9 +79,13 @@ class _Run:
             os.set_blocking(fd, False)
             emit = None if on_output is None else _emitter(on_output, name)
             self.captures[fd] = Capture(job.output_bytes, emit)
-        self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from)
+        asks = job.asks_user and on_input is not None and job.stdin is None and job.stdin_from is None
+        self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from, held=asks)
         jail.stdin_fd = -1
         self.selector = selectors.DefaultSelector()
+        self.input: InputWatch | None = None
+        if asks and on_input is not None:
+            self.input = InputWatch(self.feeder, self.selector, on_input, self._drain)
         self.gate = GateWords(jail, job.steps)
         self.limits = LimitWatch(jail, job.memory_bytes, job.cpu_seconds, on_usage)
         self.channel = ReportChannel(jail.channel, self.selector, on_input, self._drain)
@@ -120,20 +126,28 @@ class _Run:
         next_tick = self.started
         while not (self.gate.finished or self.channel.reported or self.stopped_by):
             now = time.monotonic()
-            # The user's time is not the program's: the clock stands while a question is open.
-            deadline = inf if self.channel.asking else self.started + self.job.timeout_s + self.channel.asked_s
+            deadline = self._deadline()
             if now >= deadline:
                 self.stopped_by = "timeout"
                 break
             if now >= next_tick:
                 next_tick = now + TICK_S
                 self.stopped_by = self.limits.look()
+                if self.input is not None:
+                    self.input.look(self.jail.init_pid)
             for key, _ in self.selector.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
                 key.data(key.fd)
-            if self.channel.cancelled:
+            if self.channel.cancelled or (self.input is not None and self.input.cancelled):
                 self.stopped_by = "cancel"
         self.ended = time.monotonic()
         self.reported = self.channel.reported and self.stopped_by is None
+
+    def _deadline(self) -> float:
+        """The user's time is not the program's: the clock stands while a question is open."""
+        asked_s = self.channel.asked_s + (self.input.asked_s if self.input is not None else 0.0)
+        if self.channel.asking or (self.input is not None and self.input.asking):
+            return inf
+        return self.started + self.job.timeout_s + asked_s
 
     def _register(self) -> None:
         watch, jail = self.selector, self.jail
@@ -198,6 +212,8 @@ class _Run:
         self.selector.close()
         self.feeder.close()
         self.channel.close()
+        if self.input is not None:
+            self.input.close()
         self.gate.close()
 
     def _read_output(self, fd: int) -> None:

@@ -1,4 +1,4 @@
-"""Syscall numbers, for the calls that the filter names and no others.
+"""Syscall numbers, for the calls that the filter names, those in which a program waits for input, and no others.
 
 ``tests/jail/test_syscalls.py`` compares every number with the kernel's own headers for both architectures.
 """
@@ -127,6 +127,14 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "semctl": (66, 191),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
+    # waiting for input (``waiting_reader.py``)
+    "read": (0, 63),
+    "readv": (19, 65),
+    "splice": (275, 76),
+    "pselect6": (270, 72),
+    "ppoll": (271, 73),
+    "epoll_pwait": (281, 22),
+    "epoll_pwait2": (441, 441),
 }
 
 #: Calls that only x86_64 has; newer architectures began without them.
@@ -150,6 +158,9 @@ _X86_64_ONLY = {
     "create_module": 174,
     "get_kernel_syms": 177,
     "query_module": 178,
+    "poll": 7,
+    "select": 23,
+    "epoll_wait": 232,
 }
 
 #: Every name that ``number`` knows.

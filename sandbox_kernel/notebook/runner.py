@@ -253,10 +253,9 @@ def _answers(stdin: str) -> AnyOnInput:
 
 
 async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult:
-    options = plan.options
-    # A cell has raised the limit by name, and what it made is there: the notebook's default would refuse every cell.
-    is_default = options.memory_mb == plan.defaults.memory_mb
-    memory_mb = None if is_default and session.raised else options.memory_mb
+    options, memory_mb = plan.options, plan.options.memory_mb
+    if memory_mb is not None and memory_mb == plan.defaults.memory_mb:
+        memory_mb = session.usual_memory(memory_mb)
     result = await session.arun(
         _numbered(code, session.language),
         options.effective_timeout_s,

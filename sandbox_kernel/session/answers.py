@@ -1,8 +1,24 @@
-"""What a worker says about code, in the form that Jupyter expects; whatever is not usable is left out."""
+"""Questions about code, and the answers of a worker in the form that Jupyter expects; the unusable is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from sandbox_kernel.errors import InvalidRequest
+
+#: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
+MAX_ASKED = 1 << 20
+
+
+def worth_asking(code: str, pos: int) -> bool:
+    """Whether an answer about this code can come in time; ``InvalidRequest`` when it is no question."""
+    if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
+        raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
+    try:
+        code.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the code holds a lone surrogate at position {error.start}; remove it") from None
+    return len(code) <= MAX_ASKED
 
 
 def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, object]:

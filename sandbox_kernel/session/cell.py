@@ -7,66 +7,22 @@ rollback is the caller's.
 
 from __future__ import annotations
 
-import array
-import contextlib
-import fcntl
 import os
 import selectors
-import termios
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
 
 from sandbox_kernel.backends.host_trouble import told
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.job import OnOutput
-from sandbox_kernel.jail.meter import TICK_S, USAGE_S, OnUsage
-from sandbox_kernel.jail.pump import CHUNK, Capture
+from sandbox_kernel.jail.meter import TICK_S, USAGE_S
 from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.session.asking import Asking, OnInput
-from sandbox_kernel.session.displays import Displays, OnDisplay
+from sandbox_kernel.session.asking import Asking
+from sandbox_kernel.session.cell_order import CellEnd, CellOrder
+from sandbox_kernel.session.cell_output import CellOutput
+from sandbox_kernel.session.displays import Displays
 from sandbox_kernel.session.frames import Began, Cleared, Done, FromWorker, Question, Run, Shown
 from sandbox_kernel.session.keeper import GateLost
+from sandbox_kernel.session.listeners import ListenerFailed, guarded
 from sandbox_kernel.session.live import LAST_WORD_S, Live
-
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellOrder:
-    """One cell to run, who listens to it, and how long it may take."""
-
-    code: str
-    number: int | None = None
-    timeout_s: float
-    grace_s: float
-    memory_mb: int
-    output_bytes: int
-    cpu_seconds: float | None = None
-    on_output: OnOutput | None = None
-    on_display: OnDisplay | None = None
-    on_input: OnInput | None = None
-    on_usage: OnUsage | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellEnd:
-    """How a cell ended. ``how`` is done, died, timeout, cpu, memory, interrupt, disk, protocol, failed or lost.
-
-    ``protocol`` is a worker that spoke nonsense, ``failed`` a listener of the caller's that raised or a host that could
-    not go on watching, ``lost`` the end of the whole jail. Anything but ``done`` means that the worker is dead or must
-    die. ``disk_full`` is true when the disk filled up during the cell, not when it was full before.
-    """
-
-    how: str
-    done: Done | None
-    duration_s: float
-    interrupted: bool
-    disk_full: bool
-    code: int | None = None
-    problem: str = ""
-    failure: BaseException | None = None
 
 
 class Cell:
@@ -74,11 +30,8 @@ class Cell:
 
     def __init__(self, live: Live, order: CellOrder, stop: Stop) -> None:
         self.live, self.order, self.stop = live, order, stop
-        self.stdout, self.stderr = (
-            Capture(order.output_bytes, _emitter(order.on_output, name)) for name in ("stdout", "stderr")
-        )
-        self.captures = {live.jail.stdout_fd: self.stdout, live.jail.stderr_fd: self.stderr}
-        self.displays = Displays(_guarded(order.on_display))
+        self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
+        self.displays = Displays(guarded(order.on_display))
         self.how = ""
         self.done: Done | None = None
         self.problem = ""
@@ -138,21 +91,13 @@ class Cell:
         )
 
     def settle(self) -> None:
-        """Take what is in the pipes now, and no more: others may go on writing. A listener that fails is remembered."""
-        for fd, capture in self.captures.items():
-            left = _waiting_bytes(fd)
-            try:
-                with contextlib.suppress(OSError):
-                    while left > 0 and (data := os.read(fd, min(left, CHUNK))):
-                        left -= len(data)
-                        capture.feed(data)
-                capture.finish()
-            except ListenerFailed as error:
-                self.failure = self.failure or error
+        """Collect the last output; the first listener that failed is remembered."""
+        failure = self.output.settle()
+        self.failure = self.failure or failure
 
     def _register(self) -> None:
         watch, live = self._selector, self.live
-        for fd in self.captures:
+        for fd in self.output.captures:
             watch.register(fd, selectors.EVENT_READ, self._read_output)
         watch.register(live.keeper, selectors.EVENT_READ, self._read_gate)
         watch.register(live.channel, selectors.EVENT_READ, self._read_worker)
@@ -219,13 +164,7 @@ class Cell:
             self.order.on_usage(self.live.used_bytes(), self.live.limit_bytes)
 
     def _read_output(self, fd: int) -> None:
-        try:
-            data = os.read(fd, CHUNK)
-        except BlockingIOError:
-            return
-        if data:
-            self.captures[fd].feed(data)
-        else:
+        if not self.output.read(fd):
             self._selector.unregister(fd)
 
     def _read_gate(self, fd: int) -> None:
@@ -262,11 +201,11 @@ class Cell:
     def _take(self, message: FromWorker) -> None:
         match message:
             case Shown():
-                self._drain()
+                self.output.drain()
                 self.displays.show(message)
                 self._seen(message.question)
             case Cleared():
-                self._drain()
+                self.output.drain()
                 self.displays.clear(message)
                 self._seen(message.question)
             case Began(id=found) if found == self.live.cell_id:
@@ -274,7 +213,7 @@ class Cell:
                 if self._interrupt_at is not None:
                     self._ask_to_stop()
             case Question(id=found) if found == self.live.cell_id:
-                self._drain()
+                self.output.drain()
                 self._ask(message)
             case Done(id=found) if found == self.live.cell_id:
                 self.done, self.how = message, "done"
@@ -284,13 +223,6 @@ class Cell:
     def _seen(self, question: int) -> None:
         if question:
             self.live.channel.put({"op": "seen", "question": question})
-
-    def _drain(self) -> None:
-        """What was printed before a display comes before it."""
-        for fd, capture in self.captures.items():
-            left = _waiting_bytes(fd)
-            if left:
-                capture.feed(os.read(fd, left))
 
     def _ask(self, question: Question) -> None:
         if self._question is not None:
@@ -315,40 +247,3 @@ class Cell:
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise ListenerFailed(asking.failure)
         self.live.channel.put({"op": "input", "question": asking.number, "value": asking.text})
-
-
-class ListenerFailed(Exception):
-    """A callback of the caller's raised, or the caller was interrupted; not to be taken for an error of ours.
-
-    ``Session.run`` raises the reason.
-    """
-
-    def __init__(self, reason: BaseException) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-def _waiting_bytes(fd: int) -> int:
-    count = array.array("i", [0])
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(fd, termios.FIONREAD, count)
-    return count[0]
-
-
-def _emitter(on_output: OnOutput | None, name: str) -> Callable[[str], None] | None:
-    return None if on_output is None else _guarded(lambda text: on_output(name, text))
-
-
-def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] | None:
-    if listener is None:
-        return None
-
-    def call(item: Item) -> None:
-        try:
-            listener(item)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise ListenerFailed(error) from None
-
-    return call

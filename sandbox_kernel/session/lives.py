@@ -8,17 +8,18 @@ is lost.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from sandbox_kernel.errors import SandboxError, SessionError
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.model import ExecResult, FsChange, Language
-from sandbox_kernel.session.cell import Cell, CellEnd, CellOrder
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import ExecResult, FsChange
+from sandbox_kernel.session.cell import Cell
+from sandbox_kernel.session.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Comeback, Live
+from sandbox_kernel.session.present_life import PresentLife
 from sandbox_kernel.session.result import (
     Facts,
     Frame,
@@ -29,98 +30,12 @@ from sandbox_kernel.session.result import (
     ran_out_of_memory,
     reason,
 )
-from sandbox_kernel.session.work_files import WorkFiles
-from sandbox_kernel.workspace.shared_folder import FolderLink
 
 _GONE = "its sandbox was ended"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionSpec:
-    """What a session was asked to be; the same for all its lives."""
-
-    name: str
-    language: Language
-    memory_mb: int
-    checkpoints: int
-    limits: Limits
-    frame: Frame
-    grace_s: float
-    #: The most memory that a single cell may be given; 0 when its limit is the session's, neither more nor less.
-    cell_memory_mb: int = 0
-
-
-class Lives:
-    """The present life and the turn to use it. ``end`` needs nobody's turn: garbage collection calls it."""
-
-    def __init__(self, spec: SessionSpec, begin: Callable[[], Live], share: FolderLink | None = None) -> None:
-        self.spec = spec
-        self.files = WorkFiles(share)
-        self.closed = False
-        self.memory_mb = spec.memory_mb
-        self.live: Live | None = begin()
-        self._start = begin
-        self._lock = threading.Lock()
-        self._owner: int | None = None
-        self._news: list[str] = []
-
-    @property
-    def busy(self) -> bool:
-        """Whether somebody has the turn."""
-        return self._lock.locked()
-
-    def _begin(self) -> Live:
-        live = self._start()
-        live.limit_memory(self.memory_mb * MIB)
-        return live
-
-    def end(self) -> None:
-        """End the present life; may be called twice."""
-        live, self.live = self.live, None
-        if live is not None:
-            live.destroy()
-
-    def kill(self) -> None:
-        """End the jail under a running cell, so that its turn ends; from any thread."""
-        live = self.live
-        if live is not None:
-            live.jail.kill()
-
-    def forget(self) -> None:
-        """In a forked child: let go of the descriptors, end nothing."""
-        self.closed = True
-        live, self.live = self.live, None
-        if live is not None:
-            live.jail.forget()
-
-    def again(self) -> None:
-        """End the present life and begin a new one; if that fails, whoever has the next turn is told why."""
-        self.end()
-        self._news = []
-        if not self.closed:
-            with contextlib.suppress(SandboxError):
-                self.live = self._begin()
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Wait for the turn."""
-        if self._owner == threading.get_ident():
-            raise SessionError(
-                f"session {self.spec.name!r} is running a cell on this very thread; wait for its result first"
-            )
-        with self._lock:
-            self._owner = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._owner = None
-
-    @contextlib.contextmanager
-    def lock_after_kill(self) -> Iterator[None]:
-        """End a running cell with its jail, and have the turn that it leaves."""
-        self.kill()
-        with self.lock():
-            yield
+class Lives(PresentLife):
+    """Runs cells in the present life, and brings it back when it ends before its time."""
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Live]:
@@ -172,8 +87,8 @@ class Lives:
         changes, more = self._changes(live, end, back)
         notes += [*more, *live.take_failures()]
         facts = Facts(
-            stdout=cell.stdout,
-            stderr=cell.stderr,
+            stdout=cell.output.stdout,
+            stderr=cell.output.stderr,
             displays=cell.displays.all(),
             dropped_displays=cell.displays.dropped,
             violations=live.take_violations(),
@@ -310,12 +225,6 @@ class Lives:
             except GateLost:
                 lost = _GONE
         return None, [*why, f"the session's state is lost: {lost}; a new session was started"]
-
-    def refuse_if_closed(self) -> None:
-        """``SessionError`` on a closed session."""
-        if self.closed:
-            name, language = self.spec.name, str(self.spec.language)
-            raise SessionError(f"session {name!r} is closed; open a new one with box.session({language!r})")
 
 
 def _describe(code: int) -> str:

@@ -27,9 +27,9 @@ from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.engines import ENGINES, Engine
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import SessionSpec
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_spec import SessionSpec
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: More frozen copies than this help nobody.

@@ -9,7 +9,7 @@ from signal import SIGABRT, SIGTRAP
 
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
-from sandbox_kernel.session.cell import CellEnd
+from sandbox_kernel.session.cell_order import CellEnd
 from sandbox_kernel.session.live import Comeback
 
 _STOPPED = {

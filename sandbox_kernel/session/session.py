@@ -18,21 +18,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import check_listener, host_trouble
+from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.limits import check_memory_mb
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.asking import OnInput
-from sandbox_kernel.session.cell import CellOrder, ListenerFailed
+from sandbox_kernel.session.cell_check import make_order, takes_memory
 from sandbox_kernel.session.checkpoints import Checkpoint
 from sandbox_kernel.session.displays import OnDisplay
 from sandbox_kernel.session.frames import What
+from sandbox_kernel.session.listeners import ListenerFailed
 from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import Lives, SessionSpec
+from sandbox_kernel.session.lives import Lives
 from sandbox_kernel.session.memory import private_bytes
+from sandbox_kernel.session.session_spec import SessionSpec
 from sandbox_kernel.workspace.paths import plain_path
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.walk import DirEntry
@@ -44,10 +45,6 @@ if TYPE_CHECKING:
 
 #: How long a question about code may take; jedi gives up earlier by itself.
 ASK_S = 5.0
-#: The least memory that a cell can be given beside its session.
-LEAST_CELL_MB = 16
-#: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
-MAX_ASKED = 1 << 20
 
 
 class NotOfThisSession(SessionError, AttributeError):
@@ -88,15 +85,17 @@ class Session:
         """Its memory limit; a cell that was given more has raised it."""
         return self._lives.memory_mb
 
-    @property
-    def raised(self) -> bool:
-        """Whether a cell was given more memory than the session began with."""
-        return self._lives.memory_mb > self._spec.memory_mb
+    def usual_memory(self, usual_mb: int) -> int:
+        """What a cell has that names no memory, where this much is usual.
+
+        More than that when a cell before it was given more by name: what that cell made is there, and the usual limit
+        would refuse every cell.
+        """
+        return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
         """Whether a single cell can have this limit: a worker cannot leave what it was started with far behind."""
-        most = self._spec.cell_memory_mb
-        return memory_mb == self.memory_mb or LEAST_CELL_MB <= memory_mb <= most
+        return takes_memory(self._spec, self.memory_mb, memory_mb)
 
     @property
     def alive(self) -> bool:
@@ -135,35 +134,18 @@ class Session:
         ``memory_mb``, ``cpu_seconds`` and ``output_bytes`` are for this cell alone; but memory that a cell was given
         beyond the session's is the session's from then on, since what the cell made lives on.
         """
-        spec = self._spec
-        callbacks = {"on_output": on_output, "on_input": on_input, "on_display": on_display, "on_usage": on_usage}
-        for listener, callback in callbacks.items():
-            check_listener(listener, callback)
-        memory_mb = self.memory_mb if memory_mb is None else check_memory_mb(memory_mb)
-        if not self.takes_memory(memory_mb):
-            raise InvalidRequest(
-                f"a cell of session {spec.name!r} cannot have {memory_mb} MB: it began with {spec.memory_mb} MB"
-                + (f" and takes {LEAST_CELL_MB} to {spec.cell_memory_mb}" if spec.cell_memory_mb else "")
-                + "; open a session with that memory, or use box.run"
-            )
-        limits = replace(
-            spec.limits,
-            cpu_seconds=spec.limits.cpu_seconds if cpu_seconds is None else cpu_seconds,
-            output_bytes=spec.limits.output_bytes if output_bytes is None else output_bytes,
-        )
-        # Building the request is what checks it.
-        request = ExecRequest(language=spec.language, code=code, timeout=timeout, memory_limit_mb=memory_mb)
-        order = CellOrder(
+        order = make_order(
+            self._spec,
+            self.memory_mb,
             code=code,
+            timeout=timeout,
             number=number,
-            timeout_s=request.timeout,
-            grace_s=spec.grace_s,
             memory_mb=memory_mb,
-            output_bytes=limits.output_bytes,
-            cpu_seconds=limits.cpu_seconds,
+            cpu_seconds=cpu_seconds,
+            output_bytes=output_bytes,
             on_output=on_output,
-            on_display=on_display,
             on_input=on_input,
+            on_display=on_display,
             on_usage=on_usage,
         )
         try:
@@ -306,14 +288,7 @@ class Session:
                 stop.close()
 
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
-        if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
-            raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
-        try:
-            code.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"the code holds a lone surrogate at position {error.start}; remove it") from None
-        if len(code) > MAX_ASKED:
-            # No answer about so long a text comes in time.
+        if not answers.worth_asking(code, pos):
             return {}
         if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.

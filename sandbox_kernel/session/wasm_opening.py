@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
-import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from sandbox_kernel.backends.host_trouble import host_trouble
 from sandbox_kernel.backends.network_note import network_notes
@@ -20,23 +18,21 @@ from sandbox_kernel.backends.wasm_store import Entry
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.control import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.walls import Walls, Warm
 from sandbox_kernel.languages.guest_catalogue import Guest, catalogue
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.image_file import MOST_MEMORY, ImageHeader, read_image, write_image
+from sandbox_kernel.session.image_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import SessionSpec
 from sandbox_kernel.session.opening import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.session.session_spec import SessionSpec
+from sandbox_kernel.session.wasm_state import State, take_state
 from sandbox_kernel.workspace.shared_folder import FolderLink
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 
 #: Our programs inside: what waits to be the worker of a session, what stands beside it, and what runs the cells of a
 #: guest, by how it is entered.
@@ -45,7 +41,6 @@ _ENGINES = {"quickjs": "sandbox_guest.wasm_session", "turn": "sandbox_guest.wasm
 _LEAST_MB = 64
 #: Processes beside the worker: its checkpoints are added by the session itself.
 _PROCESSES = 16
-_SAVE_S = 60.0
 #: How long a cell may go on after an interrupt before it is rolled back; JavaScript hears of it, Python does not.
 _GRACE_S = {"quickjs": 2.0, "turn": 0.1}
 #: Where CPython looks for its library.
@@ -68,7 +63,7 @@ class WasmSession(Session):
         """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
         target = _file_name(path)
         with self._lives.turn() as live:
-            state = _take_state(live)
+            state = take_state(live)
         _save(state, self._opening, target)
 
     @host_trouble()
@@ -76,18 +71,9 @@ class WasmSession(Session):
         """Another session with the same state; what one does from now on the other does not see."""
         opening = self._opening
         with self._lives.turn() as live:
-            state = _take_state(live)
+            state = take_state(live)
         share = opening.share.another() if opening.share is not None else None
         return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
-
-
-@dataclass(frozen=True)
-class _State:
-    """All that a session is: the memory of its guest, its clock, and the files of its work folder."""
-
-    memory: SealedMemory
-    elapsed_s: float
-    files: Mapping[str, bytes]
 
 
 class _Opening:
@@ -98,7 +84,7 @@ class _Opening:
         backend: WasmBackend,
         guest: Guest,
         spec: SessionSpec,
-        state: _State | None,
+        state: State | None,
         on_open: OnOpen | None,
         share: FolderLink | None,
         entry: Entry | None = None,
@@ -114,7 +100,7 @@ class _Opening:
                 entry = backend.ready(guest, self._switches)
         self._entry = entry
 
-    def again(self, name: str, state: _State, share: FolderLink | None) -> _Opening:
+    def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
         """The same for another session, which begins with this state."""
         spec = replace(self.spec, name=name)
         return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
@@ -166,7 +152,7 @@ class _Opening:
         folder = package_files(self.backend.store, self.guest.package).path
         return [Grant(folder, folder, False)]
 
-    def _step(self, jail: Jail, state: _State | None) -> Step:
+    def _step(self, jail: Jail, state: State | None) -> Step:
         folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
         # Behind the work folder, so that mounts change no number of a folder that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
@@ -237,7 +223,7 @@ def load_wasm_session(
             "version, and the memory of one is not the memory of the other; load it with the version that saved it"
         )
     spec = _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
-    state = _State(saved.memory, header.elapsed_s, saved.files)
+    state = State(saved.memory, header.elapsed_s, saved.files)
     return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
 
 
@@ -280,39 +266,7 @@ def _new_name(language: Language, name: str | None) -> str:
     return name or f"{language}-wasm-{next(_numbers)}"
 
 
-def _take_state(live: Live) -> _State:
-    """Let the worker write its memory into the work folder, and copy it from there, with the other files.
-
-    Whatever the worker does to its file afterwards, the copy is the host's.
-    """
-    jail, name = live.jail, f".image-{secrets.token_hex(8)}"
-    answer = live.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
-    size, elapsed = answer.get("size"), answer.get("elapsed_s")
-    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or not isinstance(elapsed, int | float):
-        raise SessionError(
-            f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
-            "make room in the work folder, or open the session with a larger disk_mb"
-        )
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=jail.box_fd)
-    except OSError as error:
-        raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
-    try:
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=jail.box_fd)
-        if os.fstat(descriptor).st_size != size:
-            raise SessionError("the session's memory is not what its worker said; nothing was saved")
-        memory = SealedMemory.of_file(descriptor, 0, size)
-    except (OSError, EOFError) as error:
-        raise SessionError(f"the session's memory could not be taken out: {error}") from None
-    finally:
-        os.close(descriptor)
-    with Rooted(os.dup(jail.box_fd)) as box:
-        files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
-    return _State(memory, float(elapsed), files)
-
-
-def _save(state: _State, opening: _Opening, target: str) -> None:
+def _save(state: State, opening: _Opening, target: str) -> None:
     header = ImageHeader(
         language=str(opening.spec.language),
         guest=guest_digest(opening.guest),

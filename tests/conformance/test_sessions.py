@@ -72,6 +72,37 @@ def test_a_password_is_asked_for_as_one(kernel):
     kernel.reply(request)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "%%sandbox --fresh\nname = input('Your name? ')\nprint('hello', name)",
+        "%%sandbox bash --fresh\nprintf 'Your name? '; read name; echo hello $name",
+        "%%sandbox --disk 64M\nname = input('Your name? ')\nprint('hello', name)",
+    ],
+)
+def test_a_program_and_a_cell_beside_its_session_ask_as_well(kernel, code):
+    request = kernel.kc.execute(code, allow_stdin=True)
+    assert kernel.kc.get_stdin_msg(timeout=30)["content"]["prompt"].startswith("sandbox asks: ")
+    kernel.kc.input("bob")
+    text = "".join(content["text"] for kind, content in kernel.outputs(request) if kind == "stream")
+    assert text.endswith("hello bob\n")
+    kernel.reply(request)
+
+
+def test_a_program_that_waits_for_input_can_be_interrupted(kernel):
+    request = kernel.kc.execute("%%sandbox bash --fresh\nread forever", allow_stdin=True)
+    kernel.kc.get_stdin_msg(timeout=30)
+    kernel.km.interrupt_kernel()
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    kernel.outputs(request)
+
+
+def test_a_program_of_a_client_without_input_ends_at_once_and_says_why(kernel):
+    reply, _ = kernel.run("%%sandbox --fresh\ninput('anybody? ')", allow_stdin=False, stop_on_error=False)
+    told = "".join(reply["traceback"])
+    assert "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT" in told
+
+
 def test_waiting_for_input_can_be_interrupted(kernel):
     request = kernel.kc.execute("input('forever? ')", allow_stdin=True)
     kernel.kc.get_stdin_msg(timeout=30)

@@ -54,3 +54,17 @@ def test_a_reader_that_does_not_read_does_not_block(pipe: tuple[int, int]) -> No
     feeder.close()
     feeder.close()
     os.close(read)
+
+
+def test_input_that_is_held_open_waits_for_more(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    feeder = Feeder(write, None, held=True)
+    assert (feeder.open, feeder.idle) == (True, True)
+    feeder.add(b"one\n")
+    assert not feeder.idle
+    feeder.write_some()
+    assert (os.read(read, 100), feeder.idle) == (b"one\n", True)
+    os.close(read)
+    feeder.add(b"two\n")
+    assert feeder.write_some() is False
+    assert (feeder.open, feeder.idle) == (False, False)

@@ -16,10 +16,13 @@ class FakeSession:
     def __init__(self, language, **wanted):
         self.language, self.wanted = language, wanted
         self.codes, self.numbers, self.closed = [], [], False
-        self.alive, self.raised, self.limits = True, False, []
+        self.alive, self.raised_mb, self.limits = True, 0, []
 
     def takes_memory(self, memory_mb):
         return memory_mb <= 1024
+
+    def usual_memory(self, usual_mb):
+        return max(usual_mb, self.raised_mb)
 
     async def arun(self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel, **limits):
         self.codes.append((code, timeout))
@@ -217,12 +220,12 @@ def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes
 def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raised_it(boxes):
     runner = CellRunner(FakeBox)
     run(runner, "x")
-    for raised in (False, True):
-        boxes[0].sessions[0].raised = raised
+    for raised_mb in (0, 600):
+        boxes[0].sessions[0].raised_mb = raised_mb
         outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
         assert outcome.result.notes == ()
     run(runner, "%%sandbox --memory 128M\nx", defaults=CellOptions(memory_mb=64))
-    assert boxes[0].sessions[0].limits == [{}, {"memory_mb": 64}, {}, {"memory_mb": 128}]
+    assert boxes[0].sessions[0].limits == [{}, {"memory_mb": 64}, {"memory_mb": 600}, {"memory_mb": 128}]
 
 
 def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_out(boxes):

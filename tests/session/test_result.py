@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.model import Status
-from sandbox_kernel.session.cell import CellEnd
+from sandbox_kernel.session.cell_order import CellEnd
 from sandbox_kernel.session.frames import Done
 from sandbox_kernel.session.live import Comeback
 from sandbox_kernel.session.result import Facts, Frame, comeback_notes, judge, make_result, reason

@@ -14,6 +14,7 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell import Cell
+from sandbox_kernel.session.cell_output import CellOutput
 from sandbox_kernel.session.displays import SessionDisplay
 from sandbox_kernel.session.opening import open_session
 from sandbox_kernel.session.session import Session
@@ -184,7 +185,7 @@ def test_a_listener_that_fails_on_the_last_words_of_a_cell_is_told_as_it_failed(
 
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(Cell, "_read_output", lambda self, fd: None)
-        patch.setattr(Cell, "_drain", lambda self: None)
+        patch.setattr(CellOutput, "drain", lambda self: None)
         session.run("print('x')", on_output=fail)
     assert session.run("1").ok
 

@@ -1,0 +1,161 @@
+"""One file or folder of a work folder that is hostile: opened, read, written and removed without following a link.
+
+Everything is named by an open folder and a name in it. What its owner locked is unlocked, since he is us.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Set, Tuple
+
+DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def mapped_files(root: str) -> Set[int]:
+    """Inodes below the folder that some process has mapped for writing: these change without a new time."""
+    found: Set[int] = set()
+    try:
+        if not os.listdir(root):
+            return found
+    except OSError:
+        return found
+    start = os.fsencode(root.rstrip("/") + "/")
+    for pid in os.listdir("/proc"):
+        if pid.isdigit():
+            try:
+                with open(f"/proc/{pid}/maps", "rb") as file:
+                    for line in file:
+                        fields = line.split(None, 5)
+                        shared = len(fields) == 6 and fields[1][1:2] == b"w" and fields[1][3:4] == b"s"
+                        if shared and fields[5].startswith(start):
+                            found.add(int(fields[4]))
+            except OSError:
+                continue
+    return found
+
+
+def open_folder(fd: int, name: str) -> int:
+    """Open a folder of a folder; one that its owner locked is unlocked."""
+    try:
+        return os.open(name, DIR, dir_fd=fd)
+    except PermissionError:
+        set_mode(fd, name, 0o700)
+        return os.open(name, DIR, dir_fd=fd)
+
+
+def set_mode(fd: int, name: str, mode: int) -> None:
+    """Change the mode of what has this name now; a link that was put there meanwhile is not followed."""
+    itself = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    try:
+        os.chmod(f"/proc/self/fd/{itself}", mode)
+    finally:
+        os.close(itself)
+
+
+def walk(root: int, path: Tuple[str, ...]) -> int:
+    """Open a folder by its path below a root, without following links."""
+    fd = os.dup(root)
+    for name in path:
+        inner = open_folder(fd, name)
+        os.close(fd)
+        fd = inner
+    return fd
+
+
+def read_file(fd: int, name: str, most_bytes: int) -> bytes:
+    """Content of a regular file; when it is larger, a little more than that."""
+    try:
+        file = os.open(name, _READ, dir_fd=fd)
+    except PermissionError:
+        mode = stat.S_IMODE(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+        set_mode(fd, name, mode | 0o600)
+        file = os.open(name, _READ, dir_fd=fd)
+        os.fchmod(file, mode)
+    parts, size = [], 0
+    try:
+        while size <= most_bytes:
+            part = os.read(file, 1 << 20)
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+    finally:
+        os.close(file)
+    return b"".join(parts)
+
+
+def write_file(fd: int, name: str, data: bytes, info: os.stat_result) -> None:
+    """Make a file what it was, in place where it still exists."""
+    try:
+        if read_file(fd, name, len(data)) == data:
+            finish(fd, name, info)
+            return
+        set_mode(fd, name, 0o600)
+        file = os.open(name, _WRITE, dir_fd=fd)
+    except FileNotFoundError:
+        file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd)
+    try:
+        os.ftruncate(file, 0)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+    finally:
+        os.close(file)
+    finish(fd, name, info)
+
+
+def finish(fd: int, name: str, info: os.stat_result) -> None:
+    """Mode and times of a file or folder, which come last."""
+    set_mode(fd, name, stat.S_IMODE(info.st_mode))
+    os.utime(name, ns=(info.st_atime_ns, info.st_mtime_ns), dir_fd=fd, follow_symlinks=False)
+
+
+def link(root: int, first: Tuple[str, ...], fd: int, name: str) -> None:
+    """A second name of a file that is restored already."""
+    folder = walk(root, first[:-1])
+    try:
+        try:
+            os.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            pass
+        os.link(first[-1], name, src_dir_fd=folder, dst_dir_fd=fd, follow_symlinks=False)
+    finally:
+        os.close(folder)
+
+
+def remove(root: int, fd: int, name: str) -> None:
+    """Remove whatever has this name. A tree is brought to the top level by level, so that no depth is too deep."""
+    waiting: List[str] = []
+
+    def unlink(folder: int, entry: str) -> None:
+        try:
+            os.unlink(entry, dir_fd=folder)
+        except IsADirectoryError:
+            try:
+                # Most folders are empty, and there may be 100 000 of them.
+                os.rmdir(entry, dir_fd=folder)
+                return
+            except OSError:
+                pass
+            moved = f".removed-{os.urandom(8).hex()}"
+            # Its own ".." changes, for which the folder itself must be writable.
+            set_mode(folder, entry, 0o700)
+            os.rename(entry, moved, src_dir_fd=folder, dst_dir_fd=root)
+            waiting.append(moved)
+
+    unlink(fd, name)
+    while waiting:
+        current = waiting.pop()
+        inner = open_folder(root, current)
+        try:
+            for entry in os.listdir(inner):
+                unlink(inner, entry)
+        finally:
+            os.close(inner)
+        os.rmdir(current, dir_fd=root)
