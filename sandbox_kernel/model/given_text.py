@@ -30,6 +30,10 @@ def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> 
             )
 
 
+#: A folder that is nested deeper is not looked into afterwards (``workspace/walk.py``).
+MAX_LEVELS = 256
+
+
 def check_file_name(name: object, what: str = "file name") -> str:
     """Return a relative path that stays beneath its root, or say what is wrong with it."""
     if not isinstance(name, str) or not name:
@@ -42,6 +46,10 @@ def check_file_name(name: object, what: str = "file name") -> str:
         raise InvalidRequest(f"{what} {name!r} leaves or re-enters the work folder; give a plain path like data/a.csv")
     if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 4000:
         raise InvalidRequest(f"{what} {name[:60]!r}… is longer than a file system takes")
+    if len(parts) > MAX_LEVELS:
+        raise InvalidRequest(
+            f"{what} {name[:60]!r}… has {len(parts)} levels of folders; at most {MAX_LEVELS} are taken"
+        )
     return name
 
 

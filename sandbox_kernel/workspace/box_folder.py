@@ -18,6 +18,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
+from sandbox_kernel.workspace.paths import display_name
 from sandbox_kernel.workspace.rooted import Rooted, encoded
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import collect, pack_files
@@ -87,8 +88,8 @@ class BoxFolder:
             return replace(result, notes=(*result.notes, f"the files that it changed were not kept: {error}"))
         with self.lock:
             self.generation += 1
-            left = collect(box, root, result.changes, MAX_KEPT_BYTES, MAX_KEPT_FILES, delete=True)
-        notes = tuple(f"{skipped.path} ({skipped.type}) was not kept: {skipped.reason}" for skipped in left[:20])
+            left = collect(box, root, result.changes, MAX_KEPT_BYTES, MAX_KEPT_FILES, delete=True, reusable=True)
+        notes = tuple(f"{display_name(item.path)} ({item.type}) was not kept: {item.reason}" for item in left[:20])
         return replace(result, notes=(*result.notes, *notes))
 
     def link(self) -> FolderLink:

@@ -79,7 +79,7 @@ class FolderLink:
             others = snapshot(root, since=self._look)
             held = sum(entry.size for path, entry in others.entries.items() if path not in paths)
             room = max(0, MAX_SHARED_BYTES - held)
-            left = collect(box, root, wanted, room, MAX_SHARED_FILES, delete=True)
+            left = collect(box, root, wanted, room, MAX_SHARED_FILES, delete=True, reusable=True)
             now = snapshot(root, since=self._look)
             alone = self._seen == folder.generation
             folder.generation += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, check_file_name
 from sandbox_kernel.workspace.paths import Names
 from sandbox_kernel.workspace.refusals import explained, shown
 from sandbox_kernel.workspace.rooted import Rooted, chunks
@@ -41,13 +41,16 @@ def collect(
     max_files: int,
     *,
     delete: bool = False,
+    reusable: bool = False,
 ) -> tuple[Skipped, ...]:
     """Bring created, modified and renamed files and folders over; return what was left behind.
 
     ``changes`` is what ``compare`` made of ``source``. With ``delete`` the destination follows in full: what is deleted
     or renamed disappears there too, and a file gives way to a folder of its name or the other way round; a folder that
-    holds more than the sandbox knew of stays. Set-user, set-group and sticky bits do not cross. Sizes count as shown:
-    a file of holes cannot pass the limit.
+    holds more than the sandbox knew of stays. ``reusable`` leaves behind what no sandbox could be given again: it would
+    be in the way of every later run, as a folder that cannot be put into a sandbox whole is refused.
+
+    Set-user, set-group and sticky bits do not cross. Sizes count as shown: a file of holes cannot pass the limit.
     """
     order = sorted(changes, key=lambda change: change.path)
     skipped: list[Skipped] = list(_follow_deletions(destination, order)) if delete else []
@@ -58,7 +61,7 @@ def collect(
         names = tuple(change.path.split("/"))
         try:
             entry = source.stat(names)
-            reason = _why_not(entry, bytes_left, files_left)
+            reason = _why_not(entry, bytes_left, files_left) or (_why_not_again(entry) if reusable else None)
             if reason is None:
                 _copy(source, destination, entry, give_way=delete)
                 files_left -= 1
@@ -77,6 +80,16 @@ def _why_not(entry: Entry, bytes_left: int, files_left: int) -> str | None:
         return "the limit on the number of files is reached"
     if entry.type == FILE and entry.size > bytes_left:
         return f"its {entry.size} bytes exceed the {bytes_left} that are left of the limit on bytes"
+    return None
+
+
+def _why_not_again(entry: Entry) -> str | None:
+    try:
+        check_file_name(entry.path)
+    except InvalidRequest as error:
+        return f"no sandbox could be given it again: {error}"
+    if entry.type == DIRECTORY and len(entry.names) >= WalkLimits().depth:
+        return "it is nested too deep to be looked into"
     return None
 
 

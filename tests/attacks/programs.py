@@ -54,7 +54,8 @@ ATTACKS = (
     Attack(
         id="R11", language="python", status=("killed",), limit="disk", timeout=60, memory_mb=1024,
         limits=Limits(disk_mb=64),
-        code="import os\nfor i in range(300000): os.mkdir('d%d'%i)",
+        # It waits at the end, for a host that looks late.
+        code="import os, time\nfor i in range(300000): os.mkdir('d%d'%i)\ntime.sleep(40)",
     ),
     Attack(
         id="R12", language="python", status=("failed",), limit="disk", says=("File too large",),

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness import GROWTH_MB, Attack, complaints, listeners, make_sentinels, prepared, sentinel_state, threads
+from harness import (
+    GROWTH_MB,
+    Attack,
+    complaints,
+    listeners,
+    make_sentinels,
+    prepared,
+    sentinel_state,
+    starved,
+    threads,
+)
 from programs import ATTACKS
 from session_ends import DIFFERENCES, REMARKS, in_a_session
 
@@ -85,6 +95,7 @@ def test_a_hostile_cell_ends_as_it_must_and_the_session_goes_on(
     sentinels = make_sentinels(tmp_path)
     before = sentinel_state(sentinels)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    waited = starved()
     with listeners() as doors:
         result = session.run(prepared(attack, sentinels, doors), timeout=attack.timeout)
         assert doors.seen == [], "a listener of the host was reached"
@@ -94,7 +105,7 @@ def test_a_hostile_cell_ends_as_it_must_and_the_session_goes_on(
     told = (result.status, result.limit, result.notes, (result.stdout + result.stderr)[-1000:])
     remark = (", rolled back" if result.rolled_back else "") + REMARKS.get(attack.id, "")
     record_property("ended", describe_end(result) + remark)
-    assert complaints(attack, result) == [], told
+    assert complaints(attack, result, starved() - waited) == [], told
     tell = STATE[attack.language][1]
     assert session.run(tell, timeout=20).stdout == "kept 41\n", told
     if not clean_up(attack, session, rolled_back=result.rolled_back):

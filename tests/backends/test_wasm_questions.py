@@ -85,11 +85,11 @@ def test_the_time_that_a_user_takes_is_not_the_program_s(wasm_backend) -> None:
     answer = slow.ask
 
     def think(prompt: str, password: bool) -> str:
-        threading.Event().wait(0.7)
+        threading.Event().wait(2.5)
         return answer(prompt, password)
 
     slow.ask = think  # type: ignore[method-assign]
-    assert echo(wasm_backend, slow, timeout=1.0).status is Status.OK
+    assert echo(wasm_backend, slow, timeout=4.0).status is Status.OK
 
 
 def test_an_interrupt_at_a_question_ends_the_program(wasm_backend) -> None:

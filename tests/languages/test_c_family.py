@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import ProcessBackend, Sandbox, SandboxPolicy, Status
+from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages import zig_toolchain
 from sandbox_kernel.languages.c_family import find_compiler
@@ -160,12 +160,20 @@ def test_the_requests_environment_is_not_the_compilers(box: Sandbox) -> None:
     assert result.ok, result.stderr
 
 
+def assert_compiler_was_stopped(result: ExecResult) -> None:
+    """By the time limit on most machines; a fast one takes all the memory before."""
+    if result.status is Status.MEMORY_EXCEEDED:
+        assert result.limit == "memory"
+        return
+    assert (result.status, result.limit) == (Status.TIMEOUT, "timeout"), result.stderr
+    assert result.notes == ("it was stopped while it was being compiled",)
+
+
 @pytest.mark.attack("O12", "bubblewrap")
 def test_a_macro_bomb_is_stopped_in_time_and_said_to_be_compiling(box: Sandbox) -> None:
     bomb = "#define A(x) x x x x x x x x x x\nint main(void) { " + "A(" * 9 + "0;" + ")" * 9 + " }"
     result = box.run(bomb, "c", timeout=1)
-    assert (result.status, result.limit) == (Status.TIMEOUT, "timeout"), result.stderr
-    assert result.notes == ("it was stopped while it was being compiled",)
+    assert_compiler_was_stopped(result)
 
 
 @pytest.mark.attack("O12", "bubblewrap")
@@ -174,10 +182,7 @@ def test_a_template_bomb_is_stopped_in_time(box: Sandbox) -> None:
         "template <int n, int m> struct F { static const long v = F<n - 1, m * 2>::v + F<n - 1, m * 2 + 1>::v; };\n"
         "template <int m> struct F<0, m> { static const long v = 1; };\nint main() { return F<25, 0>::v; }"
     )
-    result = box.run(bomb, "cpp", timeout=3)
-    assert (result.status, result.notes) == (Status.TIMEOUT, ("it was stopped while it was being compiled",)), (
-        result.stderr
-    )
+    assert_compiler_was_stopped(box.run(bomb, "cpp", timeout=3))
 
 
 @pytest.mark.attack("O12", "bubblewrap")

@@ -115,10 +115,10 @@ def test_the_users_thinking_time_is_not_the_cells(session: Session) -> None:
     hurry = threading.Event()
 
     def think(prompt: str, password: bool) -> str:
-        hurry.wait(1.0)
+        hurry.wait(4.0)
         return "slow"
 
-    result = session.run("input()", timeout=0.5, on_input=think)
+    result = session.run("input()", timeout=3, on_input=think)
     assert result.ok, result.notes
 
 
