@@ -15,14 +15,22 @@ def guest_folder() -> str:
     Jails see them read-only, so what is not compiled here is compiled anew at every start.
     """
     folder = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "guest")
-    for name in ("gate.py", "template.py", "../jail/root_stage.py"):
-        source = os.path.join(folder, name)
-        if not os.path.exists(importlib.util.cache_from_source(os.path.normpath(source))):
+    programs = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py")]
+    for source in (*programs, os.path.join(os.path.dirname(folder), "jail", "root_stage.py")):
+        if not _is_compiled(source):
             import compileall
 
             with contextlib.suppress(OSError):
-                compileall.compile_dir(os.path.dirname(source), quiet=2, maxlevels=0)
+                compileall.compile_file(source, quiet=2, force=True)
     return folder
+
+
+def _is_compiled(source: str) -> bool:
+    """Whether the compiled form is there, and not of an older version: a program that was updated has both."""
+    try:
+        return os.stat(importlib.util.cache_from_source(source)).st_mtime >= os.stat(source).st_mtime
+    except OSError:
+        return False
 
 
 def start_of(module: str) -> str:
