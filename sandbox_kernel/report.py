@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
@@ -54,6 +54,8 @@ class CapabilityReport:
     weaknesses: tuple[str, ...] = ()
     #: When the lines were measured, in seconds since 1970; never before this boot.
     measured_at: float = 0.0
+    #: Measures the same walls anew and makes another report; None where nobody can.
+    again: Callable[[OnProgress], CapabilityReport] | None = field(default=None, compare=False, repr=False)
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
@@ -104,10 +106,13 @@ class CapabilityReport:
         return report_page(self.to_dict())
 
     def as_widget(self) -> object:
-        """The report as an ipywidget, for notebooks that keep widgets."""
-        from ipywidgets import HTML
+        """The report as an ipywidget: its lines can be filtered, and *Run again* measures anew."""
+        from sandbox_kernel.report_explorer import report_explorer
 
-        return HTML(self._repr_html_())
+        again = self.again
+        if again is None:
+            return report_explorer(self.to_dict())
+        return report_explorer(self.to_dict(), lambda on_progress: again(on_progress).to_dict())
 
 
 def make_report(
@@ -127,6 +132,7 @@ def make_report(
         lines=tuple(lines),
         languages=languages,
         measured_at=found.at,
+        again=lambda told: make_report(backend, again=True, on_progress=told),
         weaknesses=backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,8 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         if name == "wasm":
             wasm = self._backends.wasm()
             wasm.measure(again=again or fresh, on_progress=on_progress)
-            return summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+            report = summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+            return replace(report, again=lambda told: self.report(again=True, on_progress=told, backend="wasm"))
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")
             return report.require(*require)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from dataclasses import replace
 from html import unescape
 
@@ -100,8 +101,44 @@ def test_the_page_has_the_marks_of_the_terminal_form() -> None:
     assert "not testable here" in page
 
 
-def test_the_widget_shows_the_same_page() -> None:
-    assert REPORT.as_widget().value == REPORT._repr_html_()  # type: ignore[attr-defined]
+def _inside(widget: object, name: str) -> list[object]:
+    found = [widget] if type(widget).__name__ == name else []
+    for child in getattr(widget, "children", ()):
+        found += _inside(child, name)
+    return found
+
+
+def test_the_widget_shows_the_same_page_and_cannot_measure_what_nobody_can() -> None:
+    widget = REPORT.as_widget()
+    (page,), (button,) = _inside(widget, "HTML"), _inside(widget, "Button")
+    assert page.value == REPORT._repr_html_()  # type: ignore[attr-defined]
+    assert button.disabled  # type: ignore[attr-defined]
+
+
+def test_run_again_draws_the_new_report() -> None:
+    done = threading.Event()
+    better = replace(REPORT, lines=tuple(replace(line, enforced=True) for line in REPORT.lines))
+
+    def again(told: OnProgress) -> CapabilityReport:
+        told(1, 1)
+        return better
+
+    widget = replace(REPORT, again=again).as_widget()
+    (page,), (button,) = _inside(widget, "HTML"), _inside(widget, "Button")
+    page.observe(lambda _: done.set(), "value")  # type: ignore[attr-defined]
+    button.click()  # type: ignore[attr-defined]
+    assert done.wait(30)
+    assert page.value == better._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_a_report_that_was_measured_can_be_measured_again() -> None:
+    report = Sandbox().report()
+    assert report.again is not None
+    seen: list[tuple[int, int]] = []
+    newer = report.again(lambda done, total: seen.append((done, total)))
+    assert newer.measured_at > report.measured_at
+    assert seen
+    assert replace(report, again=None) == report
 
 
 def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ class CellExecution:
             return await self._on_input(prompt, password)
         except EOFError as error:
             # The program only meets the end of a file; its author is told why.
-            self._notes.append(f"input() had no answer: {error}")
+            self._notes.append(f"its question had no answer: {error}")
             raise
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:

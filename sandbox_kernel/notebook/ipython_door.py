@@ -23,7 +23,8 @@ from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value, one_line
 from sandbox_kernel.notebook.stdin import PROMPT_MARK
-from sandbox_kernel.notebook.widgets import Measure, RunPanel, report_widget, view
+from sandbox_kernel.notebook.widgets import RunPanel, report_widget, view
+from sandbox_kernel.report_explorer import Measure
 
 
 class SandboxValue:

@@ -10,20 +10,13 @@ and each is closed when the next of its kind is shown (ipywidgets keeps every wi
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.report_page import report_page
-from sandbox_kernel.untrusted.tex import defused
+from sandbox_kernel.report_explorer import Measure, report_explorer
 
 VIEW = "application/vnd.jupyter.widget-view+json"
-_SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
-
-#: Measures anew; is told whom to tell how far it is.
-Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
 
 #: From this share of the limit on the bar warns.
 _NEARLY_FULL = 0.85
@@ -47,52 +40,11 @@ def close_tree(widget: Any) -> None:
 
 
 def report_widget(document: Mapping[str, object], measure: Measure | None = None) -> Any:
-    """The report to explore: filter its lines, and measure again. ``measure`` returns a new ``to_dict()``."""
+    """The report to explore, folded: its static form stands above it."""
     import ipywidgets
 
-    current = dict(document)
-    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], style={"button_width": "auto"})
-    again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
-    bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
-    when = ipywidgets.Label(_when(current))
-    page = ipywidgets.HTML(_page(current, _SHOW_ALL))
-
-    def draw(_: object = None) -> None:
-        page.value, when.value = _page(current, choice.value), _when(current)
-
-    def progress(done: int, total: int) -> None:
-        bar.max, bar.value = total, done
-
-    def remeasure() -> None:
-        assert measure is not None
-        try:
-            current.update(measure(progress))
-            draw()
-        except Exception as error:  # nobody waits for this thread: what went wrong must be seen on the page
-            when.value = f"It could not be measured: {error}"
-        finally:
-            again.disabled, bar.layout.display = False, "none"
-
-    def clicked(_: object) -> None:
-        # Measuring takes seconds: not on the thread that serves the page.
-        again.disabled, bar.value, bar.layout.display = True, 0, ""
-        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
-
-    choice.observe(draw, "value")
-    again.on_click(clicked)
-    inside = ipywidgets.VBox([choice, ipywidgets.HBox([again, bar, when]), page])
+    inside = report_explorer(document, measure)
     return _replace("report", ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
-
-
-def _page(document: Mapping[str, object], choice: str) -> str:
-    return defused(report_page(document, open_only=choice == _SHOW_OPEN))
-
-
-def _when(document: Mapping[str, object]) -> str:
-    at = document.get("measured_at")
-    if not isinstance(at, int | float) or at <= 0:
-        return ""
-    return f"Measured on {time.strftime('%Y-%m-%d at %H:%M', time.localtime(at))}"
 
 
 class RunPanel:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,15 +109,23 @@ def spawn_from_a_thread(start: Start) -> subprocess.Popen[bytes]:
     return found[0]
 
 
+def parent_thread(pid: int) -> str:
+    """The thread of ours whose child this is. The kernel's list may miss some while others end, so look again."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                if str(pid) in Path(f"/proc/self/task/{task}/children").read_text().split():
+                    return task
+    raise AssertionError(f"no thread has the child {pid}")
+
+
 def test_every_child_is_started_by_one_and_the_same_thread() -> None:
     parents = set()
     for _ in range(2):
         read, write = os.pipe()
         child = spawn_from_a_thread(Start(["/bin/cat"], (), read, 1, 2))
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/children") as file:
-                if str(child.pid) in file.read().split():
-                    parents.add(task)
+        parents.add(parent_thread(child.pid))
         os.close(read)
         os.close(write)
         child.wait()
