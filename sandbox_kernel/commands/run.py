@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sandbox_kernel.commands.argument_types import duration, megabytes, names
+from sandbox_kernel.commands.echo import Echo
 from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
 from sandbox_kernel.commands.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
@@ -72,11 +73,13 @@ def execute(options: argparse.Namespace) -> int:
         secrets=secrets,
     ) as box:
         box.on_prepare = show_bar if sys.stderr.isatty() else None
+        echo = Echo()
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
             args=[_as_utf8(word) for word in options.args],
-            limits=Limits(), backend=options.backend, on_output=None if options.json else _echo,
+            limits=Limits(), backend=options.backend, on_output=None if options.json else echo,
         )  # fmt: skip
+    echo.close()
     return _finish(result, options)
 
 
@@ -118,12 +121,6 @@ def _input() -> BinaryIO | bytes | None:
         if os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp():
             return None
     return sys.stdin.buffer
-
-
-def _echo(stream: str, text: str) -> None:
-    target = sys.stdout if stream == "stdout" else sys.stderr
-    target.write(text)
-    target.flush()
 
 
 def _finish(result: ExecResult, options: argparse.Namespace) -> int:

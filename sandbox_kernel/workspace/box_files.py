@@ -50,6 +50,12 @@ class BoxFiles:
         self._check_alive()
         self._folder.write(plain_path(path), data)
 
+    def remove_file(self, path: str | os.PathLike[str]) -> None:
+        """Remove a file, or a folder with all that is in it, so that later runs do not find it."""
+        self._check_alive()
+        with self._folder.changing() as root:
+            root.remove(plain_path(path), tree=True)
+
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """What a folder of this sandbox holds, sorted by name."""
         self._check_alive()

@@ -67,3 +67,17 @@ def test_a_hostile_tar_is_not_resumed(tmp_path: Path) -> None:
         with pytest.raises(PathTraversal):
             box.resume(tmp_path / "evil.tar")
         assert dict(box.files) == {}
+
+
+def test_a_file_that_a_program_left_could_not_be_removed() -> None:
+    with Sandbox() as box:
+        box.run("import os; os.mkdir('d'); open('d/a', 'w'); open('b', 'w')")
+        session = box.session("command")
+        assert session.run("ls").stdout.split() == ["b", "d"]
+        box.remove_file("d")
+        assert [entry.name for entry in box.list_dir()] == ["b"]
+        assert session.run("ls").stdout.split() == ["b"]
+        with pytest.raises(PathTraversal):
+            box.remove_file("../b")
+        with pytest.raises(InvalidRequest):
+            box.remove_file(".")
