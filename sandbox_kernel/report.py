@@ -57,6 +57,10 @@ class CapabilityReport:
     #: Measures the same walls anew and makes another report; None where nobody can.
     again: Callable[[OnProgress], CapabilityReport] | None = field(default=None, compare=False, repr=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        """In another process nobody can measure these walls again."""
+        return {**self.__dict__, "again": None}
+
     def to_dict(self) -> dict[str, object]:
         """Plain JSON values."""
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import threading
 from dataclasses import replace
@@ -139,6 +140,11 @@ def test_a_report_that_was_measured_can_be_measured_again() -> None:
     assert newer.measured_at > report.measured_at
     assert seen
     assert replace(report, again=None) == report
+
+
+def test_a_report_that_can_be_measured_again_could_not_be_sent_to_another_process() -> None:
+    sent = pickle.loads(pickle.dumps(replace(REPORT, again=lambda told: REPORT)))
+    assert (sent, sent.again) == (REPORT, None)
 
 
 def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
