@@ -33,16 +33,7 @@ def test_what_is_read_to_its_end_stays_open(tmp_path: Path) -> None:
         assert file.read() == b""
 
 
-def test_a_process_has_an_empty_input_and_asks_nobody() -> None:
-    asked: list[str] = []
-
-    def ask(prompt: str, password: bool) -> str:
-        asked.append(prompt)
-        return "never"
-
-    backend = ProcessBackend()
-    request = ExecRequest(language=Language.COMMAND, code="cat; echo done", timeout=20)
-    assert asyncio.run(backend.execute(request, on_input=ask)).stdout == "done\n"
-    assert asked == []
+def test_who_cannot_be_asked_is_told_before_anything_runs() -> None:
+    request = ExecRequest(language=Language.COMMAND, code="cat", timeout=20)
     with pytest.raises(InvalidRequest, match="on_input"):
-        asyncio.run(backend.execute(request, on_input="me"))  # type: ignore[arg-type]
+        asyncio.run(ProcessBackend().execute(request, on_input="me"))  # type: ignore[arg-type]
