@@ -11,7 +11,7 @@ demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
 
 test: $(TEST_STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

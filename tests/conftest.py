@@ -28,6 +28,17 @@ os.chmod(TEMPORARY, 0o755)
 os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
+#: The files that take longest, longest first. A file is run by one worker: a long one that comes last is waited for.
+LONGEST = (
+    "test_notebooks.py", "test_wasm_languages.py", "test_sandbox_kernel.py", "test_further.py", "test_receipt.py",
+    "test_further_sessions.py", "test_highlight.py", "test_hostile_receipt.py", "test_hostile_cell.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; the others stay in their order."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
 #: Where to write what came of the attacks; ``tests/attacks/table.py`` asks for it and makes the table of it.
 ATTACK_RECORD = os.environ.get("SANDBOX_KERNEL_ATTACK_RECORD")
 _attacks: list[dict[str, str]] = []
