@@ -39,6 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the others stay in their order."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
+
 #: Where to write what came of the attacks; ``tests/attacks/table.py`` asks for it and makes the table of it.
 ATTACK_RECORD = os.environ.get("SANDBOX_KERNEL_ATTACK_RECORD")
 _attacks: list[dict[str, str]] = []

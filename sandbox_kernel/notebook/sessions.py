@@ -137,11 +137,16 @@ class NotebookSessions:
     def find(self, options: CellOptions) -> Session | None:
         """The running session that a line command or a completion means: by name or language, else the last one."""
         with self._lock:
-            key = _key(options)
-            if options.language is None and options.session is None and self._last is not None:
-                key = self._last
+            key = (self._meant(options.session) if options.language is None else None) or _key(options)
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
+
+    def _meant(self, name: str | None) -> Key | None:
+        """Without a language: the last session, or the last or only one of this name."""
+        if self._last is not None and name in (None, self._last[1]):
+            return self._last
+        found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
+        return found[0] if len(found) == 1 else None
 
     def names(self) -> list[str]:
         """The names of the sessions that were given one."""

@@ -26,6 +26,22 @@ def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean(
         assert shell.run("for n in a b; do echo $n; done").stdout == "a\nb\n"
 
 
+def test_a_line_command_with_a_name_found_only_sessions_of_the_notebooks_language() -> None:
+    with Sandbox() as box:
+        sessions = NotebookSessions(lambda _: box)
+        defaults = CellOptions()
+        shell = sessions.choose(parse_cell("%%sandbox bash --session s\nx=1", defaults)).session
+        python = sessions.choose(parse_cell("x = 1", defaults)).session
+        named = parse_line("undo --session s").options
+        assert (sessions.find(named), sessions.find(parse_line("undo").options)) == (shell, python)
+        assert sessions.find(parse_line("undo python --session s").options) is None
+        second = sessions.choose(parse_cell("%%sandbox python --session s\nx = 1", defaults)).session
+        assert sessions.find(named) is second
+        sessions.choose(parse_cell("x", defaults))
+        assert sessions.find(parse_line("undo bash --session s").options) is shell
+        sessions.close()
+
+
 @pytest.mark.timeout(600)
 def test_a_notebook_on_wasm_keeps_javascript_and_runs_the_others_fresh(tmp_path: Path) -> None:
     with Sandbox(backend="wasm") as box:
