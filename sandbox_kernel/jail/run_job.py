@@ -25,6 +25,7 @@ from sandbox_kernel.jail.job import OWN_PROCESSES, Job, OnListener, OnOutput, Ou
 from sandbox_kernel.jail.limit_watch import LimitWatch
 from sandbox_kernel.jail.meter import TICK_S, OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture
+from sandbox_kernel.jail.questions import Questions
 from sandbox_kernel.jail.report_channel import ReportChannel
 from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.undertaker import bury
@@ -83,12 +84,11 @@ class _Run:
         self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from, held=asks)
         jail.stdin_fd = -1
         self.selector = selectors.DefaultSelector()
-        self.input: InputWatch | None = None
-        if asks and on_input is not None:
-            self.input = InputWatch(self.feeder, self.selector, on_input, self._drain)
+        self.questions = Questions(self.selector, on_input, self._drain) if on_input is not None else None
+        self.input = InputWatch(self.feeder, self.selector, self.questions) if asks and self.questions else None
         self.gate = GateWords(jail, job.steps)
         self.limits = LimitWatch(jail, job.memory_bytes, job.cpu_seconds, on_usage)
-        self.channel = ReportChannel(jail.channel, self.selector, on_input, self._drain)
+        self.channel = ReportChannel(jail.channel, self.selector, self.questions)
         self.stopped_by: str | None = None
         #: The program said how it ended, and nobody has stopped it.
         self.reported = False
@@ -137,17 +137,16 @@ class _Run:
                     self.input.look(self.jail.init_pid)
             for key, _ in self.selector.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
                 key.data(key.fd)
-            if self.channel.cancelled or (self.input is not None and self.input.cancelled):
+            if self.questions is not None and self.questions.cancelled:
                 self.stopped_by = "cancel"
         self.ended = time.monotonic()
         self.reported = self.channel.reported and self.stopped_by is None
 
     def _deadline(self) -> float:
         """The user's time is not the program's: the clock stands while a question is open."""
-        asked_s = self.channel.asked_s + (self.input.asked_s if self.input is not None else 0.0)
-        if self.channel.asking or (self.input is not None and self.input.asking):
-            return inf
-        return self.started + self.job.timeout_s + asked_s
+        if self.questions is None:
+            return self.started + self.job.timeout_s
+        return inf if self.questions.open else self.started + self.job.timeout_s + self.questions.asked_s
 
     def _register(self) -> None:
         watch, jail = self.selector, self.jail
@@ -211,9 +210,8 @@ class _Run:
         """Give back what the run still holds, however it ended; may be called twice."""
         self.selector.close()
         self.feeder.close()
-        self.channel.close()
-        if self.input is not None:
-            self.input.close()
+        if self.questions is not None:
+            self.questions.close()
         self.gate.close()
 
     def _read_output(self, fd: int) -> None:
