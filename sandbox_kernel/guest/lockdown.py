@@ -26,6 +26,9 @@ _NUMBERS = {
     "aarch64": {"capset": 91, "seccomp": 277, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
 }
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 8, 23, 24
+_PR_GET_SECUREBITS, _PR_SET_SECUREBITS = 27, 28
+#: SECBIT_NO_SETUID_FIXUP and its lock: a change of user takes no capability away, and ``access`` asks with them too.
+_SAME_CAPABILITIES = 0b1100
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -104,10 +107,16 @@ def no_new_privs() -> None:
 
 
 def become_user(uid: int, keep: Sequence[int] = ()) -> None:
-    """Stop being root and be this user for good, with the capabilities ``keep`` and no others."""
+    """Stop being root and be this user for good, with the capabilities ``keep`` and no others.
+
+    ``access`` answers by the kept capabilities too, as ``open`` does; linkers ask it before they use a file. Without
+    CAP_SETPCAP it cannot be made to, and ``landlock_weaknesses`` says so.
+    """
     _empty_bounding_set("become_user", keep)
     if keep:
-        _prctl("become_user: keep", _PR_SET_KEEPCAPS, 1)
+        bits = _libc.prctl(_PR_GET_SECUREBITS, *_zeros(4))
+        if bits < 0 or _libc.prctl(_PR_SET_SECUREBITS, ctypes.c_ulong(bits | _SAME_CAPABILITIES), *_zeros(3)) < 0:
+            _prctl("become_user: keep", _PR_SET_KEEPCAPS, 1)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

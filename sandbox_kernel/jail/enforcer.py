@@ -16,7 +16,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.landlock import landlock_abi, landlock_weaknesses
 from sandbox_kernel.jail.landlock_proof import prove_walls
 from sandbox_kernel.jail.open_spec import LANDLOCK
-from sandbox_kernel.jail.sandbox_user import has_own_user
+from sandbox_kernel.jail.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.seatbelt import probe_seatbelt
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls, sizes
@@ -101,7 +101,9 @@ def _prove_landlock() -> Enforcer:
     finally:
         jail.destroy()
         jail.forget()
-    return Enforcer(LANDLOCK, f"ABI {abi}", landlock_weaknesses(abi, own_user=has_own_user(LANDLOCK)))
+    true_access = CAP_SETPCAP in held_capabilities()
+    weak = landlock_weaknesses(abi, own_user=has_own_user(LANDLOCK), true_access=true_access)
+    return Enforcer(LANDLOCK, f"ABI {abi}", weak)
 
 
 def _prove_seatbelt() -> Enforcer:

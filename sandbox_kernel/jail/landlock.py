@@ -47,6 +47,9 @@ _OWN_USER = (
     "no user namespace: files that the program makes in allowed folders belong to a user that exists for it alone",
     "what only root may read is reached with a capability (CAP_DAC_*), which Landlock alone keeps to the allowed paths",
 )
+_UNTRUE_ACCESS = (
+    "no CAP_SETPCAP: programs that ask with access() before they open, as linkers do, miss files that only root may read",
+)
 _WEAK_BEFORE = (
     (2, "files cannot be moved or linked from one folder to another, not even inside the work folder"),
     (3, "files that may be read may also be emptied (truncate), as far as their permissions go"),
@@ -123,14 +126,15 @@ def landlock_plan(
     )
 
 
-def landlock_weaknesses(abi: int, *, own_user: bool = False) -> tuple[str, ...]:
+def landlock_weaknesses(abi: int, *, own_user: bool = False, true_access: bool = True) -> tuple[str, ...]:
     """What this tier does not hold on a kernel with this ABI, each as one sentence for the report.
 
     It counts on the filter that goes with the tier: ``build_filter(arch, families=(), deny_sysv_ipc=True,
     shared_pids=True, shared_files=True)``. ``own_user`` is for sandboxes with a user of their own; these need no
-    ``shared_files``, because nothing outside is theirs.
+    ``shared_files``, because nothing outside is theirs. ``true_access`` says that root may make ``access`` answer them
+    by their capabilities (CAP_SETPCAP).
     """
-    who = _OWN_USER if own_user else _SAME_USER
+    who = (*_OWN_USER, *(() if true_access else _UNTRUE_ACCESS)) if own_user else _SAME_USER
     return (*_ALWAYS_WEAK, *who, *(text for version, text in _WEAK_BEFORE if abi < version))
 
 

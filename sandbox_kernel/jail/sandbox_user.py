@@ -8,6 +8,7 @@ import secrets
 
 from sandbox_kernel.jail.root_plan import fresh_uid
 
+CAP_SETPCAP = 8
 #: Ids below this belong to somebody, or soon will.
 _FIRST_FREE = 0x8000
 #: CAP_CHOWN, CAP_KILL, CAP_SETGID and CAP_SETUID: to give things to another user, become it, and end it.

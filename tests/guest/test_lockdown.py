@@ -358,6 +358,30 @@ def test_root_becomes_another_user_for_good_with_the_capabilities_that_it_keeps(
     assert {int(line.split()[1], 16) for line in sets} == {mask}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+@pytest.mark.parametrize(("keep", "answer"), [((), False), ((2,), True), ((1,), True)])
+def test_access_answers_by_the_capabilities_that_were_kept(keep: tuple[int, ...], answer: bool, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(0o700)
+    (tmp_path / "home" / "file").touch(0o600)
+    path = str(tmp_path / "home" / "file")
+    asked = f"import os; print(os.access({path!r}, os.R_OK), os.access({path!r}, os.R_OK, effective_ids=True))"
+    done = _child(f"""
+        lockdown.become_user(4711, {keep!r})
+        os.execv("/usr/bin/python3", ["python3", "-I", "-c", {asked!r}])
+    """)
+    assert done.stdout == f"{answer} {answer}\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+def test_capabilities_are_kept_where_access_cannot_be_made_to_answer_by_them() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities((2, 6, 7))
+        lockdown.become_user(4711, (2,))
+        os.execv("/bin/grep", ["grep", "-E", "^Cap(Prm|Eff|Amb|Inh)", "/proc/self/status"])
+    """)
+    assert {int(line.split()[1], 16) for line in done.stdout.splitlines()} == {1 << 2}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs capabilities to keep one")
 def test_a_kept_capability_is_the_only_one_and_outlives_an_exec() -> None:
     done = _child("""

@@ -108,6 +108,12 @@ def test_a_plan_is_json() -> None:
     assert hash(plan) == hash(landlock_plan([READ], [WRITE], abi=7, allow_tcp_ports=(80,)))
 
 
+def test_root_that_cannot_make_access_tell_the_truth_says_so() -> None:
+    more = set(landlock_weaknesses(7, own_user=True, true_access=False)) - set(landlock_weaknesses(7, own_user=True))
+    assert "access()" in str(more)
+    assert landlock_weaknesses(7, true_access=False) == landlock_weaknesses(7)
+
+
 def test_newer_kernels_have_fewer_weaknesses_and_none_has_none() -> None:
     lists = [landlock_weaknesses(abi) for abi in range(1, 12)]
     for older, newer in itertools.pairwise(lists):

@@ -227,6 +227,17 @@ def test_what_a_user_of_its_own_may_read_for_root_it_cannot_touch_or_watch(data:
     assert (after.st_mode, after.st_mtime_ns, after.st_size) == (before.st_mode, before.st_mtime_ns, before.st_size)
 
 
+def test_what_a_program_may_read_it_is_also_told_that_it_may(data: Path) -> None:
+    """Linkers and shells ask ``access`` before they use a file: "cannot find 'ld'" was such an answer."""
+    data.chmod(0o700)
+    tool = data / "seen" / "tool"
+    tool.write_text("#!/bin/sh\necho ran\n")
+    tool.chmod(0o755)
+    code = "import os, subprocess, sys; print(os.access(sys.argv[1], os.R_OK | os.X_OK)); subprocess.run(sys.argv[1])"
+    result = box(policy=STANDARD.allow_read(data / "seen")).run(python(code, args=[str(tool)]))
+    assert result.stdout == "True\nran\n", result.stderr
+
+
 # Walls stand or nothing runs.
 
 
