@@ -48,7 +48,7 @@ _OWN_USER = (
     "what only root may read is reached with a capability (CAP_DAC_*), which Landlock alone keeps to the allowed paths",
 )
 _UNTRUE_ACCESS = (
-    "no CAP_SETPCAP: programs that ask with access() before they open, as linkers do, miss files that only root may read",
+    "no CAP_SETPCAP: programs that ask access() before they open, as linkers do, miss files that only root may read",
 )
 _WEAK_BEFORE = (
     (2, "files cannot be moved or linked from one folder to another, not even inside the work folder"),
