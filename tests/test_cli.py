@@ -77,6 +77,11 @@ def test_a_policy_is_made_of_a_preset_mounts_and_domains() -> None:
     assert make_policy(None, [], []) == SandboxPolicy.preset("standard")
 
 
+def test_a_host_path_with_colons_can_be_mounted() -> None:
+    policy = make_policy(None, ["/a:b/c:/data", "/d:rw:e:/out:rw"], [])
+    assert policy == SandboxPolicy.preset("standard").mount("/a:b/c", "/data").mount("/d:rw:e", "/out", writable=True)
+
+
 @pytest.mark.parametrize("mount", ["/a", "/a:/b:rx", "/a:/b:rw:x", ""])
 def test_a_wrong_mount_is_refused_with_its_form(mount: str) -> None:
     with pytest.raises(InvalidRequest, match="HOST:GUEST"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -32,7 +31,7 @@ from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.templates import Templates
 from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, Recipe, rlimits
+from sandbox_kernel.languages.recipe import Kitchen, Plan, ProcessConfig, Recipe, rlimits, search_path
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
@@ -242,7 +241,7 @@ class ProcessBackend(BlockingBackend):
         return Kitchen(
             config=self.config,
             places=places,
-            path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
+            path=search_path(python.executable),
             policy_env=self.policy.env,
             rlimits=self._rlimits(request, recipe),
             no_spawn=self._no_spawn(),

@@ -28,11 +28,11 @@ def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> Non
     if not isinstance(command, str) or not command or "\0" in command or command.startswith("-"):
         raise InvalidRequest(f"{command!r:.100} is not the name of a program; give one, and its arguments apart")
     if "/" in command:
-        if command.startswith("/") and not _is_runs_own(command) and not _has(_on_host(command, shown)):
+        if command.startswith("/") and not _is_runs_own(command, shown) and not _has(_on_host(command, shown)):
             raise CommandNotFound(f"command not found: {command!r:.200} is not in this sandbox; {_REMEDY}")
         return
     folders = [folder for folder in path.split(":") if folder]
-    if any(not folder.startswith("/") or _is_runs_own(folder) for folder in folders):
+    if any(not folder.startswith("/") or _is_runs_own(folder, shown) for folder in folders):
         return
     places = [place for folder in folders if (place := _on_host(folder, shown)) is not None]
     if not any(_has(os.path.join(place, command)) for place in places):
@@ -43,19 +43,30 @@ def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> Non
         raise CommandNotFound(f"command not found: {command!r:.200} is in no folder of PATH inside ({path}); {hint}")
 
 
-def _is_runs_own(path: str) -> bool:
-    return any(path == place or path.startswith(f"{place}/") for place in _RUNS_OWN)
+def _is_runs_own(path: str, shown: Sequence[Grant] | None) -> bool:
+    """Whether only the run can tell. An interpreter below the host's /tmp is shown there, and can be looked at."""
+    path = os.path.normpath(path)
+    return any(_is_beneath(path, place) for place in _RUNS_OWN) and _covering(path, shown or ()) is None
 
 
 def _on_host(inside: str, shown: Sequence[Grant] | None) -> str | None:
-    """Where something inside is on the host; None for what is shown nowhere. The last grant covers earlier ones."""
+    """Where something inside is on the host; None for what is shown nowhere."""
     inside = os.path.normpath(inside)
     if shown is None:
         return inside
-    for grant in reversed(shown):
-        if inside == grant.target or inside.startswith(f"{grant.target}/"):
-            return grant.source + inside[len(grant.target) :]
+    grant = _covering(inside, shown)
+    if grant is not None:
+        return grant.source + inside[len(grant.target) :]
     return inside if is_system(inside) else None
+
+
+def _covering(inside: str, shown: Sequence[Grant]) -> Grant | None:
+    """The grant that shows a path; the last one covers earlier ones."""
+    return next((grant for grant in reversed(shown) if _is_beneath(inside, grant.target)), None)
+
+
+def _is_beneath(path: str, place: str) -> bool:
+    return path == place or path.startswith(f"{place}/")
 
 
 def _has(path: str | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.outcome import make_result
@@ -21,7 +20,7 @@ from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.walls import Places, Walls, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.compiled import cache_key, parts_beside
-from sandbox_kernel.languages.recipe import SYSTEM_PATH, Kitchen, Plan, ProcessConfig, rlimits
+from sandbox_kernel.languages.recipe import Kitchen, Plan, ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
@@ -74,7 +73,7 @@ def _kitchen(places: Places, enforcer: str) -> Kitchen:
     return Kitchen(
         config=ProcessConfig(),
         places=places,
-        path=f"{os.path.dirname(python.executable)}:{SYSTEM_PATH}",
+        path=search_path(python.executable),
         rlimits=rlimits(
             Limits(open_files=_OPEN_FILES),
             _MEMORY_MB,

@@ -42,10 +42,12 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
                 f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
             ) from None
     for mount in mounts:
-        parts = mount.split(":")
-        if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("rw", "ro")):
+        # From the right: the host path may hold colons.
+        rest, _, mode = mount.rpartition(":")
+        host, _, guest = (rest if mode in ("rw", "ro") else mount).rpartition(":")
+        if not host or not guest.startswith("/"):
             raise InvalidRequest(f"--mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
-        policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
+        policy = policy.mount(host, guest, writable=mode == "rw")
     for rule in domains:
         try:
             read = parse_rule(rule)

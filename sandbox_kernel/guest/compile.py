@@ -126,7 +126,7 @@ def main(argv: List[str]) -> int:
     style, messages, command = argv[1], argv[2], argv[3:]
     printer = Printer()
     if "SANDBOX_PREPARED" in os.environ:
-        lay_over(*os.environ.pop("SANDBOX_PREPARED").split(":"))
+        lay_over(os.environ.pop("SANDBOX_PREPARED"), os.environ["ZIG_GLOBAL_CACHE_DIR"])
     columns = int(style.split(":")[1]) if style.startswith("rustc:") else 0
     line_filter = (lambda line: rendered(line, columns)) if style.startswith("rustc:") else None
     code = run(command, line_filter, printer)

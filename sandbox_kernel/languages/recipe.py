@@ -26,6 +26,12 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MESSAGES = "messages.txt"
 
 
+def search_path(executable: str) -> str:
+    """PATH inside: the folder of the interpreter, then the system's. A folder with a colon cannot stand in PATH."""
+    folder = os.path.dirname(executable)
+    return SYSTEM_PATH if ":" in folder else f"{folder}:{SYSTEM_PATH}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProcessConfig:
     """Which programs serve which language; names are looked up on PATH, paths are taken as they are."""

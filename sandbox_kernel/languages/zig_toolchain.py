@@ -72,7 +72,7 @@ class Zig:
         """Where Zig writes inside; ``guest/compile.py`` lays it over what was built beforehand."""
         cache = f"{tmp}/zig"
         built = os.path.realpath(prepared(self, command, target))
-        return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "SANDBOX_PREPARED": f"{built}:{cache}"}
+        return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "SANDBOX_PREPARED": built}
 
 
 @functools.lru_cache(maxsize=1)

@@ -20,7 +20,7 @@ from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.jail.walls import TMP, Places, Walls, sizes
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.guest_catalogue import catalogue
-from sandbox_kernel.languages.recipe import SYSTEM_PATH, rlimits
+from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
@@ -185,7 +185,7 @@ def session_step(
     """The order for the gate: become this worker, with this environment and these limits."""
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
     env = {
-        "PATH": f"{os.path.dirname(interpreter.executable)}:{SYSTEM_PATH}",
+        "PATH": search_path(interpreter.executable),
         "HOME": places.work,
         "LANG": "C.UTF-8",
         "SHELL": shell(),

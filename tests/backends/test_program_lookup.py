@@ -114,3 +114,19 @@ def test_a_later_grant_covers_an_earlier_one(tmp_path: Path) -> None:
     check_command("/tools/env", PATH, grants[:1])
     with pytest.raises(CommandNotFound):
         check_command("/tools/env", PATH, grants)
+
+
+def test_a_path_below_tmp_that_the_sandbox_shows_is_looked_at(tmp_path: Path) -> None:
+    """An interpreter of a clone below /tmp stands in PATH: no program was missed any more."""
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "tool"
+    tool.write_text("")
+    tool.chmod(0o755)
+    shown = [Grant(str(tmp_path / "bin"), "/tmp/venv/bin", False)]
+    check_command("tool", f"/tmp/venv/bin:{PATH}", shown)
+    check_command("/tmp/venv/bin/tool", PATH, shown)
+    check_command("/tmp/made/by/the/run", PATH, shown)
+    check_command("other", f"/tmp/made:{PATH}", shown)
+    for command in ("other", "/tmp/venv/bin/other"):
+        with pytest.raises(CommandNotFound):
+            check_command(command, f"/tmp/venv/bin:{PATH}", shown)

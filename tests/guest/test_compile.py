@@ -129,3 +129,23 @@ def test_a_part_that_is_built_again_replaces_the_link_and_not_what_it_shows(tmp_
     os.rename(top / "tmp" / "new.a", top / "o" / "built" / "lib.a")
     assert (top / "o" / "built" / "lib.a").read_text() == "newer"
     assert (base / "o" / "built" / "lib.a").read_text() == "archive"
+
+
+def test_a_cache_in_a_folder_with_colons_and_spaces_is_found(tmp_path: Path) -> None:
+    base, top = tmp_path / "a:b c\nd", tmp_path / "top"
+    for name in ("h", "o"):
+        (base / name).mkdir(parents=True)
+    (base / "h" / "manifest").write_text("m")
+    env = {**os.environ, "SANDBOX_PREPARED": str(base), "ZIG_GLOBAL_CACHE_DIR": str(top)}
+    command = [
+        sys.executable,
+        *START,
+        "plain",
+        str(tmp_path / "messages"),
+        "/bin/sh",
+        "-c",
+        "echo ${SANDBOX_PREPARED-}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert (done.returncode, done.stderr) == (0, "\n")
+    assert (top / "h" / "manifest").read_text() == "m"
