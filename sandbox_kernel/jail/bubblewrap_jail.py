@@ -21,7 +21,7 @@ from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_
 from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Command, Jail
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.jail.readable import readable
-from sandbox_kernel.jail.root_plan import package_of, plan_stage, reachable_by_all
+from sandbox_kernel.jail.root_plan import is_closed, package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.waiting_children import sweep_once
 from sandbox_kernel.jail.walls import GUEST, WORK, Places, Walls
 
@@ -151,17 +151,19 @@ def _bubblewrap_command(
         args_fd = memory_file("arguments", _joined(args))
         opened.append(args_fd)
         return Command([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
-    view = root_view.places([*shared, package_of(bwrap) or bwrap]) if not granted else None
+    package = package_of(bwrap)
+    closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
+    # What is closed to strangers must be mapped to this very user, and the view is of all.
+    view = root_view.places([*shared, package or bwrap]) if not granted and not closed else None
     if view is not None:
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
         args_fd = memory_file("arguments", _joined(args))
         opened.append(args_fd)
-        package = package_of(bwrap)
         program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
         return Command([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     opened.append(args_fd)
-    stage = plan_stage(uid, shared, granted, bwrap, args_fd)
+    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed)
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)
@@ -173,4 +175,4 @@ def _bubblewrap_command(
 
 
 def _joined(args: list[str]) -> bytes:
-    return b"\0".join(arg.encode() for arg in args) + b"\0"
+    return b"\0".join(os.fsencode(arg) for arg in args) + b"\0"

@@ -12,7 +12,7 @@ from sandbox_kernel.jail import seccomp
 from sandbox_kernel.jail.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.in_place import in_place_paths
 from sandbox_kernel.jail.landlock import LandlockPlan, landlock_abi, landlock_plan
-from sandbox_kernel.jail.root_plan import reachable_by_all
+from sandbox_kernel.jail.root_plan import is_closed, reachable_by_all
 from sandbox_kernel.jail.sandbox_user import held_capabilities
 from sandbox_kernel.jail.walls import Places, Walls
 
@@ -119,7 +119,9 @@ def _capabilities(walls: Walls, places: Places, writes: Sequence[str], abi: int)
     if not walls.grants and not hidden:
         return ()
     held = held_capabilities()
-    if not writes and CAP_DAC_READ_SEARCH in held:
+    # What strangers may not execute is beyond the capability to read; the stronger one executes it too.
+    closed = any(os.path.exists(g.source) and is_closed(g.source) for g in walls.runtime)
+    if not writes and not closed and CAP_DAC_READ_SEARCH in held:
         return (CAP_DAC_READ_SEARCH,)
     if CAP_DAC_OVERRIDE in held and abi >= _ABI_TRUNCATE:
         return (CAP_DAC_OVERRIDE,)

@@ -29,12 +29,17 @@ def fresh_uid() -> int:
     return _FIRST_UID + secrets.randbelow(_UID_COUNT)
 
 
+def is_closed(path: str) -> bool:
+    """Whether a path itself is closed to strangers, as all is that root makes with a umask of 077 or 027."""
+    mode = os.stat(path).st_mode
+    wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
+    return mode & wanted != wanted
+
+
 def reachable_by_all(path: str) -> bool:
     """Whether an unprivileged stranger can walk to this path and read it."""
     try:
-        mode = os.stat(path).st_mode
-        wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
-        if mode & wanted != wanted:
+        if is_closed(path):
             return False
         while path != "/":
             path = os.path.dirname(path)
@@ -52,10 +57,19 @@ def package_of(bwrap: str) -> str | None:
     return os.path.dirname(os.path.dirname(os.path.dirname(bwrap)))
 
 
-def plan_stage(uid: int, shared: Sequence[str], granted: Sequence[str], bwrap: str, args_fd: int) -> Stage:
+def plan_stage(
+    uid: int,
+    shared: Sequence[str],
+    granted: Sequence[str],
+    bwrap: str,
+    args_fd: int,
+    *,
+    closed: frozenset[str] = frozenset(),
+) -> Stage:
     """Plan a stage: ``shared`` sources are shown as they are, ``granted`` ones with root's ids mapped to ``uid``.
 
-    The program that is executed at the end is bwrap with its arguments from ``args_fd``.
+    Those of ``closed``, which strangers cannot read (``is_closed``), are mapped too. The program that is executed at
+    the end is bwrap with its arguments from ``args_fd``.
     """
     sources: dict[str, str] = {}
     binds: list[tuple[str, str, bool]] = []
@@ -63,11 +77,11 @@ def plan_stage(uid: int, shared: Sequence[str], granted: Sequence[str], bwrap: s
         for path in paths:
             if path not in sources:
                 sources[path] = f"{PLACE}/{len(sources)}"
-                binds.append((path, sources[path], mapped))
+                binds.append((path, sources[path], mapped or path in closed))
     program = bwrap
     package = package_of(bwrap)
     if package is not None:
-        binds.append((package, f"{PLACE}/bwrap", False))
+        binds.append((package, f"{PLACE}/bwrap", package in closed))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
     plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}
     return Stage(marshal.dumps(plan, 2), sources)

@@ -62,7 +62,7 @@ def _stage(uid: int, binds: list[list[object]]) -> None:
         tree = call(
             f"open {source}",
             libc.syscall(
-                ctypes.c_long(_OPEN_TREE), ctypes.c_long(_AT_FDCWD), str(source).encode(),
+                ctypes.c_long(_OPEN_TREE), ctypes.c_long(_AT_FDCWD), os.fsencode(str(source)),
                 ctypes.c_long(_OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE),
             ),
         )  # fmt: skip

@@ -63,7 +63,7 @@ def show(sources: Mapping[str, str]) -> None:
         else:
             os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         bind = ctypes.c_ulong(_MS_BIND | _MS_REC)
-        _call(f"show {source}", libc.mount(source.encode(), place.encode(), None, bind, None))
+        _call(f"show {source}", libc.mount(os.fsencode(source), place.encode(), None, bind, None))
         done.add(place)
 
 

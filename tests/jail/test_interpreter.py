@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,7 +143,7 @@ def test_a_missing_interpreter_is_named_with_what_to_give_instead(name: str) -> 
 
 def test_a_shim_answers_with_the_real_interpreter(tmp_path: Path) -> None:
     shim = tmp_path / "shim"
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     shim.chmod(0o755)
     assert find_python(str(shim)).executable == sys.executable
 
