@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1" else "house")
+
+# What a shell starts in the background has SIGINT ignored, and so would have every child: half of the tests interrupt one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Temporary files of this run alone, so that what others on the machine do is not taken for a leak.
 #: Its name is short, because the path of a unix socket must be. Workers of a parallel run make theirs beside that of

@@ -38,7 +38,7 @@ _LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
 _DIRECTORY_RIGHTS = 0x3FF8
 _EPERM, _ESRCH, _EBUSY, _EINVAL, _ENOSYS = 1, 3, 16, 22, 38
 _CLONE_THREAD = 0x10000
-_SIGPIPE, _SIGXFSZ = 13, 25
+_LAST_SIGNAL = 64
 _SETUP_FAILED = 126
 
 
@@ -242,8 +242,8 @@ def lock_down(spec: Mapping[str, object]) -> None:
 def main(argv: list[str]) -> int:
     """Read the spec, lock down, become the command; returns only when that failed.
 
-    The command gets the spec's ``env`` and no more, for Python may have added to its own (LC_CTYPE), and the signals
-    that Python ignores (SIGPIPE, SIGXFSZ) as they were.
+    The command gets the spec's ``env`` and no more, for Python may have added to its own (LC_CTYPE). It ignores no
+    signal: neither those that Python ignores (SIGPIPE, SIGXFSZ) nor those that a shell ignores in the background.
     """
     spec_fd, status_fd, command = int(argv[1]), int(argv[2]), argv[3:]
     os.set_inheritable(status_fd, False)
@@ -254,7 +254,7 @@ def main(argv: list[str]) -> int:
         env = _mapping(spec.pop("env", {}), "env")
         step = "lockdown"
         lock_down(spec)
-        for number in (_SIGPIPE, _SIGXFSZ):
+        for number in range(1, _LAST_SIGNAL + 1):
             _libc.signal(number, None)
         step = f"exec {command[0]!r}"
         os.execvpe(command[0], command, env)  # type: ignore[arg-type]
