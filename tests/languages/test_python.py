@@ -21,8 +21,8 @@ def run(python: str, code: str) -> ExecResult:
 
 
 def test_the_default_is_the_one_that_runs_this(box: Sandbox) -> None:
-    result = box.run("import sys; print(sys.prefix, *sys.version_info[:3])", "python")
-    assert result.stdout.split() == [sys.prefix, *map(str, sys.version_info[:3])]
+    result = box.run("import sys; print(sys.prefix, *sys.version_info[:3], sep=chr(10))", "python")
+    assert result.stdout.splitlines() == [sys.prefix, *map(str, sys.version_info[:3])]
 
 
 def test_a_virtual_environment_brings_its_packages(tmp_path: Path) -> None:
