@@ -108,11 +108,17 @@ def prepared(zig: Zig, command: str, target: str = "") -> str:
     if os.path.isdir(folder):
         return folder
     parent = os.path.dirname(folder)
-    os.makedirs(parent, mode=0o700, exist_ok=True)
-    with open(os.path.join(parent, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.isdir(folder):
-            _prepare(zig, command, target, folder)
+    try:
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+        with open(os.path.join(parent, "lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.isdir(folder):
+                _prepare(zig, command, target, folder)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"the libraries of zig {command} cannot be kept in {parent}: {error.strerror}; "
+            "name a folder that can be written in the environment variable XDG_CACHE_HOME, or install a C compiler"
+        ) from None
     return folder
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import Sandbox, Status
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.languages import zig, zig_toolchain
 from sandbox_kernel.languages.compiled import CACHED
 from sandbox_kernel.languages.recipe import ProcessConfig
@@ -90,3 +91,15 @@ def test_without_the_package_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch)
     found = zig.ZigLanguage().probe(ProcessConfig())
     assert (found.available, found.remedy) == (False, zig_toolchain.REMEDY)
     assert zig.ZigLanguage.language is Language.ZIG
+
+
+def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file where the folder would be: that stops root too.
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(zig_toolchain, "default_folder", lambda: str(tmp_path / "file" / "compiled"))
+    found = zig_toolchain.find_zig()
+    assert found is not None
+    with pytest.raises(BackendUnavailable, match=r"cannot be kept in .*XDG_CACHE_HOME"):
+        zig_toolchain.prepared.__wrapped__(found, "cc")
