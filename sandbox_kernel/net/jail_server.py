@@ -39,6 +39,7 @@ class JailServer(ABC):
         self._listening: set[asyncio.Task[None]] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._mistaken = False
 
     def start(self, listener: socket.socket) -> None:
         """Serve what connects to this listening socket from now on, in the background. We own and close it.
@@ -113,6 +114,12 @@ class JailServer(ABC):
             # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
             if not self._closed:
                 raise
+        except Exception:
+            # A mistake of ours. Told once: whoever found out how to cause it can do so without end.
+            writer.transport.abort()
+            if not self._mistaken:
+                self._mistaken = True
+                _log.exception("the %s could not serve a connection; this is told once", self.what)
         finally:
             self._connections.discard(task)
 

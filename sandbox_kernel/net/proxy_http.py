@@ -54,7 +54,9 @@ class ProxyRequest:
 
     def head_for_upstream(self) -> h11.Request:
         """The head that is sent on: the path alone, our Host, no second request on this connection."""
-        headers = [("Host", self.target.authority), *self.headers, ("Connection", "close")]
+        named = [("Host", self.target.authority), *self.headers, ("Connection", "close")]
+        # As they came: a value may hold bytes that are no ASCII.
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named]
         return h11.Request(method=self.method, target=self.target.path, headers=headers)
 
 
