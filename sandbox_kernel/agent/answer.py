@@ -49,6 +49,16 @@ def result_answer(result: ExecResult, output_bytes: int = OUTPUT_BYTES) -> Answe
     return _answer(status, "" if status == "success" else _why(result), result, output_bytes)
 
 
+def with_failures(answer: Answer) -> Answer:
+    """The answer with the status ``failed`` for a program that said no or did not compile.
+
+    The five words of ``SandboxTool`` are a contract that calls these a success; a model that reads ``success`` goes on.
+    """
+    if answer["status"] != "success" or (answer["exit_code"] in (0, None) and "outcome" not in answer):
+        return answer
+    return {**answer, "status": "failed"}
+
+
 def error_answer(error: SandboxError, duration_s: float, output_bytes: int = OUTPUT_BYTES) -> Answer:
     """Why a request was not run as asked, with the output so far where the error carries it."""
     status = "error"
@@ -139,8 +149,12 @@ def as_text(answer: Mapping[str, object]) -> str:
     r"""The answer as JSON on one line, for a model that is given text.
 
     ``</`` is written ``<\/``, which JSON reads back as the same: no output closes a tag that a caller put around it.
+    Characters that nobody sees (tags, marks of direction, C1 controls) are written as escapes, for the same reason.
     """
-    return json.dumps(answer, ensure_ascii=False).replace("</", "<\\/")
+    text = json.dumps(answer, ensure_ascii=False).replace("</", "<\\/")
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _encoded(text: str) -> bytes:

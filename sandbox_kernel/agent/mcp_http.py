@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.agent.http_patience import impatient_protocol
 from sandbox_kernel.agent.mcp import make_server, need_sdk
 from sandbox_kernel.agent.toolbox import Toolbox
 from sandbox_kernel.errors import InvalidRequest
@@ -50,7 +51,12 @@ class BearerOnly:
             return
         if scope["type"] != "http":
             return
-        headers = [(b"www-authenticate", b'Bearer realm="sandbox-kernel"'), (b"content-length", b"0")]
+        # Without "close" the connection would stay, at no cost to a stranger.
+        headers = [
+            (b"www-authenticate", b'Bearer realm="sandbox-kernel"'),
+            (b"content-length", b"0"),
+            (b"connection", b"close"),
+        ]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
@@ -131,6 +137,12 @@ async def _serve(app: ASGIApp, listener: socket.socket) -> None:
     import uvicorn
 
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_SHUTDOWN_S
+        app,
+        http=impatient_protocol(),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
     )
     await uvicorn.Server(config).serve(sockets=[listener])

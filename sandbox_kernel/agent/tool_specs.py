@@ -39,7 +39,7 @@ def object_schema(required: list[str], **properties: Schema) -> Schema:
 
 def answer_schema(*required: str, **properties: Schema) -> Schema:
     """What an answer always holds; it may hold more."""
-    status: Schema = {"type": "string", "enum": ["success", "timeout", "memory_exceeded", "error"]}
+    status: Schema = {"type": "string", "enum": ["success", "failed", "timeout", "memory_exceeded", "error"]}
     return {"type": "object", "properties": {"status": status, **properties}, "required": ["status", *required]}
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import codecs
 import logging
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sandbox_kernel.agent import tool_specs as specs
-from sandbox_kernel.agent.answer import Answer, bounded, error_answer, result_answer, storable
+from sandbox_kernel.agent.answer import Answer, bounded, error_answer, result_answer, storable, with_failures
 from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.box_backend import BoxBackend
 from sandbox_kernel.agent.describe import DEFAULT_TIMEOUT_S, MOST_TIMEOUT_S
@@ -29,6 +31,7 @@ from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.sandbox import Sandbox
 from sandbox_kernel.session.opening import session_languages
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PackedFiles
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +42,8 @@ _MOST_DISPLAY_BYTES = 16 << 10
 _SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _STATE = (
     "Each call starts anew, without variables or processes of earlier ones; the files in /box, the working folder, are "
-    "shared by all calls, by sessions and by read_file, write_file and list_dir."
+    "shared by all calls, by sessions and by read_file, write_file and list_dir. A program that ends with another "
+    'exit code than 0, or does not compile, has the status "failed" here.'
 )
 
 
@@ -76,6 +80,7 @@ class Toolbox:
         self.box = box
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._seats: dict[str, _Seat] = {}
+        self._writing = threading.Lock()
         self._acts: dict[str, Callable[[Call], Awaitable[Reply]]] = {
             self.exec.name: self._exec,
             "session_run": self._session_run,
@@ -119,7 +124,8 @@ class Toolbox:
             return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
 
     async def _exec(self, call: Call) -> Reply:
-        return Reply(answer=await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel))
+        answer = await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel)
+        return Reply(answer=with_failures(answer))
 
     async def _session_run(self, call: Call) -> Reply:
         fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
@@ -141,7 +147,11 @@ class Toolbox:
                 await asyncio.to_thread(session.restart)
             result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
         told = replace(result, timeout=result.timeout or float(timeout))
-        answer = {**result_answer(told, self.exec.limits.output_bytes), "session": name, **_shown(result)}
+        answer = {
+            **with_failures(result_answer(told, self.exec.limits.output_bytes)),
+            "session": name,
+            **_shown(result),
+        }
         return Reply(answer=answer, pictures=pictures_of(result.displays))
 
     async def _session_undo(self, call: Call) -> Reply:
@@ -160,12 +170,11 @@ class Toolbox:
         fields = Fields(call.args, ("path", "offset", "max_bytes"))
         path, offset = fields.text("path"), fields.whole("offset", 0, 0, 1 << 62)
         most = fields.whole("max_bytes", specs.DEFAULT_READ_BYTES, 1, specs.MOST_FILE_BYTES)
-        data = await asyncio.to_thread(self.box.read_file, path)
-        part = data[offset : offset + most]
-        content, encoding = _as_text(part)
-        answer: Answer = {"status": "success", "content": content, "encoding": encoding, "size": len(data)}
-        if offset + len(part) < len(data):
-            answer["next_offset"] = offset + len(part)
+        part, size = await asyncio.to_thread(self.box.read_file_part, path, offset, most)
+        content, encoding, taken = _as_text(part)
+        answer: Answer = {"status": "success", "content": content, "encoding": encoding, "size": size}
+        if part and offset + taken < size:
+            answer["next_offset"] = offset + taken
         return Reply(answer=answer)
 
     async def _write_file(self, call: Call) -> Reply:
@@ -175,8 +184,21 @@ class Toolbox:
         if len(data) > specs.MOST_FILE_BYTES:
             most = specs.MOST_FILE_BYTES
             raise InvalidRequest(f"content has {len(data)} bytes, at most {most} are taken; write it from code")
-        await asyncio.to_thread(self.box.write_file, path, data)
+        await asyncio.to_thread(self._write, path, data)
         return Reply(answer={"status": "success", "size": len(data)})
+
+    def _write(self, path: str, data: bytes) -> None:
+        """Write within what a sandbox can be given: a folder beyond it would end all later runs, and fill the host."""
+        with self._writing:
+            held = self.box.files
+            names = set(held) - {path}
+            total = held.total_bytes if isinstance(held, PackedFiles) else 0
+            if total + len(data) > MAX_PACKED_BYTES or len(names) >= MAX_PACKED_FILES:
+                raise InvalidRequest(
+                    f"the shared folder holds {len(names)} files and {total} bytes, at most {MAX_PACKED_FILES} and "
+                    f"{MAX_PACKED_BYTES} are taken; remove files from code first"
+                )
+            self.box.write_file(path, data)
 
     async def _list_dir(self, call: Call) -> Reply:
         path = Fields(call.args, ("path",)).optional_text("path")
@@ -254,11 +276,15 @@ def _display(data: Mapping[str, object]) -> Answer:
     }
 
 
-def _as_text(data: bytes) -> tuple[str, str]:
+def _as_text(data: bytes) -> tuple[str, str, int]:
+    """Part of a file as text, or else as base64, and how many bytes of it that is: no character is cut in two."""
     try:
-        return data.decode(), "utf-8"
+        text, taken = codecs.utf_8_decode(data, "strict", False)
     except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), "base64"
+        taken = 0
+    if data and not taken:
+        return base64.b64encode(data).decode(), "base64", len(data)
+    return text, "utf-8", taken
 
 
 def _as_bytes(content: str, encoding: str) -> bytes:

@@ -25,14 +25,32 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+#: No text of a violation is longer: a result may hold a hundred of them.
+MOST_VIOLATION_TEXT = 500
+
+
+def _one_line(text: str) -> str:
+    shown = text if len(text) <= MOST_VIOLATION_TEXT else text[: MOST_VIOLATION_TEXT - 1] + "…"
+    return (
+        shown if shown.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """Something the program tried and the policy refused, with the line that would allow it."""
+    """Something the program tried and the policy refused, with the line that would allow it.
+
+    Each text is one line and short, whatever the program wrote into the part that is quoted from it.
+    """
 
     rule: str
     subject: str
     reason: str
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("rule", "subject", "reason", "remedy"):
+            object.__setattr__(self, name, _one_line(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)

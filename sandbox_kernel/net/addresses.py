@@ -52,6 +52,8 @@ _V6_REFUSED = tuple(
 _V6_UNICAST = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
+#: The middle of an address that a host with ISATAP tunnels to the IPv4 address in its end, whatever its prefix is.
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 #: Where clouds hand out credentials. Refused always, by name or by address, whatever a policy says: some of these
 #: (Azure's wire server) are public addresses.
@@ -120,6 +122,8 @@ def embedded_ipv4(address: IPv6Address) -> tuple[IPv4Address, ...]:
     if address.teredo is not None:
         found.extend(address.teredo)
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        found.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
         found.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return tuple(found)
 

@@ -14,14 +14,15 @@ import json
 from sandbox_kernel.errors import FetchError, InvalidRequest, NetworkingDisabled, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.net.loop_thread import run_on_network_loop
-from sandbox_kernel.net.messages import FetchRequest, FetchResponse
+from sandbox_kernel.net.messages import MAX_HEADERS, FetchRequest, FetchResponse
+from sandbox_kernel.net.request_json import read_request_json
 from sandbox_kernel.net.safe_client import SafeClient
 
 #: A body of 10 MiB, the most that a default policy lets out, as base64 and with room for headers.
 MAX_REQUEST_JSON_BYTES = 16 * MIB
 NETWORKING_DISABLED = "networking disabled: no domain is allowed; add --allow-net example.org"
 
-_KNOWN = ("url", "method", "headers", "body", "body_b64")
+_TEXTS = ("url", "method", "body", "body_b64")
 
 
 def encode_request(request: FetchRequest) -> bytes:
@@ -40,29 +41,14 @@ def decode_request(request_json: bytes) -> FetchRequest:
     """Read what a guest wrote, as if it were hostile; ``InvalidRequest`` says what is wrong."""
     if len(request_json) > MAX_REQUEST_JSON_BYTES:
         raise InvalidRequest(f"the request has {len(request_json)} bytes, at most {MAX_REQUEST_JSON_BYTES} are read")
-    try:
-        document = json.loads(request_json)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the request is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise InvalidRequest('the request must be an object like {"url": "https://example.org/"}')
-    unknown = [key for key in document if key not in _KNOWN]
-    if unknown:
-        raise InvalidRequest(f"the request has the unknown key {unknown[0][:50]!r}; known keys: {', '.join(_KNOWN)}")
-    url, method = document.get("url"), document.get("method")
-    headers, body = document.get("headers"), document.get("body")
-    if not isinstance(url, str):
+    found, headers = read_request_json(request_json, _TEXTS, "headers", MAX_HEADERS)
+    url, method, body, coded = (found.get(key) for key in _TEXTS)
+    if url is None:
         raise InvalidRequest("the request needs a url that is text")
-    if body is not None and not isinstance(body, str):
-        raise InvalidRequest("body must be text; put bytes into body_b64")
-    if headers is not None and not isinstance(headers, dict):
-        raise InvalidRequest("headers must be an object of names and values")
-    payload: bytes | str | None = body
-    if document.get("body_b64") is not None:
-        if body is not None:
-            raise InvalidRequest("give body or body_b64, not both")
-        payload = _from_base64(document["body_b64"])
-    return FetchRequest(url=url, method="GET" if method is None else method, headers=headers or {}, body=payload)
+    if coded is not None and body is not None:
+        raise InvalidRequest("give body or body_b64, not both")
+    payload = body if coded is None else _from_base64(coded)
+    return FetchRequest(url=url, method="GET" if method is None else method, headers=headers, body=payload)
 
 
 def encode_response(response: FetchResponse) -> bytes:
@@ -120,16 +106,13 @@ def _document(status: int, headers: dict[str, str], body: bytes, ok: bool, error
 
 
 def _joined(headers: tuple[tuple[str, str], ...], *, lower: bool) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for name, value in headers:
-        key = name.lower() if lower else name
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return found
+        found.setdefault(name.lower() if lower else name, []).append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
-def _from_base64(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise InvalidRequest("body_b64 must be base64 text")
+def _from_base64(value: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:

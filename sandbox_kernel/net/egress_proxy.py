@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from sandbox_kernel.errors import PolicyViolation
@@ -22,14 +21,12 @@ from sandbox_kernel.net.proxy_connection import ProxyConnection
 from sandbox_kernel.net.proxy_link import Gate, ProxyLimits
 from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.relay import CHUNK, Traffic
-from sandbox_kernel.net.resolve import Resolver, system_resolver
+from sandbox_kernel.net.resolve import Resolver, lookup_threads, system_resolver
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.violation_log import ViolationLog
 
 __all__ = ["EgressProxy", "ProxyLimits"]
 
-#: Lookups at once for one sandbox; they block threads, and one sandbox must not take another's.
-_LOOKUPS = 4
 #: How many hosts that were not reached are told.
 _TOLD = 5
 
@@ -63,7 +60,7 @@ class EgressProxy(JailServer):
         super().__init__()
         self._traffic = Traffic()
         self._refusals, self._failures = ViolationLog(), ViolationLog()
-        self._executor = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
+        self._executor = lookup_threads()
         self._gate = Gate(
             policy=self.policy,
             resolver=resolver or system_resolver,

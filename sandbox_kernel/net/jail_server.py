@@ -1,20 +1,28 @@
 """What serves the listening socket of one jail: it takes connections on the network thread, and ends with the jail.
 
-``egress_proxy`` and ``fetch_bridge`` say what a connection is.
+``egress_proxy`` and ``fetch_bridge`` say what a connection is. A program may connect without end: connections are taken
+at a pace, and the others wait in the kernel's queue of that jail, so a flood does not keep the host's thread busy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.net.loop_thread import run_on_network_loop
+from sandbox_kernel.net.pace import Pace
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import Violation
+
+_log = logging.getLogger(__name__)
+
+#: How long nothing is taken when the host has no descriptor left.
+_AFTER_FAILURE_S = 0.5
 
 
 class JailServer(ABC):
@@ -23,11 +31,15 @@ class JailServer(ABC):
     #: What it is called in errors, and how much of a line it reads at once.
     what: str
     limit: int = 1 << 16
+    #: Connections that are taken a second, and at once after a pause. Package managers open some dozens.
+    per_second: float = 200.0
+    burst: int = 400
 
     def __init__(self) -> None:
-        self._servers: list[asyncio.Server] = []
+        self._listening: set[asyncio.Task[None]] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._mistaken = False
 
     def start(self, listener: socket.socket) -> None:
         """Serve what connects to this listening socket from now on, in the background. We own and close it.
@@ -70,7 +82,27 @@ class JailServer(ABC):
         """One connection, to its end."""
 
     async def _listen(self, listener: socket.socket) -> None:
-        self._servers.append(await asyncio.start_server(self._accept, sock=listener, limit=self.limit))
+        task = asyncio.create_task(self._take(listener))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+
+    async def _take(self, listener: socket.socket) -> None:
+        """Take connections until cancelled; closes the listener."""
+        loop, pace = asyncio.get_running_loop(), Pace(self.per_second, self.burst)
+        listener.setblocking(False)
+        with listener:
+            while True:
+                await pace.turn()
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    # No descriptor is free, or the peer is gone already.
+                    _log.warning("the %s could not take a connection: %s", self.what, error)
+                    await asyncio.sleep(_AFTER_FAILURE_S)
+                    continue
+                reader = asyncio.StreamReader(limit=self.limit)
+                protocol = asyncio.StreamReaderProtocol(reader, self._accept)
+                await loop.connect_accepted_socket(lambda made=protocol: made, connection)  # type: ignore[misc]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -82,13 +114,17 @@ class JailServer(ABC):
             # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
             if not self._closed:
                 raise
+        except Exception:
+            # A mistake of ours. Told once: whoever found out how to cause it can do so without end.
+            writer.transport.abort()
+            if not self._mistaken:
+                self._mistaken = True
+                _log.exception("the %s could not serve a connection; this is told once", self.what)
         finally:
             self._connections.discard(task)
 
     async def _shut(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = tuple(self._connections)
+        tasks = (*self._listening, *self._connections)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

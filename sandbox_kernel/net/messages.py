@@ -110,7 +110,8 @@ def forwardable(headers: Headers) -> Headers:
     named = {
         word.strip().lower() for name, value in headers if name.lower() == "connection" for word in value.split(",")
     }
-    return tuple((name, value) for name, value in headers if name.lower() not in CONNECTION_HEADERS | named)
+    dropped = CONNECTION_HEADERS | named
+    return tuple((name, value) for name, value in headers if name.lower() not in dropped)
 
 
 def _checked(headers: object) -> Headers:

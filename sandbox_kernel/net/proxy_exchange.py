@@ -7,7 +7,7 @@ import asyncio
 import h11
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.net.proxy_http import ProxyRequest, head_for_client, malformed
+from sandbox_kernel.net.proxy_http import ProxyRequest, check_lines, head_for_client, malformed
 from sandbox_kernel.net.proxy_link import ClientGone, Link
 from sandbox_kernel.net.relay import both, receive, send
 
@@ -17,10 +17,12 @@ _RESPONSE_HEAD_BYTES = 64 * 1024
 async def read_head(link: Link, http: h11.Connection) -> h11.Request:
     """The next request head, within the time and size that a head may take; ``Refused`` for anything else."""
     limits = link.gate.limits
-    started = bool(http.trailing_data[0])
+    head = bytearray(http.trailing_data[0])
+    started = bool(head)
     try:
         async with asyncio.timeout(limits.head_timeout_s):
             while True:
+                check_lines(head)
                 event = http.next_event()
                 if isinstance(event, h11.Request):
                     return event
@@ -28,6 +30,7 @@ async def read_head(link: Link, http: h11.Connection) -> h11.Request:
                 if not data:
                     raise ClientGone
                 started = True
+                head += data
                 http.receive_data(data)
     except TimeoutError:
         if not started:
@@ -44,7 +47,7 @@ async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> N
     try:
         await both(link.activity, _upload(link, http, onward), _download(link, http, onward), ends_with_download=True)
     except h11.ProtocolError as error:
-        raise FetchError(f"{request.target.endpoint} broke the exchange off: {error}") from None
+        raise FetchError(f"{request.target.endpoint} broke the exchange off: {str(error)[:200]}") from None
     if not link.answered:
         idle = link.gate.limits.idle_timeout_s
         raise FetchError(f"{request.target.endpoint} did not answer within {idle:g} s", rule="request_timeout")

@@ -14,12 +14,15 @@ import h11
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.messages import Headers, forwardable
+from sandbox_kernel.net.messages import MAX_HEADERS, Headers, forwardable
 from sandbox_kernel.net.refusal import Refused, refused
 from sandbox_kernel.net.targets import Target, parse_endpoint, parse_url
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
+#: What is told of bytes that are no HTTP, which h11 quotes whole.
+_MOST_QUOTED = 200
+_HEAD_END = re.compile(rb"\n\r?\n")
 _STATUS_WORDS = {403: "Forbidden", 502: "Bad Gateway", 504: "Gateway Timeout"}
 _HOP_BY_HOP = frozenset(
     (
@@ -51,7 +54,9 @@ class ProxyRequest:
 
     def head_for_upstream(self) -> h11.Request:
         """The head that is sent on: the path alone, our Host, no second request on this connection."""
-        headers = [("Host", self.target.authority), *self.headers, ("Connection", "close")]
+        named = [("Host", self.target.authority), *self.headers, ("Connection", "close")]
+        # As they came: a value may hold bytes that are no ASCII.
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named]
         return h11.Request(method=self.method, target=self.target.path, headers=headers)
 
 
@@ -91,6 +96,13 @@ def read_request(event: h11.Request, inside: Target | None = None) -> ProxyReque
     return ProxyRequest(method, target, False, framed)
 
 
+def check_lines(head: bytes | bytearray) -> None:
+    """Refuse a head of thousands of lines before they are read: each costs more than it takes to send."""
+    end = _HEAD_END.search(head)
+    if head.count(b"\n", 0, end.end() if end else len(head)) > MAX_HEADERS + 2:
+        raise malformed(f"a request head has more than {MAX_HEADERS} headers")
+
+
 def _parsed(parse: Callable[[str], Target], text: str) -> Target:
     try:
         return parse(text)
@@ -99,8 +111,8 @@ def _parsed(parse: Callable[[str], Target], text: str) -> Target:
 
 
 def malformed(reason: str) -> Refused:
-    """A refusal of something that is not a proper proxy request."""
-    return refused("malformed_request", "a request to the egress proxy", reason)
+    """A refusal of something that is not a proper proxy request; a ``reason`` that quotes it is cut."""
+    return refused("malformed_request", "a request to the egress proxy", reason[:_MOST_QUOTED])
 
 
 def head_for_client(event: h11.Response) -> h11.Response:

@@ -18,7 +18,7 @@ from sandbox_kernel.net.proxy_link import ClientGone, Link
 from sandbox_kernel.net.refusal import Refused, refused
 from sandbox_kernel.net.relay import CHUNK, both, receive, send
 from sandbox_kernel.net.targets import Target, normalise_host
-from sandbox_kernel.net.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, parse_client_hello
+from sandbox_kernel.net.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, HelloReader
 
 TLS_FIRST_BYTE = b"\x16"
 
@@ -81,13 +81,14 @@ async def _plain(link: Link, target: Target, early: bytes) -> None:
 async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
     """All bytes up to the end of a ClientHello that names the target; ``Refused`` for any other."""
     link.last_word = ALERT_UNRECOGNISED_NAME
+    reader, pieces = HelloReader(), [data]
     try:
         async with asyncio.timeout(link.gate.limits.head_timeout_s):
-            while (hello := parse_client_hello(data)) is None:
+            while (hello := reader.feed(pieces[-1])) is None:
                 more = await link.reader.read(CHUNK)
                 if not more:
                     raise ClientGone
-                data += more
+                pieces.append(more)
     except TimeoutError:
         raise _not_tls(target, "the TLS hello did not end in time") from None
     except ValueError as error:
@@ -95,7 +96,7 @@ async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
     _check_name(target, hello)
     if "https" not in link.gate.policy.schemes:
         raise refused("scheme_not_allowed", target.endpoint, "TLS is not allowed, only http", "FetchPolicy(schemes=…)")
-    return data
+    return b"".join(pieces)
 
 
 def _check_name(target: Target, hello: ClientHello) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -22,6 +22,8 @@ from sandbox_kernel.net.targets import Target
 Resolver = Callable[[str, int], list[str]]
 #: All answers are judged; no more than this many are tried.
 MAX_TRIED = 6
+#: Lookups at once for one sandbox; they block threads, and one sandbox must not take another's.
+LOOKUPS = 4
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,12 @@ def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolve
     return Pinned(target, tuple(answers[:MAX_TRIED]))
 
 
-async def pin_in_thread(
-    target: Target, policy: FetchPolicy, resolver: Resolver, executor: Executor | None = None
-) -> Pinned:
+def lookup_threads() -> ThreadPoolExecutor:
+    """The threads in which the names of one sandbox are resolved; they start when they are needed."""
+    return ThreadPoolExecutor(LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
+
+
+async def pin_in_thread(target: Target, policy: FetchPolicy, resolver: Resolver, executor: Executor) -> Pinned:
     """``pin`` off the event loop, within the policy's connect time."""
     if target.address is not None:
         return pin(target, policy, resolver)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import httpcore
@@ -24,7 +25,7 @@ from sandbox_kernel.net.pinned_backend import PinnedBackend, verifying_context
 from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.redirects import next_request
 from sandbox_kernel.net.refusal import Refused, refused
-from sandbox_kernel.net.resolve import Pinned, Resolver, pin_in_thread, system_resolver
+from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import Target
 from sandbox_kernel.net.violation_log import ViolationLog
@@ -67,6 +68,7 @@ class SafeClient:
         self._ca_file = ca_file
         self._tls: ssl.SSLContext | None = None
         self._vault = vault or Vault()
+        self._lookups, self._process = lookup_threads(), os.getpid()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -129,7 +131,7 @@ class SafeClient:
             record = _record(request, target)
             sent = replace(request, headers=self._vault.fill(target, request.header_list))
             self._limit.count(decision.limit_key, f"{request.method} {target.url}"[:300])
-            pinned = await pin_in_thread(target, self.policy, self._resolver)
+            pinned = await pin_in_thread(target, self.policy, self._resolver, self._threads())
         except FetchError as error:
             self._note_end(record, error)
             raise
@@ -143,6 +145,12 @@ class SafeClient:
         size, status = (len(hop.response.body), hop.response.status) if hop.response else (0, None)
         self._audit(replace(record, event="finished", address=address, bytes_in=size, status=status))
         return hop
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """The threads of this client's lookups; a forked child has none of its parent's."""
+        if self._process != os.getpid():
+            self._lookups, self._process = lookup_threads(), os.getpid()
+        return self._lookups
 
     def _note_end(self, record: AuditRecord, error: FetchError) -> None:
         if error.rule == "audit_failed":
@@ -191,7 +199,8 @@ class SafeClient:
         except httpcore.TimeoutException:
             raise TimeoutError from None
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
-            raise FetchError(f"{target.endpoint} broke the exchange off: {error or type(error).__name__}") from None
+            why = str(error)[:200] or type(error).__name__
+            raise FetchError(f"{target.endpoint} broke the exchange off: {why}") from None
 
     async def _read(self, request: FetchRequest, target: Target, answer: httpcore.Response) -> _Hop:
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)

@@ -53,30 +53,59 @@ class _Cursor:
         return self._data[self._at :]
 
 
-def parse_client_hello(data: bytes) -> ClientHello | None:
-    """The hello at the start of ``data``, or None when more bytes are needed."""
-    message = bytearray()
-    at = 0
-    while True:
-        if len(data) > MAX_HELLO_BYTES:
+class HelloReader:
+    """Puts a hello together from what arrives; each byte is looked at once, in however many pieces it comes."""
+
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._left = 0  # bytes of the current record that have not come
+        self._message = bytearray()
+        self._size = 0
+
+    def feed(self, data: bytes) -> ClientHello | None:
+        """The hello, once its last byte is there; what follows it is not looked at."""
+        at = 0
+        while at < len(data):
+            if not self._left:
+                head = data[at : at + 5 - len(self._header)]
+                at += self._count(head)
+                self._header += head
+                self._left = self._record_length()
+            piece = data[at : at + self._left]
+            at += self._count(piece)
+            self._left -= len(piece)
+            self._message += piece
+            if self._message[:1] and self._message[0] != _CLIENT_HELLO:
+                raise ValueError("the first TLS message is not a ClientHello")
+            end = 4 + int.from_bytes(self._message[1:4], "big")
+            if len(self._message) >= max(4, end):
+                return _read_body(bytes(self._message[4:end]))
+        return None
+
+    def _count(self, piece: bytes) -> int:
+        self._size += len(piece)
+        if self._size > MAX_HELLO_BYTES:
             raise ValueError(f"the TLS hello is longer than {MAX_HELLO_BYTES} bytes")
-        if len(data) > at and data[at] != _HANDSHAKE_RECORD:
+        return len(piece)
+
+    def _record_length(self) -> int:
+        """The length in a record's header; 0 while the header is not whole."""
+        if self._header[0] != _HANDSHAKE_RECORD:
             raise ValueError("this is not TLS")
-        if len(data) > at + 1 and data[at + 1] != 3:
+        if len(self._header) > 1 and self._header[1] != 3:
             raise ValueError("this is not a TLS version")
-        if len(data) < at + 5:
-            return None
-        length = int.from_bytes(data[at + 3 : at + 5], "big")
+        if len(self._header) < 5:
+            return 0
+        length = int.from_bytes(self._header[3:5], "big")
         if not 1 <= length <= 1 << 14:
             raise ValueError("a TLS record has an impossible length")
-        message += data[at + 5 : at + 5 + length]
-        if message[:1] and message[0] != _CLIENT_HELLO:
-            raise ValueError("the first TLS message is not a ClientHello")
-        if len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4], "big"):
-            return _read_body(bytes(message[4 : 4 + int.from_bytes(message[1:4], "big")]))
-        if len(data) < at + 5 + length:
-            return None
-        at += 5 + length
+        self._header.clear()
+        return length
+
+
+def parse_client_hello(data: bytes) -> ClientHello | None:
+    """The hello at the start of ``data``, or None when more bytes are needed."""
+    return HelloReader().feed(data)
 
 
 def _read_body(body: bytes) -> ClientHello:

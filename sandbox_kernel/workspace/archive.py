@@ -7,7 +7,6 @@ the root, so that even a mistake in the checks could not reach outside.
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 import stat
@@ -15,22 +14,23 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.paths import Names, names_beneath
 from sandbox_kernel.workspace.refusals import explained, shown
 from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tar_headers import BLOCK, TarHeader, read_headers
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely, pack_files
-from sandbox_kernel.workspace.walk import type_name
+from sandbox_kernel.workspace.walk import WalkLimits, type_name
 
 MAX_ARCHIVE_BYTES = 1024 * MIB
 MAX_ARCHIVE_FILES = 100_000
 
-#: Headers are read in one piece; no honest one is near this.
-_MAX_HEADER_BYTES = MIB
 _CHUNK = MIB
-_BLOCK = tarfile.BLOCKSIZE
+#: A deeper tree could not be put into a sandbox.
+_MAX_DEPTH = WalkLimits().depth
 #: Times beyond the year 2242 are no times that a file system keeps.
 _LATEST = 1 << 33
 
@@ -115,7 +115,7 @@ def unpack(fd: int, rooted: Rooted, *, into: Names = (), max_bytes: int, max_fil
     if not stat.S_ISREG(status.st_mode):
         raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
     with _damage_explained():
-        members = _checked(_members(fd), max_bytes, max_files, status.st_size)
+        members = _checked(read_headers(fd), max_bytes, max_files, status.st_size)
         _demand_end(fd, members)
     if into:
         rooted.make_folder(into)
@@ -129,71 +129,82 @@ def unpack(fd: int, rooted: Rooted, *, into: Names = (), max_bytes: int, max_fil
             os.utime(target, (member.mtime, member.mtime))
 
 
-class _Headers(io.FileIO):
-    """The archive as ``tarfile`` reads it for its headers; a header that claims to be huge is not read into memory."""
+class _Tree:
+    """The names of an archive as folders in folders, so that each is looked at once; a file is None."""
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= _MAX_HEADER_BYTES:
-            raise tarfile.ReadError(f"a header claims {size} bytes")
-        return super().read(size)
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._made = 0
+        self._root: dict[str, Any] = {}
+
+    def add(self, member: _Member) -> None:
+        """Find a place for a member; ``InvalidRequest`` where there is none, or when there are too many names."""
+        folder = self._root
+        for name in member.names[:-1] if not member.is_folder else member.names:
+            folder = folder[name] if name in folder else self._make(folder, name, {})
+            if folder is None:
+                raise InvalidRequest(
+                    f"the archive names {shown(member.names)} twice, or below a file; which one is meant cannot be told"
+                )
+        if not member.is_folder:
+            if member.names[-1] in folder:
+                raise InvalidRequest(
+                    f"the archive names {shown(member.names)} twice; which one is meant cannot be told"
+                )
+            self._make(folder, member.names[-1], None)
+
+    def _make(self, folder: dict[str, Any], name: str, content: dict[str, Any] | None) -> Any:
+        # Folders that are only on the way to a member are made too, so they count.
+        self._made += 1
+        if self._made > self._most:
+            raise InvalidRequest(
+                f"the archive holds more than {self._most} files and folders; raise the limit if need be"
+            )
+        folder[name] = content
+        return content
 
 
-def _members(fd: int) -> Iterator[tarfile.TarInfo]:
-    with _Headers(os.dup(fd)) as file:
-        file.seek(0)
-        with tarfile.open(fileobj=file, mode="r:") as tar:
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all, and there may be millions
-                yield member
-
-
-def _checked(found: Iterable[tarfile.TarInfo], max_bytes: int, max_files: int, archive_size: int) -> list[_Member]:
+def _checked(found: Iterable[TarHeader], max_bytes: int, max_files: int, archive_size: int) -> list[_Member]:
     members: dict[Names, _Member] = {}
-    total = position = 0
-    for count, info in enumerate(found, 1):
-        member = _member(info)
-        # An archive can claim sizes that lead back to an earlier header, and so never end.
-        if member.size < 0 or member.offset <= position or member.offset + member.size > archive_size:
-            raise InvalidRequest(f"archive member {shown(info.name)} claims a place that is not in the archive")
-        position = member.offset
+    tree = _Tree(max_files)
+    total = 0
+    for count, header in enumerate(found, 1):
+        member = _member(header)
+        if member.offset + member.size > archive_size:
+            raise InvalidRequest(f"archive member {shown(header.name)} claims a place that is not in the archive")
         total += member.size
         if total > max_bytes or count > max_files:
             raise InvalidRequest(
                 f"the archive holds more than {max_files} members or {max_bytes} bytes; raise the limit if need be"
             )
-        if member.names in members and not (member.is_folder and members[member.names].is_folder):
-            raise InvalidRequest(f"the archive names {shown(info.name)} twice; which one is meant cannot be told")
         if member.names:
+            tree.add(member)
             members[member.names] = member
-    for names in members:
-        for length in range(1, len(names)):
-            above = members.get(names[:length])
-            if above is not None and not above.is_folder:
-                raise InvalidRequest(f"the archive holds {shown(names)} below a file of that name")
     return list(members.values())
 
 
 def _demand_end(fd: int, members: list[_Member]) -> None:
-    """An archive that was cut between two members looks complete to ``tarfile``; the mark at its end tells."""
+    """An archive that was cut between two members looks complete; the mark at its end tells."""
     last = max(members, key=lambda member: member.offset, default=None)
-    end = 0 if last is None else last.offset + -(-last.size // _BLOCK) * _BLOCK
-    if os.pread(fd, _BLOCK, end) != bytes(_BLOCK):
+    end = 0 if last is None else last.offset + -(-last.size // BLOCK) * BLOCK
+    if os.pread(fd, BLOCK, end) != bytes(BLOCK):
         raise InvalidRequest("the archive is cut short or damaged after its last readable member; save it again")
 
 
-def _member(info: tarfile.TarInfo) -> _Member:
-    parts = info.name.split("/")
-    if info.name.startswith("/") or ".." in parts:
-        raise PathTraversal(f"path traversal blocked: archive member {shown(info.name)} leads out of the work folder")
+def _member(header: TarHeader) -> _Member:
+    parts = header.name.split("/")
+    if header.name.startswith("/") or ".." in parts:
+        raise PathTraversal(f"path traversal blocked: archive member {shown(header.name)} leads out of the work folder")
     names = names_beneath(tuple(part for part in parts if part not in ("", ".")), folder=True)
-    if not info.isdir() and (not info.isreg() or info.issparse() or not names):
+    if len(names) > _MAX_DEPTH:
+        raise InvalidRequest(f"archive member {shown(header.name[:80])} is more than {_MAX_DEPTH} folders deep")
+    if header.kind == "other" or (header.kind == "file" and not names):
         raise InvalidRequest(
-            f"archive member {shown(info.name)} is not a plain file or folder (links, devices and sparse files are "
+            f"archive member {shown(header.name)} is not a plain file or folder (links, devices and sparse files are "
             "refused); make the archive without it"
         )
-    mtime = info.mtime if 0 <= info.mtime < _LATEST else 0
-    size = 0 if info.isdir() else info.size
-    return _Member(names, info.isdir(), info.mode & 0o777, mtime, size, info.offset_data)
+    mtime = header.mtime if 0 <= header.mtime < _LATEST else 0
+    return _Member(names, header.kind == "folder", header.mode & 0o777, mtime, header.size, header.offset)
 
 
 def _content(fd: int, member: _Member) -> Iterator[bytes]:
@@ -208,10 +219,10 @@ def _content(fd: int, member: _Member) -> Iterator[bytes]:
 
 @contextmanager
 def _damage_explained() -> Iterator[None]:
-    """``tarfile`` meets bad bytes with many kinds of errors; to the caller they are one."""
+    """What cannot be read is one kind of error to the caller."""
     try:
         yield
-    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError, EOFError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"the archive is damaged or no tar file: {error}; save it again") from error
 
 

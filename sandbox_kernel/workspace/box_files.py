@@ -45,6 +45,11 @@ class BoxFiles:
         self._check_alive()
         return self._folder.read(plain_path(path))
 
+    def read_file_part(self, path: str | os.PathLike[str], offset: int, most: int) -> tuple[bytes, int]:
+        """At most ``most`` bytes of a file from ``offset`` on, and the size of the whole file, which is not read."""
+        self._check_alive()
+        return self._folder.read_part(plain_path(path), offset, most)
+
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Make or replace a file that later runs find in /box."""
         self._check_alive()

@@ -10,23 +10,18 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.paths import display_name
 from sandbox_kernel.workspace.rooted import Rooted, encoded
 from sandbox_kernel.workspace.shared_folder import FolderLink
-from sandbox_kernel.workspace.transfer import collect, pack_files
-from sandbox_kernel.workspace.walk import DirEntry
-
-#: What one run may leave here.
-MAX_KEPT_BYTES = 1024 * MIB
-MAX_KEPT_FILES = 20_000
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, collect, pack_files
+from sandbox_kernel.workspace.walk import FILE, DirEntry
 
 
 class BoxFolder:
@@ -44,6 +39,10 @@ class BoxFolder:
     def read(self, path: str) -> bytes:
         """The content of a file."""
         return self.opened().read(path)
+
+    def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
+        """Part of a file, and the size of all of it."""
+        return self.opened().read_part(path, offset, most)
 
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
@@ -88,7 +87,8 @@ class BoxFolder:
             return replace(result, notes=(*result.notes, f"the files that it changed were not kept: {error}"))
         with self.lock:
             self.generation += 1
-            left = collect(box, root, result.changes, MAX_KEPT_BYTES, MAX_KEPT_FILES, delete=True, reusable=True)
+            max_bytes, max_files = _room(root, result.changes)
+            left = collect(box, root, result.changes, max_bytes, max_files, delete=True, reusable=True)
         notes = tuple(f"{display_name(item.path)} ({item.type}) was not kept: {item.reason}" for item in left[:20])
         return replace(result, notes=(*result.notes, *notes))
 
@@ -120,6 +120,17 @@ class BoxFolder:
                     ) from error
                 self._end = weakref.finalize(self, _remove, path, self._root)
             return self._root
+
+
+def _room(root: Rooted, changes: Iterable[FsChange]) -> tuple[int, int]:
+    """What a run may add, in bytes and in files: a folder beyond what a sandbox can be given would end all later runs.
+
+    What the run itself changed makes room first: it is replaced, or gone.
+    """
+    changed = {path for change in changes for path in (change.path, change.renamed_from)}
+    stays = [entry for entry in root.walk(PACKED) if entry.path not in changed]
+    held = sum(entry.size for entry in stays if entry.type == FILE)
+    return max(0, MAX_PACKED_BYTES - held), max(0, MAX_PACKED_FILES - len(stays))
 
 
 def _remove(path: str, root: Rooted) -> None:

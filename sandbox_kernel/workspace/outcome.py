@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
 from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.rooted import Rooted, chunks
 from sandbox_kernel.workspace.walk import FILE, Entry
 
 #: How many changes a result tells of.
 MAX_CHANGES = 1000
+#: What is read to tell renamed files from new ones. A program can make any number of files that are as large as one it
+#: was given, at no cost to itself when they are holes; beyond this they are told as created and deleted.
+RENAMES_READ_BYTES = 64 * MIB
 
 
 Keep = Callable[[Rooted, ExecResult], ExecResult]
@@ -26,7 +30,7 @@ Keep = Callable[[Rooted, ExecResult], ExecResult]
 
 def with_changes(result: ExecResult, box_fd: int, request: ExecRequest, keep: Keep | None = None) -> ExecResult:
     """The result with its changes told; ``keep`` may take files out of the folder first, by their true names."""
-    if not request.files and not os.listdir(box_fd):
+    if not request.files and _is_empty(box_fd):
         return result
     with Rooted(box_fd) as box:
         changes, notes = changes_since(box, request.files)
@@ -43,21 +47,25 @@ def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[
     folders = {parent for name in given for parent in _parents(name)}
     created = [entry for path, entry in entries.items() if path not in given and path not in folders]
     changes: list[FsChange] = []
-    missing: dict[tuple[int, bytes], str] = {}
+    missing: dict[tuple[int, bytes], list[str]] = {}
     for name, content in given.items():
         data = content.encode() if isinstance(content, str) else content
         entry = entries.get(name)
         if entry is None:
-            missing[(len(data), hashlib.sha256(data).digest())] = name
+            missing.setdefault((len(data), hashlib.sha256(data).digest()), []).append(name)
         elif entry.type != FILE or entry.size != len(data) or _digest(box, entry) != hashlib.sha256(data).digest():
             changes.append(FsChange(path=name, kind="modified", type=entry.type, size=entry.size))
+    sizes = {size for size, _ in missing}
+    budget = RENAMES_READ_BYTES
     for entry in created:
-        known = {size for size, _ in missing}
-        key = (entry.size, _digest(box, entry)) if entry.type == FILE and entry.size in known else None
-        old = missing.pop(key, None) if key is not None else None
+        old = None
+        if entry.type == FILE and entry.size in sizes and entry.size <= budget:
+            budget -= entry.size
+            names = missing.get((entry.size, _digest(box, entry)))
+            old = names.pop() if names else None
         kind = "created" if old is None else "renamed"
         changes.append(FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size, renamed_from=old))
-    changes += [FsChange(path=name, kind="deleted") for name in missing.values()]
+    changes += [FsChange(path=name, kind="deleted") for names in missing.values() for name in names]
     changes.sort(key=lambda change: change.path)
     notes = []
     if walk.truncated:
@@ -72,8 +80,24 @@ def _parents(name: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
+def _is_empty(folder_fd: int) -> bool:
+    """Whether a folder holds nothing, without a list of the million names that it may hold."""
+    with os.scandir(folder_fd) as scan:
+        return next(scan, None) is None
+
+
 def _digest(box: Rooted, entry: Entry) -> bytes:
+    """The hash of a file, read in pieces; empty where it cannot be read."""
     try:
-        return hashlib.sha256(box.read(entry.names, max_bytes=entry.size)).digest()
+        fd = box.open_file(entry.names)
     except SandboxError:
         return b""
+    try:
+        state = hashlib.sha256()
+        for piece in chunks(fd, entry.size):
+            state.update(piece)
+        return state.digest()
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

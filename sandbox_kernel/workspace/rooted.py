@@ -106,6 +106,15 @@ class Rooted:
             )
         return content
 
+    def read_part(self, path: str | Names, offset: int, most: int) -> tuple[bytes, int]:
+        """At most ``most`` bytes of a regular file, from ``offset`` on, and the size of the whole file."""
+        fd = self.open_file(path)
+        try:
+            with explained("read", path):
+                return os.pread(fd, most, offset), os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+
     def open_file(self, path: str | Names) -> int:
         """A descriptor for reading a regular file, which never blocks; the caller closes it."""
         names = names_beneath(path)

@@ -77,9 +77,9 @@ class FolderLink:
         with folder.lock:
             root = folder.opened()
             others = snapshot(root, since=self._look)
-            held = sum(entry.size for path, entry in others.entries.items() if path not in paths)
-            room = max(0, MAX_SHARED_BYTES - held)
-            left = collect(box, root, wanted, room, MAX_SHARED_FILES, delete=True, reusable=True)
+            held = [entry.size for path, entry in others.entries.items() if path not in paths]
+            room, more = max(0, MAX_SHARED_BYTES - sum(held)), max(0, MAX_SHARED_FILES - len(held))
+            left = collect(box, root, wanted, room, more, delete=True, reusable=True)
             now = snapshot(root, since=self._look)
             alone = self._seen == folder.generation
             folder.generation += 1

@@ -22,6 +22,8 @@ from sandbox_kernel.workspace.walk import DIRECTORY, FILE, Entry, WalkLimits
 #: What a work folder may bring into a sandbox unless the caller says otherwise.
 MAX_PACKED_BYTES = 256 * MIB
 MAX_PACKED_FILES = 20_000
+#: A look at such a folder.
+PACKED = WalkLimits(entries=MAX_PACKED_FILES, path_bytes=64 * MIB, file_bytes=MAX_PACKED_BYTES, seconds=30.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,3 +35,11 @@ def test_the_text_form_reads_back_the_same_and_closes_no_tag():
     assert "</" not in as_text(answer)
     assert "\n" not in as_text(answer)
     assert json.loads(as_text(answer)) == answer
+
+
+def test_characters_that_nobody_sees_are_escaped_in_the_text_form():
+    hidden = "\U000e0069\U000e0067 \u202e \x9b31m \u200b \u2028 \xa0"
+    text = as_text({"stdout": f"é ☃ {hidden}"})
+    assert text.isprintable()
+    assert "é ☃" in text
+    assert json.loads(text)["stdout"] == f"é ☃ {hidden}"

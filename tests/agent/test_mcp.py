@@ -224,7 +224,7 @@ def test_a_session_keeps_its_state_and_takes_cells_back(served: Held):
     assert (undone["status"], undone["rolled_back"]) == ("success", True)
     assert served.answer("session_run", code="x", session="s")["value"] == "41"
     failed = served.answer("session_run", code="1 / 0", session="s")
-    assert (failed["status"], failed["exit_code"], failed["error"]["name"]) == ("success", 1, "ZeroDivisionError")
+    assert (failed["status"], failed["exit_code"], failed["error"]["name"]) == ("failed", 1, "ZeroDivisionError")
     stopped = served.answer("session_run", code="x = 0\nwhile True: pass", session="s", timeout_secs=1)
     assert (stopped["status"], stopped["stderr"], stopped["rolled_back"]) == (
         "timeout", "execution timed out after 1s", True,
@@ -279,6 +279,35 @@ def test_files_go_in_and_come_out(served: Held):
     served.answer("write_file", path="in.bin", content="AP8=", encoding="base64")
     shown = served.answer("sandbox_exec", language="python", code="print(list(open('in.bin', 'rb').read()))")
     assert shown["stdout"] == "[0, 255]\n"
+
+
+def test_failing_code_was_called_a_success(served: Held):
+    said = [
+        served.call("sandbox_exec", language="python", code="raise SystemExit(3)"),
+        served.call("sandbox_exec", language="python", code="def"),
+        served.call("session_run", code="1 / 0", session="s"),
+        served.call("session_run", code="def", session="s"),
+        served.call("session_run", language="command", code="false"),
+    ]
+    assert [(each.structured_content["status"], each.is_error) for each in said] == [("failed", False)] * 5
+    good = served.answer("sandbox_exec", language="python", code="raise SystemExit(0)")
+    assert (good["status"], good["exit_code"]) == ("success", 0)
+
+
+def test_part_of_a_file_ends_between_two_characters(served: Held):
+    served.answer("write_file", path="text.txt", content="aé☃")
+    read = [served.answer("read_file", path="text.txt", offset=offset, max_bytes=2) for offset in (0, 1, 3)]
+    assert [(each["content"], each["encoding"], each.get("next_offset")) for each in read] == [
+        ("a", "utf-8", 1), ("é", "utf-8", 3), ("4pg=", "base64", 5),
+    ]  # fmt: skip
+
+
+def test_a_file_larger_than_the_hosts_memory_is_read_in_parts(served: Held):
+    code = "f = open('holes', 'wb'); f.truncate(200 << 20); f.seek(150 << 20); f.write(b'here')"
+    assert served.answer("sandbox_exec", language="python", code=code)["status"] == "success"
+    read = served.answer("read_file", path="holes", offset=150 << 20, max_bytes=4)
+    assert (read["content"], read["size"], read["next_offset"]) == ("here", 200 << 20, (150 << 20) + 4)
+    assert served.answer("sandbox_exec", language="python", code="import os; os.remove('holes')")["status"] == "success"
 
 
 def test_links_and_names_that_are_no_text_are_no_way_out(served: Held):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from sandbox_kernel import InvalidRequest
+from sandbox_kernel.agent.http_patience import MOST_WAITING
 from sandbox_kernel.agent.mcp_http import TOKEN_VARIABLE, listen, read_token
 
 from .mcp_peers import COMMAND, PATIENCE_S, HttpServer, http_server
@@ -69,6 +72,39 @@ def test_the_sdks_client_gets_in_with_the_token_and_not_without(server: HttpServ
 def test_a_page_that_rebinds_its_name_is_refused_even_with_the_token(server: HttpServer):
     assert status(server, Host="evil.example", **bearer(server)) == 421
     assert status(server, Origin="http://evil.example", **bearer(server)) == 403
+
+
+@pytest.mark.attack("O08", "host")
+def test_connections_of_strangers_took_all_descriptors_of_the_server(server: HttpServer):
+    place = urlsplit(server.url)
+    strangers = [
+        socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S) for _ in range(MOST_WAITING)
+    ]
+    try:
+        for stranger in strangers:
+            stranger.sendall(b"POST /mcp HTTP/1.1\r\nHost: ")
+        with socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S):
+            with contextlib.suppress(ConnectionResetError):
+                assert strangers[0].recv(1) == b"", "the one that waits longest makes way"
+            held = server.connect()
+            assert held.answer("sandbox_exec", language="python", code="print(1)")["stdout"] == "1\n"
+            held.close()
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
+@pytest.mark.attack("O08", "host")
+def test_a_request_without_the_token_kept_its_connection(server: HttpServer):
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S) as stranger:
+        stranger.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nslow")
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := stranger.recv(1000):
+                answer += data
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in answer.lower()
 
 
 def test_a_large_request_is_refused(server: HttpServer):

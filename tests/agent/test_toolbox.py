@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox, SandboxPolicy, SessionError, Status
+from sandbox_kernel.agent import toolbox as toolbox_module
 from sandbox_kernel.agent.toolbox import MOST_SESSIONS, Call, Toolbox
 
 
@@ -105,3 +106,22 @@ def test_a_failure_of_our_own_is_told_and_logged(caplog: pytest.LogCaptureFixtur
 
     assert asyncio.run(play()).answer["stderr"] == "internal error (ZeroDivisionError): ours"
     assert "the tool session_run failed" in caplog.text
+
+
+def test_a_file_too_many_would_have_ended_all_later_runs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(toolbox_module, "MAX_PACKED_BYTES", 10)
+    monkeypatch.setattr(toolbox_module, "MAX_PACKED_FILES", 2)
+
+    async def play(box: Sandbox) -> list[tuple[object, object]]:
+        toolbox = Toolbox(box)
+        said = []
+        for path, content in (("a", "12345678"), ("b", "123"), ("b", "12"), ("c", ""), ("a", "")):
+            reply = await toolbox.call("write_file", Call(args={"path": path, "content": content}))
+            said.append((path, reply.answer["status"]))
+        return said
+
+    with Sandbox() as box:
+        assert asyncio.run(play(box)) == [
+            ("a", "success"), ("b", "error"), ("b", "success"), ("c", "error"), ("a", "success"),
+        ]  # fmt: skip
+        assert sorted(box.files) == ["a", "b"]

@@ -185,3 +185,10 @@ def test_ipv6_is_read_with_and_without_brackets_but_never_with_a_scope():
     for text in ("[fe80::1%eth0]", "fe80::1%25eth0", "[::1", "::1]", "[127.0.0.1]"):
         with pytest.raises(ValueError):
             parse_ip_literal(text)
+
+
+@pytest.mark.attack("N06", "network")
+@pytest.mark.parametrize("text", ["2606:4700::5efe:10.0.0.1", "2606:4700::200:5efe:169.254.169.254"])
+def test_n06_an_isatap_address_is_judged_by_the_address_inside(text: str):
+    assert not is_public(text)
+    assert is_public("2606:4700::5efe:8.8.8.8")

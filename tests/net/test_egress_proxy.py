@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import shutil
 import socket
@@ -253,3 +254,25 @@ def test_a_program_in_a_network_namespace_of_its_own_gets_out_through_its_own_so
         printed, _ = program.communicate(timeout=30)
     assert printed == b"alone\nhello\n"
     assert program.returncode == 0
+
+
+def test_a_header_that_is_no_ascii_ended_in_a_traceback_and_no_answer(site, open_door, caplog):
+    door = open_door(site.policy())
+    said = f"GET {site.url()} HTTP/1.1\r\nHost: x\r\nX-Name: J\xfcrgen\r\n\r\n".encode("latin-1")
+    assert door.talk(said).endswith(b"hello")
+    assert site.seen[0].all("x-name") == ["J\xfcrgen"]
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_mistake_of_ours_is_told_once_and_the_connection_ends(site, open_door, caplog, monkeypatch):
+    def mistaken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr("sandbox_kernel.net.proxy_connection.read_request", mistaken)
+    door = open_door(site.policy())
+    for _ in range(5):
+        with door.connect() as connection:
+            connection.sendall(door.get(site.url()))
+            with contextlib.suppress(ConnectionResetError):
+                assert door.read_all(connection) == b""
+    assert [record.name for record in caplog.records] == ["sandbox_kernel.net.jail_server"]

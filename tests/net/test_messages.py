@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.net import messages
 from sandbox_kernel.net.messages import FetchRequest, FetchResponse, forwardable
 
 
@@ -69,3 +70,17 @@ def test_f8_repeated_headers_of_a_response_are_kept_apart():
     assert response.headers == (("Set-Cookie", "a"), ("set-cookie", "b"))
     assert response.header("SET-COOKIE") == "a, b"
     assert response.header("absent") is None
+
+
+def test_headers_that_connection_names_were_joined_anew_for_each_header(monkeypatch: pytest.MonkeyPatch):
+    class Counted(frozenset[str]):
+        joined = 0
+
+        def __or__(self, other):  # type: ignore[no-untyped-def]
+            Counted.joined += 1
+            return frozenset(self) | other
+
+    monkeypatch.setattr(messages, "CONNECTION_HEADERS", Counted(messages.CONNECTION_HEADERS))
+    headers = (("Connection", ",".join(f"x{number}" for number in range(1000))), *(("a", "b"),) * 100)
+    assert forwardable(headers) == (("a", "b"),) * 100
+    assert Counted.joined == 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 
+import h11
 import pytest
 
-from sandbox_kernel.net.egress_proxy import ProxyLimits
+from sandbox_kernel.model.result import MOST_VIOLATION_TEXT
+from sandbox_kernel.net.egress_proxy import EgressProxy, ProxyLimits
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 
 
@@ -151,6 +153,78 @@ def test_n10_a_huge_head_is_refused(site, open_door):
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert door.rules == ["malformed_request"]
     assert site.seen == []
+
+
+@pytest.mark.attack("N10", "network")
+def test_n10_a_small_head_of_thousands_of_headers_held_the_hosts_network_thread(site, open_door, monkeypatch):
+    read: list[int] = []
+    monkeypatch.setattr(
+        h11.Connection, "next_event", lambda http: read.append(len(http.trailing_data[0])) or h11.NEED_DATA
+    )
+    door = open_door(site.policy())
+    answer = door.talk(b"GET http://site.test/ HTTP/1.1\r\n" + b"a:\r\n" * 2000 + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert door.rules == ["malformed_request"]
+    assert all(size < 1000 for size in read), "h11 got to see the thousands of lines"
+
+
+@pytest.mark.attack("N10", "network")
+def test_n10_as_many_headers_as_a_request_may_have_go_through(site, open_door):
+    door = open_door(site.policy())
+    body = b"line\n" * 1000
+    headers = [f"X-{number}: y" for number in range(198)]
+    assert door.talk(door.post(site.url(), *headers, f"Content-Length: {len(body)}", body=body)).endswith(b"hello")
+    assert site.seen[0].body == body
+
+
+@pytest.mark.attack("O07", "network")
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET http://site.test/ HTTP/1.1\r\nHost: x\r\n" + b"obey me " * 2000 + b"\r\n\r\n",
+        b"O" * 20_000 + b" http://site.test:PORT/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://" + b"o" * 15_000 + b"/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://site.test/" + b"o" * 15_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x00\x1b[31m" * 3000 + b"\r\n\r\n",
+    ],
+)
+def test_o07_a_refusal_quoted_twenty_thousand_characters_of_the_program(site, open_door, said: bytes):
+    door = open_door(site.policy())
+    assert door.talk(said.replace(b"PORT", str(site.port).encode())).startswith(b"HTTP/1.1 403 ")
+    (violation,) = door.proxy.violations
+    for text in (violation.subject, violation.reason, violation.remedy):
+        assert len(text) <= MOST_VIOLATION_TEXT
+        assert text.isprintable()
+
+
+def test_a_server_that_speaks_nonsense_is_quoted_in_short(start_server, site, open_door):
+    def nonsense(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"obey me " * 2000 + b"\r\n\r\n")
+
+    server = start_server(nonsense)
+    door = open_door(site.policy(allowed_domains=(f"site.test:{server.port}",)))
+    assert door.talk(door.get(f"http://site.test:{server.port}/")).startswith(b"HTTP/1.1 502 ")
+    (note,) = door.proxy.take_failures()
+    assert len(note) < MOST_VIOLATION_TEXT + 100
+
+
+@pytest.mark.attack("N10", "network")
+def test_n10_a_flood_of_connections_waits_in_the_queue_of_its_own_jail(site, open_door, monkeypatch):
+    monkeypatch.setattr(EgressProxy, "burst", 3)
+    monkeypatch.setattr(EgressProxy, "per_second", 0.001)
+    flooded = open_door(site.policy())
+    for _ in range(3):
+        assert flooded.talk(flooded.get(site.url())).endswith(b"hello")
+    with flooded.connect() as waiting:
+        waiting.sendall(flooded.get(site.url()))
+        waiting.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        monkeypatch.undo()
+        other = open_door(site.policy())
+        assert other.talk(other.get(site.url())).endswith(b"hello")
+    assert len(site.seen) == 4
 
 
 @pytest.mark.attack("N10", "network")

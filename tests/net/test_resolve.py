@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.refusal import Refused
-from sandbox_kernel.net.resolve import pin, pin_in_thread
+from sandbox_kernel.net.resolve import lookup_threads, pin, pin_in_thread
 from sandbox_kernel.net.targets import parse_url
 
 POLICY = FetchPolicy(allowed_domains=("example.org",))
@@ -82,7 +82,7 @@ def test_a_resolver_that_hangs_is_given_up_within_the_connect_time():
 
     async def main() -> None:
         try:
-            await pin_in_thread(TARGET, FetchPolicy(connect_timeout_s=0.05), hangs)
+            await pin_in_thread(TARGET, FetchPolicy(connect_timeout_s=0.05), hangs, lookup_threads())
         finally:
             release.set()
 

@@ -10,6 +10,7 @@ import pytest
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.net.resolve import LOOKUPS
 from sandbox_kernel.net.safe_client import FetchRequest, SafeClient
 
 PUBLIC = FetchPolicy(allow_all_public=True)
@@ -452,3 +453,27 @@ def test_n11_a_placeholder_reaches_no_host_that_is_not_allowed_in_url_header_or_
         assert refused(client, request) == "domain_not_allowed"
     assert names.asked == []
     assert site.seen == []
+
+
+def test_names_that_one_client_waits_for_held_up_the_lookups_of_all_others(site, names):
+    hanging, release = threading.Semaphore(0), threading.Event()
+
+    def hangs(host: str, port: int) -> list[str]:
+        hanging.release()
+        release.wait(30)
+        return ["127.0.0.1"]
+
+    async def main() -> bytes:
+        stuck = SafeClient(FetchPolicy(allow_all_public=True, connect_timeout_s=30), hangs)
+        waiting = [asyncio.create_task(stuck.afetch(f"http://a{number}.test/")) for number in range(40)]
+        try:
+            for _ in range(LOOKUPS):
+                await asyncio.to_thread(hanging.acquire, timeout=20)
+            response = await SafeClient(site.policy(connect_timeout_s=20), names).afetch(site.url())
+            assert not any(task.done() for task in waiting)
+            return response.body
+        finally:
+            release.set()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert asyncio.run(main()) == b"hello"

@@ -3,8 +3,10 @@ from __future__ import annotations
 import ssl
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sandbox_kernel.net.tls_hello import MAX_HELLO_BYTES, parse_client_hello
+from sandbox_kernel.net.tls_hello import MAX_HELLO_BYTES, HelloReader, parse_client_hello
 
 
 def hello_bytes(name: str | None) -> bytes:
@@ -106,3 +108,31 @@ def test_a_hello_without_end_is_given_up():
     assert parse_client_hello(record) is None
     with pytest.raises(ValueError, match=str(MAX_HELLO_BYTES)):
         parse_client_hello(record + more + more)
+
+
+def test_a_hello_that_trickles_in_tiny_records_was_read_again_from_its_start_with_each_byte():
+    message = hello_bytes("example.org")[5:]
+    data = b"".join(b"\x16\x03\x01\x00\x01" + message[at : at + 1] for at in range(len(message)))
+    reader = CountingReader()
+    found = [hello for at in range(len(data)) if (hello := reader.feed(data[at : at + 1])) is not None]
+    assert [hello.server_name for hello in found] == ["example.org"]
+    assert reader.records == len(message)
+
+
+class CountingReader(HelloReader):
+    """Counts how often the header of a record was looked at in whole."""
+
+    records = 0
+
+    def _record_length(self) -> int:
+        length = super()._record_length()
+        self.records += length > 0
+        return length
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 60))
+def test_a_hello_is_the_same_however_it_is_cut(junk: list[bytes], step: int):
+    data = hello_bytes("example.org") + b"".join(junk)
+    reader = HelloReader()
+    pieces = (data[at : at + step] for at in range(0, len(data), step))
+    assert next(filter(None, map(reader.feed, pieces))) == parse_client_hello(data)

@@ -1,14 +1,19 @@
-"""The sandbox's own folder on a host without room: an error with a type, and no finished run is lost by it."""
+"""The sandbox's own folder: on a host without room, and when programs fill it."""
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import Sandbox
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel import ExecResult, FsChange, Sandbox, Status
+from sandbox_kernel.errors import BackendUnavailable, PathTraversal
+from sandbox_kernel.workspace import box_folder, shared_folder
+from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.rooted import Rooted
 
 
 def refuse(prefix: str) -> str:
@@ -46,3 +51,73 @@ def test_a_folder_that_was_made_and_not_opened_is_not_left(monkeypatch: pytest.M
     with Sandbox() as box, pytest.raises(BackendUnavailable, match="Too many open files"):
         box.list_dir()
     assert list(tmp_path.iterdir()) == []
+
+
+def ended(*paths: str) -> ExecResult:
+    changes = tuple(FsChange(path=path, kind="created") for path in paths)
+    return ExecResult(status=Status.OK, exit_code=0, changes=changes)
+
+
+@pytest.fixture
+def left_behind(tmp_path: Path) -> Iterator[tuple[Path, Rooted]]:
+    """What a run has left in its folder."""
+    with Rooted.at(tmp_path) as box:
+        yield tmp_path, box
+
+
+def test_files_of_holes_that_one_run_left_ended_all_later_runs(left_behind, monkeypatch: pytest.MonkeyPatch):
+    path, box = left_behind
+    monkeypatch.setattr(box_folder, "MAX_PACKED_BYTES", 100)
+    for name in ("a", "b", "c"):
+        with open(path / name, "wb") as file:
+            file.truncate(60)
+    folder = BoxFolder()
+    try:
+        assert folder.keep(box, ended("a")).notes == ()
+        (note,) = folder.keep(box, ended("b")).notes
+        assert "b (file) was not kept" in note
+        assert folder.keep(box, ended("a")).notes == (), "a file that is replaced makes room for itself"
+        assert set(folder.files()) == {"a"}
+    finally:
+        folder.close()
+
+
+def test_many_runs_that_left_few_files_each_ended_all_later_runs(left_behind, monkeypatch: pytest.MonkeyPatch):
+    path, box = left_behind
+    monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
+    for number in range(5):
+        (path / f"f{number}").touch()
+    folder = BoxFolder()
+    try:
+        told = [folder.keep(box, ended(f"f{number}")).notes for number in range(5)]
+        assert [len(notes) for notes in told] == [0, 0, 0, 1, 1]
+        assert len(folder.files()) == 3
+    finally:
+        folder.close()
+
+
+def test_cells_that_shared_few_files_each_ended_all_later_runs(left_behind, monkeypatch: pytest.MonkeyPatch):
+    path, box = left_behind
+    monkeypatch.setattr(shared_folder, "MAX_SHARED_FILES", 3)
+    folder = BoxFolder()
+    link = folder.link()
+    try:
+        for number in range(5):
+            (path / f"f{number}").touch()
+            notes = link.pull(box, ended(f"f{number}").changes)
+            assert bool(notes) == (number >= 3)
+        assert len(folder.files()) == 3
+    finally:
+        folder.close()
+
+
+def test_part_of_a_file_is_read_without_the_rest(left_behind):
+    path, box = left_behind
+    with open(path / "large", "wb") as file:
+        file.truncate(1 << 40)
+        file.write(b"start")
+    assert box.read_part("large", 3, 4) == (b"rt\0\0", 1 << 40)
+    assert box.read_part("large", 1 << 41, 4) == (b"", 1 << 40)
+    os.symlink("/etc/passwd", path / "link")
+    with pytest.raises(PathTraversal):
+        box.read_part("link", 0, 10)
