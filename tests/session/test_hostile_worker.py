@@ -34,6 +34,16 @@ NONSENSE = {
     "no JSON": "send(b'{not json')",
     "a list": "send([1])",
     "a bomb of brackets": "send(b'[' * 1000000)",
+    "a bomb of lists": (
+        "send(json.dumps({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'metadata': {}, "
+        "'display_id': None, 'data': {'application/json': 0}}).encode().replace(b': 0}}', "
+        "b': [' + b'[],' * 5000000 + b'0]}}'))"
+    ),
+    "questions whose answers it does not read": (
+        "d = json.dumps({'op': 'display', 'id': 1, 'question': 1, 'kind': 'update', 'data': {}, 'metadata': {}, "
+        "'display_id': None}).encode()\nd = (struct.pack('>I', len(d)) + d) * 100\n"
+        "for _ in range(2000): os.write(channel(), d)"
+    ),
     "an unknown message": "send({'op': 'pickle', 'data': 'x'})",
     "a MIME type with a newline": (
         "send({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'data': {'text/a\\nb': ''}, "
