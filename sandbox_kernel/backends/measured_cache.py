@@ -82,12 +82,15 @@ def recall(key: str) -> Measured | None:
         fd = os.open(os.path.join(_folder(), key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    with open(fd, "rb") as file:
+    try:
         kind = os.fstat(fd)
         ours = stat.S_ISREG(kind.st_mode) and kind.st_uid == os.geteuid() and not kind.st_mode & 0o077
         if not ours or kind.st_size > MAX_BYTES:
             return None
-        content = file.read(MAX_BYTES)
+        with open(fd, "rb", closefd=False) as file:
+            content = file.read(MAX_BYTES)
+    finally:
+        os.close(fd)
     return _unpacked(key, content)
 
 

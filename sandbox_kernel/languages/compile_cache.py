@@ -58,10 +58,12 @@ class CompileCache:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None
-        with open(fd, "rb") as file:
+        try:
             kind = os.fstat(fd)
             plain = stat.S_ISREG(kind.st_mode) and kind.st_size <= MAX_ENTRY_BYTES + MIB
-            found = _unpack(key, file.read()) if plain else None
+            found = _unpack(key, _content(fd)) if plain else None
+        finally:
+            os.close(fd)
         with contextlib.suppress(OSError):
             os.unlink(path) if found is None else os.utime(path)
         return found
@@ -107,6 +109,11 @@ class CompileCache:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             total -= size
+
+
+def _content(fd: int) -> bytes:
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(MAX_ENTRY_BYTES + MIB)
 
 
 def _body(compiled: Compiled) -> tuple[bytes, bytes, bytes]:

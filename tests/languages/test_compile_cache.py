@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,10 @@ def test_a_cache_below_a_folder_that_others_can_write_is_not_used(tmp_path: Path
     assert not (shared / "sandbox-kernel" / "compiled" / ("cd" * 32)).exists()
 
 
-def test_a_pipe_in_the_place_of_an_entry_stops_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_in_the_place_of_an_entry_is_a_miss(tmp_path: Path, make: Callable[[Path], None]) -> None:
     cache = CompileCache(str(tmp_path / "cache"))
     cache.put("ab" * 32, Compiled(program=b"program", messages=b""))
     (tmp_path / "cache" / ("ab" * 32)).unlink()
-    os.mkfifo(tmp_path / "cache" / ("ab" * 32))
+    make(tmp_path / "cache" / ("ab" * 32))
     assert cache.get("ab" * 32) is None

@@ -90,3 +90,11 @@ def test_without_the_package_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch)
     found = zig.ZigLanguage().probe(ProcessConfig())
     assert (found.available, found.remedy) == (False, zig_toolchain.REMEDY)
     assert zig.ZigLanguage.language is Language.ZIG
+
+
+@pytest.mark.parametrize(
+    "code", [b'@import ("x.zig")', b'@import( "x.zig")', b'@import // c\n("x.zig")', b'@import("x")']
+)
+def test_an_import_in_any_spelling_makes_the_files_beside_it_part_of_the_cached_program(code: bytes) -> None:
+    assert zig._OTHER_FILES.search(b"const x = " + code)
+    assert not zig._OTHER_FILES.search(b'const std = @import("std");')
