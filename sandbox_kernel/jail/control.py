@@ -11,6 +11,7 @@ import json
 import marshal
 import os
 import socket
+import stat
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,7 +166,7 @@ class Inbox:
     """Messages from the gate, cut out of the stream; raises ``EnforcerFailed`` on nonsense."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, object]]:
         """Whole messages so far."""
@@ -177,8 +178,8 @@ class Inbox:
                 raise EnforcerFailed("gate", f"a message of {size} bytes came out of the jail; it was ended")
             if len(self._buffer) < 4 + size:
                 break
-            messages.append(_decode(self._buffer[4 : 4 + size]))
-            self._buffer = self._buffer[4 + size :]
+            messages.append(_decode(bytes(self._buffer[4 : 4 + size])))
+            del self._buffer[: 4 + size]
         return messages
 
 
@@ -193,10 +194,18 @@ def _decode(data: bytes) -> dict[str, object]:
 
 
 def number(message: Mapping[str, object], key: str) -> float:
-    """A finite number from a message."""
+    """A finite number from a message, not below zero."""
     value = message.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
         raise EnforcerFailed("gate", f"a message out of the jail has no usable {key!r}; it was ended")
+    return value
+
+
+def exit_code(message: Mapping[str, object]) -> int:
+    """How a process ended: what it said, or the signal that ended it, below zero."""
+    value = message.get("code")
+    if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 255:
+        raise EnforcerFailed("gate", "a message out of the jail has no usable 'code'; it was ended")
     return value
 
 
@@ -204,19 +213,18 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
     """The end of a step, checked."""
     flags = message.get("flags", [])
     known = ("memory", "open_files", "disk", "processes")
-    named = tuple(f for f in flags if f in known) if isinstance(flags, list) else ()
     return StepExit(
-        code=int(number(message, "code")),
+        code=exit_code(message),
         cpu_seconds=number(message, "cpu"),
         max_rss_bytes=int(number(message, "maxrss")),
-        flags=named,
+        flags=tuple(name for name in known if name in flags) if isinstance(flags, list) else (),
     )
 
 
 def broken(message: Mapping[str, object]) -> str:
     """Why a step was not started."""
     value = message.get("message")
-    return value[:1000] if isinstance(value, str) else "no reason was given"
+    return readable_text(value[:1000]) if isinstance(value, str) else "no reason was given"
 
 
 def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
@@ -226,15 +234,22 @@ def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
     """
     contents = []
     for fd in descriptors:
-        with open(fd, "rb") as file:
-            try:
-                sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
-            except OSError:
-                sealed = False
-            if sealed and os.fstat(fd).st_size <= most_bytes:
+        try:
+            if _is_sealed(fd) and os.fstat(fd).st_size <= most_bytes:
                 os.lseek(fd, 0, os.SEEK_SET)
-                contents.append(file.read())
+                with open(fd, "rb", closefd=False) as file:
+                    contents.append(file.read(most_bytes))
+        finally:
+            os.close(fd)
     return tuple(contents) if len(contents) == len(descriptors) else ()
+
+
+def _is_sealed(fd: int) -> bool:
+    """Whether an open file can be changed by nobody any more; only files in memory can be so."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
+    except OSError:
+        return False
 
 
 def question(said: bytes) -> str | None:
@@ -246,7 +261,12 @@ def question(said: bytes) -> str | None:
         prompt = json.loads(line).get("ask")
     except (ValueError, RecursionError, AttributeError):
         return None
-    return prompt[:MAX_PROMPT] if isinstance(prompt, str) else None
+    return readable_text(prompt[:MAX_PROMPT]) if isinstance(prompt, str) else None
+
+
+def readable_text(text: str) -> str:
+    """Text out of JSON as every encoder can carry it: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def answer(value: str | None) -> bytes:
@@ -254,11 +274,22 @@ def answer(value: str | None) -> bytes:
     return json.dumps({"answer": value}).encode() + b"\n"
 
 
+def receive_with_files(sock: socket.socket, size: int, files: int) -> tuple[bytes, list[int]]:
+    """What the gate says, and at most so many open files that come with it; no child of the host inherits them."""
+    # Not ``socket.recv_fds``, which loses its flags on the way.
+    data, extra, _, _ = sock.recvmsg(size, socket.CMSG_LEN(files * 4), socket.MSG_CMSG_CLOEXEC)
+    handed = [raw for level, kind, raw in extra if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
+    return data, [fd for raw in handed for (fd,) in struct.iter_unpack("i", raw[: len(raw) - len(raw) % 4])]
+
+
 def receive_listener(sock: socket.socket) -> socket.socket:
-    """The listening socket of the jail's own network, handed over by the gate."""
-    _, descriptors, _, _ = socket.recv_fds(sock, 1, 4)
-    if len(descriptors) != 1:
-        for fd in descriptors:
-            os.close(fd)
-        raise EnforcerFailed("gate", "the jail handed over no listening socket; the network cannot be allowed")
-    return socket.socket(fileno=descriptors[0])
+    """The listening socket of the jail's own network, handed over by the gate; anything else is closed."""
+    _, descriptors = receive_with_files(sock, 1, 4)
+    if len(descriptors) == 1 and stat.S_ISSOCK(os.fstat(descriptors[0]).st_mode):
+        listener = socket.socket(fileno=descriptors.pop())
+        if listener.family == socket.AF_INET and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return listener
+        listener.close()
+    for fd in descriptors:
+        os.close(fd)
+    raise EnforcerFailed("gate", "the jail handed over no listening socket; the network cannot be allowed")
