@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.json_parts import MAX_PARTS, has_too_many_parts
 from sandbox_kernel.model import CellError
-from sandbox_kernel.session.frame_parts import MAX_PARTS, has_too_many_parts
 from sandbox_kernel.session.frames import (
     HEADER,
     Answer,

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.json_parts import has_too_many_parts
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
-from sandbox_kernel.session.frame_parts import has_too_many_parts
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 
 MAGIC = b"sandbox-kernel session 1\n"

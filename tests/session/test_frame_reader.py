@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import sandbox_kernel.guest
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.session import frame_parts, frame_reader, frames
+from sandbox_kernel.jail import json_parts
+from sandbox_kernel.session import frame_reader, frames
 from sandbox_kernel.session.frame_reader import Cutter, clean, clean_text, parse
 from sandbox_kernel.session.frames import Done, Frozen, Question, Shown
 
@@ -243,17 +244,17 @@ JSON_VALUES = st.recursive(
 @given(JSON_VALUES, st.booleans())
 def test_the_worker_never_counts_fewer_parts_than_the_host(channel: Any, value: object, readable: bool) -> None:
     text = json.dumps({"x": value}, ensure_ascii=readable).encode("utf-8", "surrogatepass")
-    counted = sum(1 for _ in frame_parts._PART.finditer(text))
+    counted = sum(1 for _ in json_parts._PART.finditer(text))
     assert counted <= channel.parts({"x": value})
-    assert (channel.MAX_PARTS, channel.MAX_FRAME) == (frame_parts.MAX_PARTS, frame_reader.MAX_FRAME)
+    assert (channel.MAX_PARTS, channel.MAX_FRAME) == (json_parts.MAX_PARTS, frame_reader.MAX_FRAME)
 
 
 @settings(derandomize=True, deadline=None, max_examples=200, database=None)
 @given(st.lists(st.sampled_from([b'"', b"\\", b",", b"[", b"{", b"x", b"\n"]), max_size=40).map(b"".join))
 def test_no_byte_of_a_frame_is_counted_twice(data: bytes) -> None:
-    found = list(frame_parts._PART.finditer(data))
+    found = list(json_parts._PART.finditer(data))
     assert all(before.end() <= after.start() for before, after in itertools.pairwise(found))
-    outside = frame_parts._PART.sub(b"", data)
+    outside = json_parts._PART.sub(b"", data)
     assert not set(outside) & set(b'"[{,')
 
 

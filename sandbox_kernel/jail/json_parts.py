@@ -1,8 +1,8 @@
-"""How many parts a frame of JSON has, counted before it is parsed.
+"""How many parts a text in JSON has, counted before it is parsed.
 
-A frame is at most 16 MB, but 16 MB of ``[],`` become five million objects: 900 MB of the host's memory and seconds of
-its time, outside every limit of the cell. Strings, brackets and commas are therefore counted first, in time that grows
-with the size of the frame alone and with no copy of it.
+A frame of a session's worker is at most 16 MB, but 16 MB of ``[],`` become five million objects: 900 MB of the host's
+memory and seconds of its time, outside every limit of the cell. Strings, brackets and commas are therefore counted
+first, in time that grows with the size of the frame alone and with no copy of it.
 """
 
 from __future__ import annotations
