@@ -15,22 +15,14 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.dask_delivery import (
-    MAX_FILES_BYTES,
-    Delivery,
-    decode_capabilities,
-    decode_delivery,
-    encode_capabilities,
-    encode_delivery,
-    encode_error,
-)
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.dask_delivery import decode_capabilities, decode_delivery
+from sandbox_kernel.backends.dask_worker import BEGAN, Kitchen, measure_on_worker, run_on_worker, stop_on_worker
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
-from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.readable import readable
@@ -40,7 +32,7 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.rooted import Rooted
-from sandbox_kernel.workspace.walk import DIRECTORY, FILE
+from sandbox_kernel.workspace.walk import DIRECTORY
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -50,25 +42,10 @@ PATIENCE_S = 120.0
 #: How long a worker has to answer after it was asked to stop a run.
 STOP_S = 30.0
 _LOOK_MS = 1000
-#: The event by which a worker says that it has begun a run; others are named after the stream that they are of.
-BEGAN = "began"
 _REMEDY = (
     "start a cluster and connect to it (from distributed import Client; Client('tcp://…')), or name it in "
     "DASK_SCHEDULER_ADDRESS"
 )
-
-
-@dataclass(frozen=True)
-class Kitchen:
-    """How a worker is to run requests."""
-
-    config: ProcessConfig
-    policy: SandboxPolicy
-    enforcer: str | None
-
-    def backend(self) -> ProcessBackend:
-        """The backend of the machine that this is called on."""
-        return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
 class DaskBackend(BlockingBackend):
@@ -259,71 +236,3 @@ def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecRes
             for path, data in files.items():
                 rooted.write(path, data)
             return keep(rooted, result)
-
-
-#: Runs of this worker that can be stopped, and those that were stopped before they began.
-_running: dict[str, Stop] = {}
-_stopped: set[str] = set()
-_lock = threading.Lock()
-
-
-def run_on_worker(kitchen: Kitchen, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> bytes:
-    """Run on the machine of a worker; called there. Returns a delivery, or an error of ours, as they travel."""
-    from distributed import get_worker
-
-    pieces = 0
-    files: dict[str, bytes] = {}
-    worker = get_worker()
-
-    def say(stream: str, text: str) -> None:
-        nonlocal pieces
-        pieces += 1
-        worker.log_event(name, (stream, text))
-
-    def take(box: Rooted, result: ExecResult) -> ExecResult:
-        left = MAX_FILES_BYTES
-        for change in result.changes:
-            if change.type == FILE and change.kind != "deleted":
-                if change.size > left:
-                    return replace(result, notes=(*result.notes, f"{change.path} and later files stayed on the worker"))
-                files[change.path] = box.read(change.path, max_bytes=left)
-                left -= len(files[change.path])
-        return result
-
-    stop = Stop()
-    with _lock:
-        _running[name] = stop
-        if name in _stopped:
-            stop.set()
-    try:
-        worker.log_event(name, (BEGAN, ""))
-        result = kitchen.backend().run(
-            request, on_output=say if tell else None, stop=stop, keep=take if bring_files else None
-        )
-        return encode_delivery(Delivery(result, files, pieces))
-    except SandboxError as error:
-        return encode_error(error)
-    finally:
-        with _lock:
-            del _running[name]
-            _stopped.discard(name)
-            stop.close()
-
-
-def stop_on_worker(name: str) -> bool:
-    """Stop a run if it is on this worker, now or when it begins; called on every worker."""
-    with _lock:
-        running = _running.get(name)
-        if running is not None:
-            running.set()
-        elif len(_stopped) < 10_000:
-            _stopped.add(name)
-        return running is not None
-
-
-def measure_on_worker(kitchen: Kitchen) -> bytes:
-    """What the machine of a worker enforces, or an error of ours, as they travel; called there."""
-    try:
-        return encode_capabilities(kitchen.backend().capabilities())
-    except SandboxError as error:
-        return encode_error(error)

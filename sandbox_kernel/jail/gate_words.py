@@ -6,16 +6,8 @@ import time
 from collections.abc import Sequence
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.control import (
-    MAX_KEPT,
-    MAX_KEPT_BYTES,
-    Step,
-    StepExit,
-    broken,
-    read_kept,
-    receive_with_files,
-    step_exit,
-)
+from sandbox_kernel.jail.control import Step, StepExit, broken, step_exit
+from sandbox_kernel.jail.handed_over import MAX_KEPT, MAX_KEPT_BYTES, read_kept, receive_with_files
 from sandbox_kernel.jail.jail import Jail
 
 

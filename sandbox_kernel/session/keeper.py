@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.control import JobFile, Step, exit_code, frame, number, receive_listener, send_order
+from sandbox_kernel.jail.control import JobFile, Step, exit_code, frame, number, send_order
+from sandbox_kernel.jail.handed_over import receive_listener
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OnListener
 from sandbox_kernel.jail.readable import readable

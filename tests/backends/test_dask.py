@@ -11,6 +11,7 @@ import pytest
 
 from sandbox_kernel import BackendUnavailable, ExecRequest, InvalidRequest, Language, Sandbox, Status
 from sandbox_kernel.backends import dask as ours
+from sandbox_kernel.backends import dask_worker
 from sandbox_kernel.backends.dask import DaskBackend
 from sandbox_kernel.backends.dask_delivery import decode_delivery
 from sandbox_kernel.jail.stop import Stop
@@ -78,7 +79,7 @@ def test_a_run_that_was_stopped_before_it_began_is_stopped_when_it_begins(monkey
     kitchen, request = ours.Kitchen(*_kitchen()), python("import time; time.sleep(60)")
     delivery = decode_delivery(ours.run_on_worker(kitchen, request, "later", False, False), request)
     assert delivery.result.status is Status.INTERRUPTED
-    assert not ours._running and "later" not in ours._stopped
+    assert not dask_worker._running and "later" not in dask_worker._stopped
 
 
 def _kitchen() -> tuple[object, object, object]:

@@ -30,13 +30,11 @@ from sandbox_kernel.jail.control import (
     frame,
     number,
     question,
-    read_kept,
-    receive_listener,
-    receive_with_files,
     send_order,
     step_exit,
 )
 from sandbox_kernel.jail.gate_words import GateWords
+from sandbox_kernel.jail.handed_over import read_kept, receive_listener, receive_with_files
 from sandbox_kernel.jail.walls import Warm
 from sandbox_kernel.session.keeper import Keeper
 
