@@ -2,6 +2,7 @@
 
 The cluster brings no walls: a worker runs the request through the process backend of its own machine, and the result
 says what was active there. Output comes back as events while the program runs, the files it made with the result.
+The cluster itself is trusted, as Dask demands; ``dask_delivery.py`` says what is checked all the same.
 """
 
 from __future__ import annotations
@@ -11,58 +12,40 @@ import os
 import select
 import tempfile
 import threading
+import time
 import uuid
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.dask_delivery import decode_capabilities, decode_delivery
+from sandbox_kernel.backends.dask_worker import BEGAN, Kitchen, measure_on_worker, run_on_worker, stop_on_worker
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
-from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.model import ExecRequest, ExecResult
+from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.rooted import Rooted
-from sandbox_kernel.workspace.walk import DIRECTORY, FILE
+from sandbox_kernel.workspace.walk import DIRECTORY
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-Answer = TypeVar("Answer")
-
-#: What a run may bring back in files; more stays behind, and the result says so.
-MAX_FILES_BYTES = 64 << 20
+#: How long a run may take beyond its own time once it has begun: to start, to end, to bring its files.
+PATIENCE_S = 120.0
+#: How long a worker has to answer after it was asked to stop a run.
+STOP_S = 30.0
+_LOOK_MS = 1000
 _REMEDY = (
     "start a cluster and connect to it (from distributed import Client; Client('tcp://…')), or name it in "
     "DASK_SCHEDULER_ADDRESS"
 )
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """What a worker sends back. ``pieces`` is how many pieces of output it sent before."""
-
-    result: ExecResult
-    files: dict[str, bytes]
-    pieces: int
-
-
-@dataclass(frozen=True)
-class Kitchen:
-    """How a worker is to run requests."""
-
-    config: ProcessConfig
-    policy: SandboxPolicy
-    enforcer: str | None
-
-    def backend(self) -> ProcessBackend:
-        """The backend of the machine that this is called on."""
-        return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
 class DaskBackend(BlockingBackend):
@@ -86,7 +69,7 @@ class DaskBackend(BlockingBackend):
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured on one worker: a cluster of unlike machines is not described by it."""
         future = self.client.submit(measure_on_worker, self._kitchen, pure=False)
-        return _answer(future)
+        return decode_capabilities(_answer(future))
 
     def run(
         self,
@@ -107,30 +90,79 @@ class DaskBackend(BlockingBackend):
         request = request if source is None else replace(request, stdin=read_to_end(source))
         name = f"sandbox-{uuid.uuid4().hex}"
         heard = _Heard(on_output)
-        if on_output is not None:
-            self.client.subscribe_topic(name, heard.hear)
+        self.client.subscribe_topic(name, heard.hear)
         done = os.eventfd(0, os.EFD_CLOEXEC)
         try:
             future = self.client.submit(
                 run_on_worker, self._kitchen, request, name, on_output is not None, keep is not None, pure=False
             )
-            future.add_done_callback(lambda _: os.eventfd_write(done, 1))
-            either = select.poll()
-            for fd in (done,) if stop is None else (done, stop.fileno()):
-                either.register(fd, select.POLLIN)
-            while done not in dict(either.poll()):
-                # Asked again and again: a run that waits for its turn on a worker begins later.
-                self.client.run(stop_on_worker, name)
-                if readable(done, 0.2):
-                    break
-            delivery = _answer(future)
-            heard.wait_for(delivery.pieces)
-        finally:
+            future.add_done_callback(lambda _: _tell(done))
+            if not self._wait(name, request, heard, done, stop):
+                future.cancel()
+                return _unanswered(request)
+            delivery = decode_delivery(_answer(future), request)
             if on_output is not None:
-                self.client.unsubscribe_topic(name)
-            os.close(done)
-        result = replace(delivery.result, backend=self.name)
-        return result if keep is None else _kept(result, delivery.files, keep)
+                heard.wait_for(delivery.pieces)
+        finally:
+            self.client.unsubscribe_topic(name)
+            with _closing:
+                os.close(done)
+        return delivery.result if keep is None else _kept(delivery.result, delivery.files, keep)
+
+    def _wait(self, name: str, request: ExecRequest, heard: _Heard, done: int, stop: Stop | None) -> bool:
+        """Return when the run is over; False when it was stopped and its worker does not answer.
+
+        ``BackendUnavailable`` when the worker began the run and says nothing for longer than it can take.
+        """
+        either = select.poll()
+        for fd in (done,) if stop is None else (done, stop.fileno()):
+            either.register(fd, select.POLLIN)
+        asked_at: float | None = None
+        asking: threading.Thread | None = None
+        while done not in (ready := dict(either.poll(_LOOK_MS))):
+            now = time.monotonic()
+            if ready:
+                asked_at = asked_at or now
+                # Asked again and again: a run that waits for its turn on a worker begins later.
+                if asking is None or not asking.is_alive():
+                    asking = threading.Thread(target=self._stop_everywhere, args=(name,), daemon=True)
+                    asking.start()
+                if readable(done, 0.2):
+                    return True
+                if now > asked_at + STOP_S:
+                    return False
+            if heard.began_at is not None and now > heard.began_at + request.timeout + PATIENCE_S:
+                raise BackendUnavailable(
+                    f"the Dask cluster did not finish the run: a worker began it {now - heard.began_at:.0f} s ago, its "
+                    f"limit is {request.timeout:g} s, and nothing came back; look at that worker, then run it again"
+                )
+        return True
+
+    def _stop_everywhere(self, name: str) -> None:
+        """Ask every worker to stop a run; on a thread of its own, because one that hangs would be waited for."""
+        with contextlib.suppress(Exception):
+            self.client.run(stop_on_worker, name, on_error="ignore")
+
+
+#: Held while a descriptor is closed that another thread may be about to write to.
+_closing = threading.Lock()
+
+
+def _tell(done: int) -> None:
+    with _closing, contextlib.suppress(OSError):
+        os.eventfd_write(done, 1)
+
+
+def _unanswered(request: ExecRequest) -> ExecResult:
+    """The result of a run that was stopped here, and whose worker does not say what became of it."""
+    return ExecResult(
+        status=Status.INTERRUPTED,
+        language=str(request.language),
+        backend=DaskBackend.name,
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
+        notes=(f"its worker did not answer within {STOP_S:g} s after it was asked to stop, so its output is lost",),
+    )
 
 
 def connected_client() -> Client:
@@ -160,10 +192,19 @@ class _Heard:
         self._on_output = on_output
         self._pieces = 0
         self._more = threading.Condition()
+        #: When a worker said that it has begun.
+        self.began_at: float | None = None
 
-    def hear(self, event: tuple[float, tuple[str, str]]) -> None:
-        """Called by the client, in order."""
-        stream, text = event[1]
+    def hear(self, event: object) -> None:
+        """Called by the client, in order; what is no event of ours is dropped."""
+        said = event[1] if isinstance(event, tuple | list) and len(event) == 2 else None
+        if not isinstance(said, tuple | list) or len(said) != 2 or not all(isinstance(part, str) for part in said):
+            return
+        stream, text = said
+        if stream == BEGAN:
+            self.began_at = time.monotonic()
+        if stream not in ("stdout", "stderr"):
+            return
         if self._on_output is not None:
             self._on_output(stream, text)
         with self._more:
@@ -176,18 +217,16 @@ class _Heard:
             self._more.wait_for(lambda: self._pieces >= pieces, timeout=10.0)
 
 
-def _answer(future: Future[Answer]) -> Answer:
-    """What a worker answered; our own errors as they are, the cluster's as a backend that is not there."""
+def _answer(future: Future[bytes]) -> object:
+    """What a worker answered; errors of the cluster are those of a backend that is not there."""
     try:
         return future.result()
-    except SandboxError:
-        raise
     except Exception as error:
         said = str(error) or type(error).__name__
         raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; is it alive?") from error
 
 
-def _kept(result: ExecResult, files: dict[str, bytes], keep: Keep) -> ExecResult:
+def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecResult:
     """Hand over the files as the caller would have found them here."""
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder:
         with Rooted.at(folder) as rooted:
@@ -197,65 +236,3 @@ def _kept(result: ExecResult, files: dict[str, bytes], keep: Keep) -> ExecResult
             for path, data in files.items():
                 rooted.write(path, data)
             return keep(rooted, result)
-
-
-#: Runs of this worker that can be stopped, and those that were stopped before they began.
-_running: dict[str, Stop] = {}
-_stopped: set[str] = set()
-_lock = threading.Lock()
-
-
-def run_on_worker(kitchen: Kitchen, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> Delivery:
-    """Run on the machine of a worker; called there."""
-    from distributed import get_worker
-
-    pieces = 0
-    files: dict[str, bytes] = {}
-    worker = get_worker()
-
-    def say(stream: str, text: str) -> None:
-        nonlocal pieces
-        pieces += 1
-        worker.log_event(name, (stream, text))
-
-    def take(box: Rooted, result: ExecResult) -> ExecResult:
-        left = MAX_FILES_BYTES
-        for change in result.changes:
-            if change.type == FILE and change.kind != "deleted":
-                if change.size > left:
-                    return replace(result, notes=(*result.notes, f"{change.path} and later files stayed on the worker"))
-                files[change.path] = box.read(change.path, max_bytes=left)
-                left -= len(files[change.path])
-        return result
-
-    stop = Stop()
-    with _lock:
-        _running[name] = stop
-        if name in _stopped:
-            stop.set()
-    try:
-        result = kitchen.backend().run(
-            request, on_output=say if tell else None, stop=stop, keep=take if bring_files else None
-        )
-        return Delivery(result, files, pieces)
-    finally:
-        with _lock:
-            del _running[name]
-            _stopped.discard(name)
-            stop.close()
-
-
-def stop_on_worker(name: str) -> bool:
-    """Stop a run if it is on this worker, now or when it begins; called on every worker."""
-    with _lock:
-        running = _running.get(name)
-        if running is not None:
-            running.set()
-        elif len(_stopped) < 10_000:
-            _stopped.add(name)
-        return running is not None
-
-
-def measure_on_worker(kitchen: Kitchen) -> BackendCapabilities:
-    """What the machine of a worker enforces; called there."""
-    return kitchen.backend().capabilities()

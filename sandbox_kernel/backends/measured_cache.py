@@ -26,6 +26,7 @@ from sandbox_kernel.backends.canaries import Measurement
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
@@ -46,10 +47,7 @@ class Measured:
 
 def cache_folder() -> str:
     """Below the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "sandbox-kernel", "measured")
+    return os.path.join(cache_root(), "sandbox-kernel", "measured")
 
 
 def fingerprint(backend: ProcessBackend) -> str:
@@ -81,15 +79,18 @@ def recall(key: str) -> Measured | None:
     if not key:
         return None
     try:
-        fd = os.open(os.path.join(_folder(), key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(_folder(), key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    with open(fd, "rb") as file:
+    try:
         kind = os.fstat(fd)
         ours = stat.S_ISREG(kind.st_mode) and kind.st_uid == os.geteuid() and not kind.st_mode & 0o077
         if not ours or kind.st_size > MAX_BYTES:
             return None
-        content = file.read(MAX_BYTES)
+        with open(fd, "rb", closefd=False) as file:
+            content = file.read(MAX_BYTES)
+    finally:
+        os.close(fd)
     return _unpacked(key, content)
 
 
@@ -118,12 +119,11 @@ def remember(key: str, measured: Measured) -> None:
 def _folder() -> str:
     """The folder, made if need be; OSError when it is not ours alone."""
     folder = cache_folder()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    kind = os.lstat(folder)
-    if not stat.S_ISDIR(kind.st_mode) or kind.st_uid != os.geteuid():
-        raise PermissionError(f"{folder} is not a folder of ours")
-    if kind.st_mode & 0o077:
-        os.chmod(folder, 0o700)
+    with contextlib.suppress(FileNotFoundError):
+        kind = os.lstat(folder)
+        if stat.S_ISDIR(kind.st_mode) and kind.st_uid == os.geteuid() and kind.st_mode & 0o077:
+            os.chmod(folder, 0o700)
+    make_own_folder(folder)
     return folder
 
 

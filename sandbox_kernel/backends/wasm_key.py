@@ -16,7 +16,10 @@ from dataclasses import asdict, dataclass
 from sandbox_kernel.errors import BackendUnavailable
 
 #: Programs inside the jail that decide what a compiled module looks like.
-_PREPARATION = ("wasm_engine.py", "wasm_rewrite.py", "wasm_inspect.py", "wasm_opcodes.py", "wasm_compile.py")
+_PREPARATION = (
+    "wasm_binary.py", "wasm_calls.py", "wasm_compile.py", "wasm_engine.py", "wasm_inspect.py", "wasm_opcodes.py",
+    "wasm_rewrite.py",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import hashlib
 import importlib.resources
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from sandbox_kernel.backends.wasm_key import Switches, compiled_name
 from sandbox_kernel.backends.wasm_packages import OFFLINE, find_npm, package_files, package_name
 from sandbox_kernel.backends.wasm_report import read_report
 from sandbox_kernel.backends.wasm_store import Entry, WasmStore
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import Job
 from sandbox_kernel.jail.pool import Pool
@@ -38,7 +39,7 @@ from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.languages.guest_catalogue import Guest
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
 
 #: Guest programs whose text is part of an image.
@@ -202,8 +203,20 @@ def compiled_digest(guest: Guest) -> str:
     return guest_digest(replace(guest, boot=None))
 
 
-def read_file(folder: int, name: str) -> bytes:
-    """A file that a jail has left in its work folder."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
+def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
+    """A file that a jail has left in its work folder; ``EnforcerFailed`` when it is no plain file of this size.
+
+    What was compiled there came from strangers, so it may be a link, a pipe that never ends, or far too large.
+    """
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise EnforcerFailed("compiler", f"it left no file {name!r} that can be read: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            raise EnforcerFailed("compiler", f"it left no plain file {name!r} of at most {most_bytes} bytes")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)

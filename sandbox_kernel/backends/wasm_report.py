@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.jail.control import readable_text
 from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
@@ -49,7 +50,7 @@ def read_report(data: bytes) -> Ending | None:
     return Ending(
         end=fields["end"],
         code=code,
-        message=message[:_MOST_MESSAGE] if isinstance(message, str) else "",
+        message=readable_text(message[:_MOST_MESSAGE]) if isinstance(message, str) else "",
         fuel_used=_whole(fields.get("fuel_used")),
         memory_bytes=_whole(fields.get("memory_bytes")),
         refused=_whole(fields.get("refused")) or 0,

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.workspace.own_folder import NotPrivate, cache_root, make_own_folder
 
 SEAL = "seal.json"
 _KEY = "key"
@@ -37,8 +38,7 @@ def default_folder() -> str:
     chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
     if chosen:
         return os.path.join(os.path.abspath(os.path.expanduser(chosen)), "wasm")
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(caches, "sandbox-kernel", "wasm")
+    return os.path.join(cache_root(), "sandbox-kernel", "wasm")
 
 
 @dataclass(frozen=True)
@@ -167,19 +167,19 @@ class WasmStore:
         return name
 
     def _make_folder(self) -> None:
+        another = "name another one in the environment variable SANDBOX_KERNEL_CACHE"
         try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            status = os.lstat(self.folder)
-        except OSError as error:
+            make_own_folder(self.folder)
+        except NotPrivate as error:
             raise BackendUnavailable(
-                f"the folder for WebAssembly guests, {self.folder}, cannot be used: {error.strerror}; "
-                "name another one in the environment variable SANDBOX_KERNEL_CACHE"
+                f"{self.folder} must be a folder of yours that nobody else can enter or replace, because native code "
+                f"is kept there: {error}; or {another}"
             ) from None
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        except OSError as error:
+            reason = error.strerror or str(error)
             raise BackendUnavailable(
-                f"{self.folder} must be a folder of yours that nobody else can enter, because native code is kept "
-                f"there; run: chmod 700 {self.folder}, or name another one in SANDBOX_KERNEL_CACHE"
-            )
+                f"the folder for WebAssembly guests, {self.folder}, cannot be used: {reason}; {another}"
+            ) from None
 
     def _load_secret(self) -> bytes:
         path = os.path.join(self.folder, _KEY)

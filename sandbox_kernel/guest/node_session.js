@@ -20,6 +20,7 @@ const { pathToFileURL } = require('node:url');
 const [, , kind, addon, ...told] = process.argv;
 const [channel, gate, calmScore, eagerScore] = told.map(Number);
 const MAX_FRAME = 16 << 20;
+const MAX_PARTS = 320_000; // strings, opening brackets and commas of one frame; the host counts them too
 const INTERRUPTED = Symbol('interrupted');
 const SHOWS = Symbol.for('Jupyter.display');
 let native = null;
@@ -31,9 +32,18 @@ let received = Buffer.alloc(0);
 let waiting = null;
 const pause = new Int32Array(new SharedArrayBuffer(4));
 
+// How many strings, opening brackets and commas a value has as JSON, or a few more.
+function parts(value) {
+  if (value === null || typeof value !== 'object') return 1;
+  let found = 1;
+  for (const item of Array.isArray(value) ? value : Object.values(value)) found += 2 + parts(item);
+  return found;
+}
+
 function send(message) {
-  const body = Buffer.from(JSON.stringify(message));
-  if (body.length > MAX_FRAME) return false;
+  const text = JSON.stringify(message);
+  const body = Buffer.from(text);
+  if (body.length > MAX_FRAME || (body.length > MAX_PARTS && parts(JSON.parse(text)) > MAX_PARTS)) return false;
   const frame = Buffer.allocUnsafe(4 + body.length);
   frame.writeUInt32BE(body.length);
   body.copy(frame, 4);

@@ -24,6 +24,17 @@ else:
 
 #: Larger frames are refused by the host, which ends the worker.
 MAX_FRAME = 16 << 20
+#: Strings, opening brackets and commas of one frame; the host counts them too.
+MAX_PARTS = 320_000
+
+
+def parts(value: Any) -> int:
+    """How many strings, opening brackets and commas a value has as JSON, or a few more."""
+    if isinstance(value, dict):
+        return 1 + sum(2 + parts(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return 1 + sum(1 + parts(item) for item in value)
+    return 1
 
 
 class Channel:
@@ -36,10 +47,10 @@ class Channel:
         self.lock = threading.Lock()
 
     def send(self, message: Dict[str, Any]) -> bool:
-        """Send one message; False when it is too large to be sent."""
+        """Send one message; False when it is too large to be sent, in bytes or in parts."""
         # A lone surrogate is text in Python; the host makes it readable.
         data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        if len(data) > MAX_FRAME:
+        if len(data) > MAX_FRAME or (len(data) > MAX_PARTS and parts(message) > MAX_PARTS):
             return False
         # Looked at before it is changed: an interrupt may strike in the very call that changes it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -18,6 +18,9 @@ CUSTOM, TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, C
 #: Sections stand in this order in a module; custom ones may stand anywhere.
 ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
 
+#: Compilers leave a few dozen custom sections; a million empty ones take two bytes each and much more to read.
+MOST_SECTIONS = 10_000
+
 
 class Malformed(ValueError):
     """The bytes are not a module that this house runs; the message says what and where."""
@@ -120,6 +123,8 @@ def sections(data: bytes) -> list[Section]:
                 raise Malformed(f"section {number} at byte {start} is repeated or out of order")
             rank = ORDER.index(number)
         found.append(Section(number, start, start + size))
+        if len(found) > MOST_SECTIONS:
+            raise Malformed(f"more than {MOST_SECTIONS} sections")
     return found
 
 

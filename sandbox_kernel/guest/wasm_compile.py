@@ -47,7 +47,11 @@ def compile_module(plan: CompilePlan) -> Ending:
         if too_large is not None:
             return too_large
         engine = make_engine(plan.switches, parallel=plan.trusted)
-        module = wasmtime.Module(engine, prepare(data, facts))
+        prepared = prepare(data, facts)
+        if prepared != data and not plan.trusted:
+            # By itself: what ``prepare`` adds must not make it valid, or it could use the counter that is added.
+            wasmtime.Module.validate(engine, data)
+        module = wasmtime.Module(engine, prepared)
         if not plan.trusted:
             make_linker(engine).instantiate_pre(module)
         compiled = module.serialize()

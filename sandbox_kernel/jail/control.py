@@ -6,10 +6,8 @@ small, JSON objects, with known fields of known types.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import marshal
-import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -26,9 +24,6 @@ REPORT_FD = 3
 MAX_REPORT = 64 << 10
 #: A question to the user is cut to this.
 MAX_PROMPT = 10_000
-#: Files that a step may hand over, and how large each may be.
-MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
-_UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +160,7 @@ class Inbox:
     """Messages from the gate, cut out of the stream; raises ``EnforcerFailed`` on nonsense."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, object]]:
         """Whole messages so far."""
@@ -177,8 +172,8 @@ class Inbox:
                 raise EnforcerFailed("gate", f"a message of {size} bytes came out of the jail; it was ended")
             if len(self._buffer) < 4 + size:
                 break
-            messages.append(_decode(self._buffer[4 : 4 + size]))
-            self._buffer = self._buffer[4 + size :]
+            messages.append(_decode(bytes(self._buffer[4 : 4 + size])))
+            del self._buffer[: 4 + size]
         return messages
 
 
@@ -193,10 +188,18 @@ def _decode(data: bytes) -> dict[str, object]:
 
 
 def number(message: Mapping[str, object], key: str) -> float:
-    """A finite number from a message."""
+    """A finite number from a message, not below zero."""
     value = message.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
         raise EnforcerFailed("gate", f"a message out of the jail has no usable {key!r}; it was ended")
+    return value
+
+
+def exit_code(message: Mapping[str, object]) -> int:
+    """How a process ended: what it said, or the signal that ended it, below zero."""
+    value = message.get("code")
+    if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 255:
+        raise EnforcerFailed("gate", "a message out of the jail has no usable 'code'; it was ended")
     return value
 
 
@@ -204,37 +207,18 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
     """The end of a step, checked."""
     flags = message.get("flags", [])
     known = ("memory", "open_files", "disk", "processes")
-    named = tuple(f for f in flags if f in known) if isinstance(flags, list) else ()
     return StepExit(
-        code=int(number(message, "code")),
+        code=exit_code(message),
         cpu_seconds=number(message, "cpu"),
         max_rss_bytes=int(number(message, "maxrss")),
-        flags=named,
+        flags=tuple(name for name in known if name in flags) if isinstance(flags, list) else (),
     )
 
 
 def broken(message: Mapping[str, object]) -> str:
     """Why a step was not started."""
     value = message.get("message")
-    return value[:1000] if isinstance(value, str) else "no reason was given"
-
-
-def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
-    """The contents of files that the gate handed over, or nothing; the descriptors are closed.
-
-    They are sealed memory, so that what was handed over before the program ran is what is read after it.
-    """
-    contents = []
-    for fd in descriptors:
-        with open(fd, "rb") as file:
-            try:
-                sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
-            except OSError:
-                sealed = False
-            if sealed and os.fstat(fd).st_size <= most_bytes:
-                os.lseek(fd, 0, os.SEEK_SET)
-                contents.append(file.read())
-    return tuple(contents) if len(contents) == len(descriptors) else ()
+    return readable_text(value[:1000]) if isinstance(value, str) else "no reason was given"
 
 
 def question(said: bytes) -> str | None:
@@ -246,19 +230,14 @@ def question(said: bytes) -> str | None:
         prompt = json.loads(line).get("ask")
     except (ValueError, RecursionError, AttributeError):
         return None
-    return prompt[:MAX_PROMPT] if isinstance(prompt, str) else None
+    return readable_text(prompt[:MAX_PROMPT]) if isinstance(prompt, str) else None
+
+
+def readable_text(text: str) -> str:
+    """Text out of JSON as every encoder can carry it: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def answer(value: str | None) -> bytes:
     """What a step that asked is told: a line without its end, or that there is nobody to ask."""
     return json.dumps({"answer": value}).encode() + b"\n"
-
-
-def receive_listener(sock: socket.socket) -> socket.socket:
-    """The listening socket of the jail's own network, handed over by the gate."""
-    _, descriptors, _, _ = socket.recv_fds(sock, 1, 4)
-    if len(descriptors) != 1:
-        for fd in descriptors:
-            os.close(fd)
-        raise EnforcerFailed("gate", "the jail handed over no listening socket; the network cannot be allowed")
-    return socket.socket(fileno=descriptors[0])

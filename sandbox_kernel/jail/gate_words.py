@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Sequence
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.control import MAX_KEPT, MAX_KEPT_BYTES, Step, StepExit, broken, read_kept, step_exit
+from sandbox_kernel.jail.control import Step, StepExit, broken, step_exit
+from sandbox_kernel.jail.handed_over import MAX_KEPT, MAX_KEPT_BYTES, read_kept, receive_with_files
 from sandbox_kernel.jail.jail import Jail
 
 
@@ -29,7 +29,7 @@ class GateWords:
     def read(self, fd: int) -> None:
         """Take what the gate has said; ``EnforcerFailed`` when it could not build what was asked for."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._jail.control, 65536, MAX_KEPT)
+            data, descriptors = receive_with_files(self._jail.control, 65536, MAX_KEPT)
             self._kept_fds += descriptors
         except BlockingIOError:
             return
@@ -38,6 +38,8 @@ class GateWords:
         if not data:
             self.finished = self.lost = True
             return
+        if len(self._kept_fds) > sum(len(step.keeps) for step in self._steps):
+            raise EnforcerFailed("gate", "files came out of the jail that nobody had asked for; it was ended")
         for message in self._jail.inbox.feed(data):
             if message["op"] == "started":
                 self.begun = True
@@ -52,7 +54,9 @@ class GateWords:
         self.finished = self.lost = True
 
     def _step_ended(self, end: StepExit) -> None:
-        step = self._steps[min(len(self.exits), len(self._steps) - 1)]
+        if len(self.exits) >= len(self._steps):
+            raise EnforcerFailed("gate", "more steps ended in the jail than it was given; it was ended")
+        step = self._steps[len(self.exits)]
         self.exits.append(end)
         if step.compiles:
             self.compiled_at = time.monotonic()

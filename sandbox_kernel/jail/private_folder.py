@@ -14,7 +14,8 @@ import os
 import secrets
 import tempfile
 
-from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.errors import EnforcerFailed, SandboxError
+from sandbox_kernel.workspace.own_folder import parent_weakness
 from sandbox_kernel.workspace.removal import remove_tree
 
 _MEMORY = "/dev/shm"
@@ -67,15 +68,21 @@ class PrivateFolder:
 def choose_parent(size: int) -> str:
     """Where to make a folder for this many bytes: in memory if most of that stays free, else with temporary files.
 
-    Programs are compiled and run there, so a file system that refuses to execute is passed over.
+    Programs are compiled and run there, so a file system that refuses to execute is passed over, and so is a parent
+    where another user could put a folder of his in the place of ours.
     """
     usual = os.path.realpath(tempfile.gettempdir())
     for parent, spare in ((_MEMORY, 4 * size), (usual, 0), ("/var/tmp", 0)):
         with contextlib.suppress(OSError):
             found = os.statvfs(parent)
             usable = os.access(parent, os.W_OK | os.X_OK) and not found.f_flag & os.ST_NOEXEC
-            if usable and found.f_bavail * found.f_frsize > spare:
+            if usable and found.f_bavail * found.f_frsize > spare and parent_weakness(parent) is None:
                 return parent
+    problem = parent_weakness(usual)
+    if problem is not None:
+        raise EnforcerFailed(
+            "work folder", f"other users could exchange it: {problem}; name a folder of yours in TMPDIR, mode 700"
+        )
     return usual
 
 

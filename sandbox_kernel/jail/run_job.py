@@ -16,9 +16,10 @@ from math import inf
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.asking import OnInput
-from sandbox_kernel.jail.control import receive_listener, send_order
+from sandbox_kernel.jail.control import send_order
 from sandbox_kernel.jail.feeder import Feeder
 from sandbox_kernel.jail.gate_words import GateWords
+from sandbox_kernel.jail.handed_over import receive_listener
 from sandbox_kernel.jail.input_watch import InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, OnListener, OnOutput, Outcome, SpareGone

@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass
 
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder, weakness
 
 MAX_BYTES = 256 * MIB
 MAX_ENTRY_BYTES = 32 * MIB
@@ -38,10 +39,7 @@ class Compiled:
 
 def default_folder() -> str:
     """Below the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "sandbox-kernel", "compiled")
+    return os.path.join(cache_root(), "sandbox-kernel", "compiled")
 
 
 class CompileCache:
@@ -57,13 +55,15 @@ class CompileCache:
         if not self._is_private():
             return None
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None
-        with open(fd, "rb") as file:
+        try:
             kind = os.fstat(fd)
             plain = stat.S_ISREG(kind.st_mode) and kind.st_size <= MAX_ENTRY_BYTES + MIB
-            found = _unpack(key, file.read()) if plain else None
+            found = _unpack(key, _content(fd)) if plain else None
+        finally:
+            os.close(fd)
         with contextlib.suppress(OSError):
             os.unlink(path) if found is None else os.utime(path)
         return found
@@ -74,9 +74,7 @@ class CompileCache:
             return
         aside = os.path.join(self.folder, f"aside-{secrets.token_hex(8)}")
         with contextlib.suppress(OSError):
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            if not self._is_private():
-                return
+            make_own_folder(self.folder)
             try:
                 with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                     # A program is megabytes, and somebody waits: it is written as it is, without being copied.
@@ -90,10 +88,9 @@ class CompileCache:
     def _is_private(self) -> bool:
         """Whether the folder is ours alone: others could put their programs under our keys."""
         try:
-            found = os.lstat(self.folder)
+            return weakness(self.folder) is None
         except OSError:
             return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
     def _make_room(self) -> None:
         entries: list[tuple[float, int, str]] = []
@@ -112,6 +109,11 @@ class CompileCache:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             total -= size
+
+
+def _content(fd: int) -> bytes:
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(MAX_ENTRY_BYTES + MIB)
 
 
 def _body(compiled: Compiled) -> tuple[bytes, bytes, bytes]:

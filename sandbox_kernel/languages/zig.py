@@ -14,7 +14,7 @@ from sandbox_kernel.policy import Grant
 SCRIPT = "cell.zig"
 COMMAND = "build-exe"
 #: All ways to another file.
-_OTHER_FILES = re.compile(rb'@import\((?!"(?:std|builtin|root)"\))|@embedFile|@c|asm')
+_OTHER_FILES = re.compile(rb'@import(?!\("(?:std|builtin|root)"\))|@embedFile|@c|asm')
 
 
 def the_zig() -> Zig:

@@ -23,6 +23,7 @@ from sandbox_kernel.jail.interpreter import runtime_grants
 from sandbox_kernel.jail.walls import TMP
 from sandbox_kernel.languages.compile_cache import default_folder
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.workspace.own_folder import make_own_folder
 
 REMEDY = "pip install ziglang"
 _PREPARE_TIMEOUT_S = 1800
@@ -105,19 +106,19 @@ def _folder(zig: Zig, command: str, target: str) -> str:
 def prepared(zig: Zig, command: str, target: str = "") -> str:
     """The folder with what ``command`` needs built; the first call on a machine builds it, other processes wait."""
     folder = _folder(zig, command, target)
-    if os.path.isdir(folder):
-        return folder
     parent = os.path.dirname(folder)
     try:
-        os.makedirs(parent, mode=0o700, exist_ok=True)
+        make_own_folder(parent)
+        if os.path.isdir(folder):
+            return folder
         with open(os.path.join(parent, "lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.isdir(folder):
                 _prepare(zig, command, target, folder)
     except OSError as error:
         raise BackendUnavailable(
-            f"the libraries of zig {command} cannot be kept in {parent}: {error.strerror}; "
-            "name a folder that can be written in the environment variable XDG_CACHE_HOME, or install a C compiler"
+            f"the libraries of zig {command} cannot be kept in {parent}: {error}; name a folder of your own that can be "
+            "written in the environment variable XDG_CACHE_HOME, or install a C compiler"
         ) from None
     return folder
 

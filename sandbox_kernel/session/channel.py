@@ -13,12 +13,15 @@ import socket
 import struct
 from collections import deque
 
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.session.frame_reader import Cutter
 from sandbox_kernel.session.frames import FromWorker, ToWorker, encode
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
+#: Messages that wait for a worker to read; each thread of an honest one waits for one answer at a time.
+MAX_WAITING = 10_000
 
 
 def inner_pid(pid: int) -> int:
@@ -79,7 +82,12 @@ class Channel:
         return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
 
     def put(self, message: ToWorker) -> None:
-        """Send a message, now or when there is room (``wants_to_write``)."""
+        """Send a message, now or when there is room (``wants_to_write``).
+
+        ``SessionError`` when the worker asks and asks and reads no answer: they would fill the host's memory.
+        """
+        if len(self._waiting) >= MAX_WAITING:
+            raise SessionError(f"the worker sent questions and did not read {MAX_WAITING} answers")
         self._waiting.append(memoryview(encode(message)))
         self.write_some()
 

@@ -11,6 +11,8 @@ from sandbox_kernel.session.frames import Cleared, Shown
 #: What one cell may show; the rest is dropped and said so.
 MAX_DISPLAYS = 2000
 MAX_BYTES = 64 << 20
+#: How often one cell may clear what it has shown.
+MAX_CLEARS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,7 @@ class Displays:
         self._items: list[SessionDisplay] = []
         self._room = MAX_BYTES
         self._count = MAX_DISPLAYS
+        self._clears = MAX_CLEARS
         self._clear_next = False
         self.dropped = 0
 
@@ -68,6 +71,10 @@ class Displays:
 
     def clear(self, frame: Cleared) -> None:
         """Take away what was shown, now or with the next display."""
+        self._clears -= 1
+        if self._clears < 0:
+            self.dropped += 1
+            return
         self._clear_next = frame.wait
         if not frame.wait:
             self._items = []

@@ -8,10 +8,12 @@ a message is ever executed, unpickled or used as a path.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.json_parts import MAX_PARTS, has_too_many_parts
 from sandbox_kernel.model import CellError
 from sandbox_kernel.session.frames import (
     HEADER,
@@ -64,6 +66,8 @@ class Cutter:
 
 def parse(raw: bytes) -> FromWorker:
     """One message of the worker, checked."""
+    if has_too_many_parts(raw):
+        raise SessionError(f"the worker sent a frame of more than {MAX_PARTS} parts")
     try:
         # NaN and the infinities are no JSON; what the notebook is given must be.
         message = json.loads(raw, parse_constant=lambda _: None)
@@ -201,7 +205,10 @@ class _TooDeep(ValueError):
 
 
 def clean(value: object, depth: int = 0) -> object:
-    """A JSON value whose texts are all clean, names included, and which is not nested too deep."""
+    """A JSON value whose texts are all clean, names included, and which is not nested too deep.
+
+    A number that is too large for a float was read as infinity, which is no JSON: it becomes None.
+    """
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list | dict) and depth >= MAX_DEPTH:
@@ -210,4 +217,6 @@ def clean(value: object, depth: int = 0) -> object:
         return [clean(item, depth + 1) for item in value]
     if isinstance(value, dict):
         return {clean_text(key): clean(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value

@@ -11,13 +11,16 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.control import JobFile, Step, frame, number, receive_listener, send_order
+from sandbox_kernel.jail.control import JobFile, Step, exit_code, frame, number, send_order
+from sandbox_kernel.jail.handed_over import receive_listener
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OnListener
 from sandbox_kernel.jail.readable import readable
 
 #: How long the gate may take for an order. It waits for killed processes and writes files; it never waits for a cell.
 PATIENCE_S = 20.0
+#: Answers that nobody has taken yet.
+_MOST_ANSWERS = 1000
 
 
 class GateLost(Exception):
@@ -79,9 +82,11 @@ class Keeper:
         for message in self.jail.inbox.feed(data):
             if message["op"] == "gone":
                 if int(number(message, "pid")) == self.worker:
-                    self.gone = int(number(message, "code"))
-            else:
+                    self.gone = exit_code(message)
+            elif len(self._answers) < _MOST_ANSWERS:
                 self._answers.append(message)
+            else:
+                raise EnforcerFailed("gate", "more answers came out of the jail than anybody asked for; it was ended")
 
     def await_gone(self) -> None:
         """The worker is known to be dead; return when the gate has said how it ended."""

@@ -21,6 +21,7 @@ from sandbox_kernel.jail.readable import readable
 from sandbox_kernel.model import Violation
 from sandbox_kernel.session.channel import Channel
 from sandbox_kernel.session.checkpoints import Checkpoint, Shelf
+from sandbox_kernel.session.frame_reader import MAX_FRAME
 from sandbox_kernel.session.frames import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
 from sandbox_kernel.session.keeper import Keeper
 from sandbox_kernel.session.memory import Budget, anonymous_bytes
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
-#: Displays of background threads that are kept for the next cell.
-_MAX_STRAYS = 100
+#: Displays of background threads that are kept for the next cell, and their bytes on the wire.
+_MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
 #: After the end of a channel: how long the gate has to say what became of the worker.
 LAST_WORD_S = 0.5
 
@@ -252,6 +253,12 @@ class Live:
             except SessionError:
                 self._freezing = False
 
+    def _keep_stray(self, shown: Shown) -> None:
+        """Keep what a background thread shows, while there is room for it."""
+        held = sum(stray.size for stray in self._strays)
+        if len(self._strays) < _MAX_STRAYS and held + shown.size <= _MAX_STRAY_BYTES:
+            self._strays.append(shown)
+
     def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
         """The next message of a kind; ``SessionError`` when the worker dies, is silent or speaks out of turn."""
         timeout_s = PATIENCE_S if timeout_s is None else timeout_s
@@ -260,9 +267,9 @@ class Live:
             for message in self.channel.read():
                 if isinstance(message, kind):
                     return message
-                if isinstance(message, Shown) and len(self._strays) < _MAX_STRAYS:
-                    self._strays.append(message)
-                elif not isinstance(message, Shown | Cleared):
+                if isinstance(message, Shown):
+                    self._keep_stray(message)
+                elif not isinstance(message, Cleared):
                     raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
             if self.channel.closed:
                 # The gate may have more to say about it.

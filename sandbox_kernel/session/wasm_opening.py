@@ -208,23 +208,33 @@ def load_wasm_session(
     share: FolderLink | None = None,
 ) -> WasmSession:
     """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
-    saved = read_image(_file_name(path))
-    header = saved.header
+    name_of_file = _file_name(path)
+
+    def fitting(header: ImageHeader) -> tuple[Guest, SessionSpec]:
+        guest = _guest_of(header, name_of_file)
+        return guest, _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
+
+    saved = read_image(name_of_file, fitting)
+    guest, spec = fitting(saved.header)
+    state = State(saved.memory, saved.header.elapsed_s, saved.files)
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
+
+
+def _guest_of(header: ImageHeader, path: str) -> Guest:
+    """The guest whose memory a file holds; ``InvalidRequest`` when that is not here, or in another version."""
     try:
         language = Language(header.language)
     except ValueError:
         language = Language.WASM
     if language not in WASM_LANGUAGES:
-        raise InvalidRequest(f"{saved.path!r} is a session of {header.language!r}, which cannot be loaded here")
+        raise InvalidRequest(f"{path!r} is a session of {header.language!r}, which cannot be loaded here")
     guest = session_guest(language)
     if header.guest != guest_digest(guest):
         raise InvalidRequest(
-            f"{saved.path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
+            f"{path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
             "version, and the memory of one is not the memory of the other; load it with the version that saved it"
         )
-    spec = _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
-    state = State(saved.memory, header.elapsed_s, saved.files)
-    return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
+    return guest
 
 
 def session_guest(language: Language) -> Guest:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.sealed_memory import SealedMemory
-from sandbox_kernel.session.image_file import MOST_MEMORY
+from sandbox_kernel.session.image_file import MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.live import Live
 from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
@@ -34,8 +34,12 @@ def take_state(live: Live) -> State:
     """
     jail, name = live.jail, f".image-{secrets.token_hex(8)}"
     answer = live.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
-    size, elapsed = answer.get("size"), answer.get("elapsed_s")
-    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or not isinstance(elapsed, int | float):
+    size = answer.get("size")
+    try:
+        elapsed = check_elapsed(answer.get("elapsed_s"))
+    except ValueError:
+        size = None
+    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY:
         raise SessionError(
             f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
             "make room in the work folder, or open the session with a larger disk_mb"
@@ -56,4 +60,4 @@ def take_state(live: Live) -> State:
         os.close(descriptor)
     with Rooted(os.dup(jail.box_fd)) as box:
         files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
-    return State(memory, float(elapsed), files)
+    return State(memory, elapsed, files)

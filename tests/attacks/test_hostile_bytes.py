@@ -59,6 +59,11 @@ def damaged(draw: st.DrawFn, originals: list[bytes]) -> bytes:
     return bytes(data)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile")
+
+
 # -- requests to the proxy
 
 HEADS = [
@@ -113,6 +118,21 @@ def _modules() -> list[bytes]:
         (func (export "_start") (drop (memory.grow (i32.const 1))) (call $e (i32.const 3))))""",
         """(module (table 3 funcref) (func $s (local i32 i64) (block (loop (br_if 0 (i32.const 0))))) (start $s)
         (elem (i32.const 0) func $s) (memory 1) (data (i32.const 0) "text"))""",
+        """(module (type $t (func (param i32 i64) (result i32))) (memory 1) (global (mut i32) (i32.const 64))
+        (global f32 (f32.const 1)) (table $tab 4 8 funcref)
+        (func $a (type $t) (local f32 f64 v128)
+          (block (result i32) (br_table 0 0 0 (memory.grow (i32.const 0)) (i32.const 64))) (drop)
+          (v128.store (i32.const 64) (v128.const i32x4 64 64 0 64))
+          (memory.fill (i32.const 0) (i32.const 64) (i32.const 64))
+          (memory.init 1 (i32.const 0) (i32.const 0) (i32.const 1)) (data.drop 1)
+          (drop (table.grow $tab (ref.null func) (i32.const 64)))
+          (drop (select (result i32) (i32.const 1) (i32.const 2) (i32.const 64)))
+          (drop (call_indirect $tab (type $t) (i32.const 1) (i64.const 64) (i32.const 0))) (i32.const 0x4040))
+        (func (export "_start") (if (i32.const 64) (then (drop (memory.grow (memory.size)))) (else (nop)))
+          (f64.store (i32.const 64) (f64.const 2)) (return))
+        (func $r (param i32) (result i32) (local.get 0) (i32.const 64) (i32.add) (return_call $r))
+        (data (i32.const 0) "\\40\\00") (data "abc") (elem (table $tab) (i32.const 0) func $a) (elem func $a $r)
+        (export "m" (memory 0)))""",
     )
     return [bytes(wasmtime.wat2wasm(text)) for text in texts]
 
@@ -132,6 +152,40 @@ def test_a_damaged_module_is_measured_and_rewritten_or_malformed() -> None:
             return
         assert inspect(rewritten, Caps()).functions <= facts.functions + 1
         assert len(rewritten) < len(data) + 500
+        if _valid(data):
+            assert _valid(rewritten)
+
+    check()
+
+
+def _valid(data: bytes) -> bool:
+    """Whether the engine takes a module as it is."""
+    import wasmtime
+
+    from sandbox_kernel.guest.wasm_engine import PLAIN, make_engine
+
+    try:
+        wasmtime.Module.validate(make_engine(PLAIN), data)
+    except wasmtime.WasmtimeError:
+        return False
+    return True
+
+
+@pytest.mark.attack("W01", "wasm")
+def test_a_damaged_module_that_is_compiled_was_valid_before_it_was_rewritten(folder: Path) -> None:
+    from sandbox_kernel.guest.wasm_compile import compile_module
+    from sandbox_kernel.guest.wasm_plan import CompilePlan
+
+    originals = [module for module in _modules() if b"_start" in module]
+
+    @fixed(300)
+    @given(damaged(originals))
+    def check(data: bytes) -> None:
+        (folder / "module.wasm").write_bytes(data)
+        ending = compile_module(CompilePlan(source=str(folder / "module.wasm"), out=str(folder / "out.cwasm")))
+        assert ending.end in ("compiled", "invalid")
+        if ending.end == "compiled":
+            assert _valid(data)
 
     check()
 
@@ -224,11 +278,6 @@ TOML = [
     b'networkRules = [{domain = "example.com", ports = [443]}]\nmounts = []\n',
     b'{"allowedPaths": [], "allowNetwork": true, "env": {"A": "b"}, "mounts": [{"host": "/usr", "guest": "/u"}]}',
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("hostile")
 
 
 @fixed(100)

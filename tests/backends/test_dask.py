@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sandbox_kernel import BackendUnavailable, ExecRequest, InvalidRequest, Language, Sandbox, Status
 from sandbox_kernel.backends import dask as ours
+from sandbox_kernel.backends import dask_worker
 from sandbox_kernel.backends.dask import DaskBackend
+from sandbox_kernel.backends.dask_delivery import decode_delivery
+from sandbox_kernel.jail.stop import Stop
 from tests.conftest import need
 
 distributed = pytest.importorskip("distributed")
@@ -70,12 +74,12 @@ def test_a_run_is_stopped_from_here(backend: DaskBackend) -> None:
 
 
 def test_a_run_that_was_stopped_before_it_began_is_stopped_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "get_worker", lambda: None)
+    monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(log_event=lambda *_: None))
     assert not ours.stop_on_worker("later")
-    kitchen = ours.Kitchen(*_kitchen())
-    delivery = ours.run_on_worker(kitchen, python("import time; time.sleep(60)"), "later", False, False)
+    kitchen, request = ours.Kitchen(*_kitchen()), python("import time; time.sleep(60)")
+    delivery = decode_delivery(ours.run_on_worker(kitchen, request, "later", False, False), request)
     assert delivery.result.status is Status.INTERRUPTED
-    assert not ours._running and "later" not in ours._stopped
+    assert not dask_worker._running and "later" not in dask_worker._stopped
 
 
 def _kitchen() -> tuple[object, object, object]:
@@ -137,3 +141,59 @@ def test_without_a_cluster_it_is_said_how_to_get_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(distributed, "default_client", none)
     with Sandbox() as box, pytest.raises(BackendUnavailable, match=r"no cluster.*DASK_SCHEDULER_ADDRESS"):
         box.run("1", backend="dask")
+
+
+def _lie(*_: object) -> object:
+    return {"stdout": "all is well", "status": "ok"}
+
+
+def _hang(kitchen: object, request: object, name: str, *_: object) -> object:
+    import threading
+
+    distributed.get_worker().log_event(name, (ours.BEGAN, ""))
+    for noise in (None, 5, ("stdout", 5), ("evil", "text"), ("stdout", "a", "b"), [["stdout"]]):
+        distributed.get_worker().log_event(name, noise)
+    threading.Event().wait(20)
+    return b""
+
+
+def test_a_worker_that_answers_something_else_is_told_from_one_that_ran_the_program(
+    backend: DaskBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ours, "run_on_worker", _lie)
+    monkeypatch.setattr(ours, "measure_on_worker", _lie)
+    with pytest.raises(BackendUnavailable, match=r"no worker of this version does \(a dict\)"):
+        backend.run(python("1"))
+    with pytest.raises(BackendUnavailable, match="no worker of this version does"):
+        backend.capabilities()
+
+
+def test_a_worker_that_begins_and_never_answers_is_not_waited_for_for_ever(
+    backend: DaskBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ours, "run_on_worker", _hang)
+    monkeypatch.setattr(ours, "PATIENCE_S", 1.0)
+    heard: list[tuple[str, str]] = []
+    with pytest.raises(BackendUnavailable, match=r"a worker began it \d+ s ago, its limit is 1 s"):
+        backend.run(python("1", timeout=1), on_output=lambda stream, text: heard.append((stream, text)))
+    assert heard == []
+
+
+def test_a_run_whose_worker_does_not_answer_can_be_stopped(
+    backend: DaskBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ours, "run_on_worker", _hang)
+    monkeypatch.setattr(ours, "STOP_S", 1.0)
+    stop = Stop()
+    stop.set()
+    result = backend.run(python("1", timeout=600), stop=stop)
+    stop.close()
+    assert (result.status, result.backend) == (Status.INTERRUPTED, "dask")
+    assert "did not answer within 1 s" in result.notes[0]
+
+
+def test_runs_work_over_a_client_that_takes_no_pickles(client: object) -> None:
+    """What workers send is bytes, so a client may refuse everything else."""
+    careful = {"serializers": ["dask", "msgpack", "pickle"], "deserializers": ["dask", "msgpack"]}
+    with distributed.Client(client.scheduler.address, set_as_default=False, **careful) as own:  # type: ignore[attr-defined]
+        assert DaskBackend(own).run(python("print(6)")).stdout == "6\n"

@@ -13,8 +13,9 @@ import pytest
 
 from sandbox_kernel.backends import wasm_packages
 from sandbox_kernel.backends.wasm_packages import OFFLINE, fetch_command, find_npm, package_files, take_files
+from sandbox_kernel.backends.wasm_prepare import read_file
 from sandbox_kernel.backends.wasm_store import WasmStore
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed
 from sandbox_kernel.languages.guest_catalogue import Package
 
 
@@ -145,3 +146,19 @@ def test_a_pattern_takes_all_texts_that_fit_it_and_an_empty_one_is_an_error() ->
     assert json.loads(taken["types.json"]) == {"a.d.ts": "A", "b.d.ts": "B"}
     with pytest.raises(BackendUnavailable, match=r"nothing like package/\*\.wasm"):
         take_files(archive, {"all": "package/*.wasm"})
+
+
+def test_what_a_compiler_leaves_is_read_only_if_it_is_a_plain_file_of_its_size(tmp_path: Path) -> None:
+    (tmp_path / "good").write_bytes(b"code")
+    (tmp_path / "large").write_bytes(b"x" * 11)
+    os.symlink("good", tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert read_file(folder, "good", 10) == b"code"
+        for name in ("large", "link", "pipe", "folder", "missing"):
+            with pytest.raises(EnforcerFailed, match=name):
+                read_file(folder, name, 10)
+    finally:
+        os.close(folder)

@@ -184,3 +184,22 @@ def test_a_file_that_changes_after_it_was_found_is_not_handed_out(store: WasmSto
     Path(entry.file("m")).write_bytes(b"other!")
     with pytest.raises(BackendUnavailable, match="changed while it was in use"):
         entry.read("m")
+
+
+def test_a_store_below_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """Its owner could rename ours away while a verified entry is being mounted."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    WasmStore(str(shared / "store"))
+    shared.chmod(0o777)
+    with pytest.raises(BackendUnavailable, match=r"nobody else can enter or replace.*can be written by everybody"):
+        WasmStore(str(shared / "store"))
+
+
+def test_folders_of_the_store_are_open_to_nobody_even_without_a_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        WasmStore(str(tmp_path / "a" / "b" / "store"))
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a/b/store")] == [0o700] * 3

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 import wasmtime
 
+from sandbox_kernel.guest import wasm_binary as binary
+
 Wat = Callable[..., str]
 HEADER = b"\0asm\x01\0\0\0"
 
@@ -86,3 +88,40 @@ def test_the_compile_step_started_by_path_reports_like_the_function(wasm, tmp_pa
     task = {"task": "compile", "source": str(source), "out": str(tmp_path / "out")}
     done = wasm.report(*wasm.start(task))
     assert (done.end, done.returncode) == ("invalid", 134)
+
+
+def _module(body: bytes) -> bytes:
+    """A module with one memory and one function, _start, whose code is ``body``."""
+    code = bytes([len(body) + 1, 0]) + body
+    return binary.assemble([
+        (binary.TYPE, bytes([1, 0x60, 0, 0])),
+        (binary.FUNCTION, bytes([1, 0])),
+        (binary.MEMORY, bytes([1, 0, 1])),
+        (binary.EXPORT, bytes([2, 6]) + b"_start" + bytes([0, 0, 6]) + b"memory" + bytes([2, 0])),
+        (binary.CODE, bytes([1]) + code),
+    ])  # fmt: skip
+
+
+GROW = bytes([0x41, 0x01, 0x40, 0x00, 0x1A])  # (drop (memory.grow (i32.const 1)))
+
+
+@pytest.mark.attack("W01", "wasm")
+@pytest.mark.parametrize(
+    "body",
+    [
+        GROW + bytes([0x41, 0, 0x24, 0, 0x0B]),
+        GROW + bytes([0x23, 0, 0x1A, 0x0B]),
+        GROW + bytes([0x41, 1, 0x10, 1, 0x1A, 0x0B]),
+        bytes([0x41, 1, 0x40, 0x40, 0x1A]) + GROW + bytes([0x0B]),
+    ],
+    ids=["sets the counter", "reads the counter", "calls the added function", "grows a memory that is not there"],
+)
+def test_a_module_that_is_only_valid_with_what_is_added_to_it_is_refused(wasm, body: bytes) -> None:
+    assert wasm.compile(_module(GROW + b"\x0b"))[0].end == "compiled"
+    done, _ = wasm.compile(_module(body))
+    assert done.end == "invalid", done
+
+
+def test_a_million_empty_sections_are_refused_after_the_first_thousands(wasm) -> None:
+    done, _ = wasm.compile(HEADER + b"\0\0" * 1_000_000)
+    assert (done.end, done.message) == ("invalid", "more than 10000 sections")

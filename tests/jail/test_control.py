@@ -8,6 +8,7 @@ import marshal
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,13 @@ from sandbox_kernel.jail.control import (
     frame,
     number,
     question,
-    read_kept,
-    receive_listener,
     send_order,
     step_exit,
 )
+from sandbox_kernel.jail.gate_words import GateWords
+from sandbox_kernel.jail.handed_over import read_kept, receive_listener, receive_with_files
 from sandbox_kernel.jail.walls import Warm
+from sandbox_kernel.session.keeper import Keeper
 
 quick = settings(deadline=None, max_examples=80)
 EXIT = {"op": "exit", "code": -9, "cpu": 1.5, "maxrss": 4096, "flags": ["memory"]}
@@ -209,7 +211,7 @@ def test_a_frame_is_read_by_every_python() -> None:
 
 def test_a_listener_is_exactly_one_descriptor() -> None:
     ours, theirs = socket.socketpair()
-    with ours, theirs, socket.socket() as first, socket.socket() as second:
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as first, socket.socket() as second:
         socket.send_fds(theirs, [b"\0"], [first.fileno()])
         receive_listener(ours).close()
         before = set(os.listdir("/proc/self/fd"))
@@ -220,6 +222,84 @@ def test_a_listener_is_exactly_one_descriptor() -> None:
         theirs.send(b"\0")
         with pytest.raises(EnforcerFailed, match="no listening socket"):
             receive_listener(ours)
+        with open("/dev/null", "rb") as no_socket:
+            for other in (second, no_socket, ours):
+                socket.send_fds(theirs, [b"\0"], [other.fileno()])
+                with pytest.raises(EnforcerFailed, match="no listening socket"):
+                    receive_listener(ours)
+        assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_is_handed_over_is_inherited_by_no_child_of_the_host() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as first:
+        socket.send_fds(theirs, [b"x"], [first.fileno()])
+        data, (fd,) = receive_with_files(ours, 10, 4)
+        assert (data, os.get_inheritable(fd)) == (b"x", False)
+        os.close(fd)
+
+
+@pytest.mark.parametrize(("key", "value"), [("code", 256), ("code", -129), ("code", 1.5), ("cpu", -1), ("maxrss", -1)])
+def test_a_number_that_no_process_can_end_with_is_refused(key: str, value: object) -> None:
+    with pytest.raises(EnforcerFailed, match=key):
+        step_exit({**EXIT, key: value})
+
+
+def test_texts_of_a_gate_and_of_a_step_can_be_encoded() -> None:
+    assert question(b'{"ask": "\\ud800?"}\n') == "??"
+    assert broken({"op": "broken", "message": "\ud800"}) == "?"
+
+
+STEP = Step(kind="exec", argv=["x"], env={}, rlimits={}, cwd="/")
+
+
+class _Jail:
+    """A jail whose gate is this test."""
+
+    def __init__(self) -> None:
+        self.control, self.gate = socket.socketpair()
+        self.control.setblocking(False)
+        self.inbox = Inbox()
+
+
+@pytest.fixture
+def jail() -> Iterator[_Jail]:
+    made = _Jail()
+    with made.control, made.gate:
+        yield made
+
+
+@pytest.mark.attack("O05", "session")
+def test_files_that_nobody_asked_for_are_closed_and_end_the_jail(jail: _Jail) -> None:
+    words = GateWords(jail, [STEP])  # type: ignore[arg-type]
+    before = len(os.listdir("/proc/self/fd"))
+    message = packed({"op": "kept"})
+    with open("/dev/null", "rb") as file:
+        for _ in range(3):
+            socket.send_fds(jail.gate, [message], [file.fileno()] * 200)
+    with pytest.raises(EnforcerFailed, match="nobody had asked for"):
+        words.read(0)
+    words.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.attack("O05", "session")
+def test_more_ends_than_steps_end_the_jail(jail: _Jail) -> None:
+    words = GateWords(jail, [STEP])  # type: ignore[arg-type]
+    jail.gate.sendall(packed(EXIT) * 3)
+    with pytest.raises(EnforcerFailed, match="more steps ended"):
+        words.read(0)
+    assert len(words.exits) == 1
+
+
+@pytest.mark.attack("O05", "session")
+def test_answers_that_nobody_asked_for_fill_no_memory(jail: _Jail) -> None:
+    keeper = Keeper(jail)  # type: ignore[arg-type]
+    jail.gate.setblocking(False)
+    with pytest.raises(EnforcerFailed, match="more answers"):
+        for _ in range(2000):
+            jail.gate.sendall(packed({"op": "lives", "ok": True}))
+            keeper.read()
 
 
 def _memory(data: bytes, *, sealed: bool) -> int:

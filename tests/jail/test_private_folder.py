@@ -143,3 +143,16 @@ def test_it_lies_in_memory_where_there_is_room_and_programs_can_run(
     monkeypatch.setattr(os, "statvfs", lambda path: answers[path])
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     assert choose_parent(10 * MIB) == (place if chosen == "usual" else chosen)
+
+
+def test_a_place_where_others_could_exchange_the_folder_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setattr(private_folder, "_MEMORY", str(shared))
+    assert choose_parent(1) == str(shared)
+    shared.chmod(0o777)
+    assert choose_parent(1) != str(shared)
+    shared.chmod(0o1777)
+    assert choose_parent(1) == str(shared)

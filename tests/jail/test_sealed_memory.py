@@ -66,3 +66,12 @@ def test_a_file_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
 def test_its_checksum_is_that_of_its_bytes() -> None:
     assert SealedMemory(b"x" * 5000).sha256() == hashlib.sha256(b"x" * 5000).hexdigest()
     assert SealedMemory().sha256() == hashlib.sha256().hexdigest()
+
+
+def test_the_checksum_of_holes_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "holes").write_bytes(b"")
+    os.truncate(tmp_path / "holes", 64 << 20)
+    with (tmp_path / "holes").open("rb") as file:
+        memory = SealedMemory.of_file(file.fileno(), 0, 64 << 20)
+    assert memory.sha256() == hashlib.sha256(bytes(64 << 20)).hexdigest()
+    assert os.fstat(memory.fileno()).st_blocks == 0

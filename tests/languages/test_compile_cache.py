@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,25 @@ def test_the_default_folder_is_below_the_users_cache(monkeypatch: pytest.MonkeyP
     assert default_folder() == "/somewhere/sandbox-kernel/compiled"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert default_folder() == os.path.expanduser("~/.cache/sandbox-kernel/compiled")
+
+
+def test_a_cache_below_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
+    """Its owner could rename ours away and put a folder with his own programs there."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    cache = CompileCache(str(shared / "sandbox-kernel" / "compiled"))
+    cache.put("ab" * 32, Compiled(program=b"program", messages=b""))
+    assert cache.get("ab" * 32) is not None
+    shared.chmod(0o777)
+    assert cache.get("ab" * 32) is None
+    cache.put("cd" * 32, Compiled(program=b"program", messages=b""))
+    assert not (shared / "sandbox-kernel" / "compiled" / ("cd" * 32)).exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_in_the_place_of_an_entry_is_a_miss(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    cache = CompileCache(str(tmp_path / "cache"))
+    cache.put("ab" * 32, Compiled(program=b"program", messages=b""))
+    (tmp_path / "cache" / ("ab" * 32)).unlink()
+    make(tmp_path / "cache" / ("ab" * 32))
+    assert cache.get("ab" * 32) is None

@@ -103,3 +103,11 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
     assert found is not None
     with pytest.raises(BackendUnavailable, match=r"cannot be kept in .*XDG_CACHE_HOME"):
         zig_toolchain.prepared.__wrapped__(found, "cc")
+
+
+@pytest.mark.parametrize(
+    "code", [b'@import ("x.zig")', b'@import( "x.zig")', b'@import // c\n("x.zig")', b'@import("x")']
+)
+def test_an_import_in_any_spelling_makes_the_files_beside_it_part_of_the_cached_program(code: bytes) -> None:
+    assert zig._OTHER_FILES.search(b"const x = " + code)
+    assert not zig._OTHER_FILES.search(b'const std = @import("std");')

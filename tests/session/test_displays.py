@@ -84,3 +84,22 @@ def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable
     assert set(many) == {"text/plain"}
     assert value["text/html"] == "<b>bold</b>"
     assert any("scripts are never shown" in item for item in result.displays[0].removed)  # type: ignore[attr-defined]
+
+
+def test_a_cell_that_does_nothing_but_clear_is_not_handed_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(displays, "MAX_CLEARS", 3)
+    seen: list[SessionDisplay] = []
+    found = Displays(seen.append)
+    for _ in range(10):
+        found.clear(Cleared(1, 0, True))
+    assert (len(seen), found.dropped) == (3, 7)
+
+
+def test_a_value_of_too_many_parts_is_replaced_by_a_sentence(session: Session) -> None:
+    code = "from IPython.display import JSON, display\ndisplay(JSON([[]] * 400_000)); display(JSON([1] * 1000)); 'end'"
+    result = session.run(code)
+    assert result.ok, result.notes
+    first, second, end = (item.data for item in result.displays)
+    assert "too large to be shown" in str(first["text/plain"])
+    assert second["application/json"] == [1] * 1000
+    assert end["text/plain"] == "'end'"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import json
 import struct
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sandbox_kernel.guest
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail import json_parts
 from sandbox_kernel.session import frame_reader, frames
 from sandbox_kernel.session.frame_reader import Cutter, clean, clean_text, parse
 from sandbox_kernel.session.frames import Done, Frozen, Question, Shown
@@ -187,3 +193,72 @@ def test_whatever_bytes_come_are_frames_or_a_session_error(data: bytes) -> None:
         Cutter().feed(data)
     except SessionError:
         pass
+
+
+BOMBS = {
+    "lists": b"[" + b"[]," * 5_000_000 + b"0]",
+    "objects": b"[" + b"{}," * 5_000_000 + b"0]",
+    "short texts": b"[" + b'"ab",' * 3_000_000 + b"0]",
+    "lone surrogates": b"[" + b'"\\ud800",' * 1_500_000 + b"0]",
+    "names": b"{" + b",".join(b'"%x":0' % n for n in range(1_000_000)) + b"}",
+}
+
+
+@pytest.mark.attack("O05", "session")
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_frame_of_millions_of_parts_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(SessionError, match=r"^the worker sent a frame of more than \d+ parts$"):
+        parse(b'{"op": "answer", "id": 1, "answer": {"x": ' + BOMBS[what] + b"}}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [',[{"\\' * 1_000_000, list(range(100_000)), {str(n): "text" for n in range(100_000)}, [["x"]] * 50_000],
+    ids=["a text full of commas and quotes", "numbers", "names and texts", "lists"],
+)
+def test_what_a_page_may_be_given_is_parsed(value: object) -> None:
+    shown = parse(raw({**DISPLAY, "data": {"application/json": value}}))
+    assert isinstance(shown, Shown)
+    assert shown.data == {"application/json": value}
+
+
+@pytest.fixture(scope="module")
+def channel() -> Iterator[Any]:
+    """The worker's end, under the name by which its neighbours know it inside a jail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "sandbox_guest", sandbox_kernel.guest)
+        yield importlib.import_module("sandbox_guest.session_channel")
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200, database=None)
+@given(JSON_VALUES, st.booleans())
+def test_the_worker_never_counts_fewer_parts_than_the_host(channel: Any, value: object, readable: bool) -> None:
+    text = json.dumps({"x": value}, ensure_ascii=readable).encode("utf-8", "surrogatepass")
+    counted = sum(1 for _ in json_parts._PART.finditer(text))
+    assert counted <= channel.parts({"x": value})
+    assert (channel.MAX_PARTS, channel.MAX_FRAME) == (json_parts.MAX_PARTS, frame_reader.MAX_FRAME)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200, database=None)
+@given(st.lists(st.sampled_from([b'"', b"\\", b",", b"[", b"{", b"x", b"\n"]), max_size=40).map(b"".join))
+def test_no_byte_of_a_frame_is_counted_twice(data: bytes) -> None:
+    found = list(json_parts._PART.finditer(data))
+    assert all(before.end() <= after.start() for before, after in itertools.pairwise(found))
+    outside = json_parts._PART.sub(b"", data)
+    assert not set(outside) & set(b'"[{,')
+
+
+def test_a_number_beyond_every_float_is_no_infinity_for_the_page() -> None:
+    shown = parse(raw(DISPLAY).replace(b'"x"', b"[1e999, -1e999, NaN, 1e3]"))
+    assert isinstance(shown, Shown)
+    assert shown.data == {"text/plain": [None, None, None, 1000.0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -34,6 +35,16 @@ NONSENSE = {
     "no JSON": "send(b'{not json')",
     "a list": "send([1])",
     "a bomb of brackets": "send(b'[' * 1000000)",
+    "a bomb of lists": (
+        "send(json.dumps({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'metadata': {}, "
+        "'display_id': None, 'data': {'application/json': 0}}).encode().replace(b': 0}}', "
+        "b': [' + b'[],' * 5000000 + b'0]}}'))"
+    ),
+    "questions whose answers it does not read": (
+        "d = json.dumps({'op': 'display', 'id': 1, 'question': 1, 'kind': 'update', 'data': {}, 'metadata': {}, "
+        "'display_id': None}).encode()\nd = (struct.pack('>I', len(d)) + d) * 100\n"
+        "for _ in range(2000): os.write(channel(), d)"
+    ),
     "an unknown message": "send({'op': 'pickle', 'data': 'x'})",
     "a MIME type with a newline": (
         "send({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'data': {'text/a\\nb': ''}, "
@@ -190,3 +201,21 @@ def test_a_worker_that_dies_between_cells_is_brought_back(session: Session, valu
     result = session.run("x")
     assert result.displays[-1].data["text/plain"] == "1"
     assert result.notes[0].startswith("the session's process had died between cells (ended with exit code 9)")
+
+
+@pytest.mark.attack("O05", "session")
+def test_open_files_that_a_cell_attaches_to_its_messages_never_reach_the_host(session: Session, value: Value) -> None:
+    session.run(FIND)
+    before = len(os.listdir("/proc/self/fd"))
+    flood = """
+s = socket.socket(fileno=os.dup(channel()))
+d = json.dumps({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'data': {'text/plain': 'x'}, 'metadata': {},
+                'display_id': None}).encode()
+for _ in range(50):
+    try: socket.send_fds(s, [struct.pack('>I', len(d)) + d], [0] * 100)
+    except OSError as error: print(error); break
+"""
+    result = session.run(flood)
+    assert result.ok, result.notes
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert value(session, "6") == "6"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.session.image_file import (
     ALIGNMENT,
     MAGIC,
@@ -129,3 +131,72 @@ def test_a_missing_file_and_a_folder_that_is_not_there_are_named(tmp_path: Path)
         file.flush()
         with pytest.raises(SessionError, match="cannot be saved"):
             write_image(str(tmp_path / "none" / "s"), header(), file.fileno(), {})
+
+
+def rewritten(saved: Path, **fields: object) -> Path:
+    """The same session with another header."""
+    data = saved.read_bytes()
+    start = len(MAGIC) + 4
+    size = int.from_bytes(data[len(MAGIC) : start], "big")
+    text = json.dumps({**json.loads(data[start : start + size]), **fields}).encode()
+    head = MAGIC + len(text).to_bytes(4, "big") + text
+    saved.write_bytes(head + bytes(-len(head) % ALIGNMENT) + data[ALIGNMENT:])
+    return saved
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"elapsed_s": float("nan")},
+        {"elapsed_s": float("inf")},
+        {"elapsed_s": -1},
+        {"elapsed_s": 10**400},
+        {"elapsed_s": True},
+        {"memory_mb": True},
+        {"memory_mb": -1},
+        {"memory_mb": 1e30},
+        {"memory_mb": "512"},
+        {"memory_mb": 10**12},
+        {"memory_bytes": 2.0 * ALIGNMENT},
+        {"language": ["javascript"]},
+        {"guest_version": "\x1b]0;title\x07"},
+        {"guest_version": "x" * 1000},
+        {"files": {f"{n}": [0, ""] for n in range(20_001)}},
+        {"files": {"a": [1 << 29, ""]}},
+        {"more": [[]] * 400_000},
+    ],
+    ids=lambda fields: next(f"{name}={str(value)[:20]}" for name, value in fields.items()),
+)
+def test_a_header_that_nobody_would_write_is_refused(saved: Path, fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequest, match=r"damaged|memory limit"):
+        read_image(str(rewritten(saved, **fields)))
+
+
+def test_memory_beyond_the_sessions_own_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """A file of a few kilobytes may say that it holds gigabytes of nothing."""
+    path = tmp_path / "s"
+    fields = {**vars(header()), "memory_bytes": 1 << 30, "files": {}}
+    text = json.dumps(fields).encode()
+    path.write_bytes(MAGIC + len(text).to_bytes(4, "big") + text)
+    os.truncate(path, ALIGNMENT + (1 << 30))
+    with pytest.raises(InvalidRequest, match="its sizes cannot be right"):
+        read_image(str(path))
+
+
+def test_a_session_that_is_not_wanted_is_refused_before_its_memory_is_read(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SealedMemory, "of_file", lambda *_: pytest.fail("its memory was read"))
+
+    def refuse(found: ImageHeader) -> None:
+        raise InvalidRequest(f"no {found.language} here")
+
+    with pytest.raises(InvalidRequest, match="no javascript here"):
+        read_image(str(saved), refuse)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_is_no_saved_session(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "s")
+    with pytest.raises(InvalidRequest):
+        read_image(str(tmp_path / "s"))
