@@ -25,7 +25,7 @@ _DEATH_S = 0.2
 
 
 class Place:
-    """A group below ``plan.parent``, its folder for nobody else. Raises ``OSError`` where the plan cannot be followed."""
+    """A group in ``plan.parent`` that only its owner can enter; ``OSError`` where the plan cannot be followed."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Which control groups this process is in, and what it may do with them: read from /proc and /sys, nothing is changed."""
+"""Which control groups this process is in and what it may do with them. Reads /proc and /sys, changes nothing."""
 
 from __future__ import annotations
 

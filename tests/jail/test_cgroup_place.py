@@ -106,7 +106,7 @@ def test_what_a_killed_host_left_is_removed_by_the_next_one_and_its_sandboxes_en
     assert select.select([watch], [], [], 10)[0], "a sandbox outlived its host and the sweep"
     orphan.wait()
     sweep(str(group))
-    (place, leaf) = subgroups(group)
+    _, leaf = subgroups(group)
     assert members(group / leaf) == [theirs.pid], "the sweep took what was not left behind"
     theirs.kill()
     theirs.wait()
