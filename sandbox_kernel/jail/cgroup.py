@@ -82,9 +82,16 @@ def _result() -> _Search:
     with _lock:
         if _search is None:
             _search = _look_around()
-            for place in _search.places:
-                atexit.register(place.remove)
         return _search
+
+
+def _leave() -> None:
+    """Remove what this process made. It is the last of our exits to run, because this module is the first imported."""
+    for place in _search.places if _search is not None else ():
+        place.remove()
+
+
+atexit.register(_leave)
 
 
 def _forget() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -300,6 +301,30 @@ def test_an_ordinary_user_without_such_a_group_learns_why_and_what_to_do(
     assert ("other processes live in" if delegated else "may not make control groups in") in reason
     assert str(own) in reason and remedy
     assert members(own) == [host.pid for host in hosts]
+
+
+# A whole host.
+
+RUN = """
+from sandbox_kernel import Sandbox
+from sandbox_kernel.jail.cgroup import find_hierarchies
+with Sandbox() as box:
+    for _ in range(3):
+        assert box.run("print(1)", "python").ok
+    box.session("python").run("1")
+where = find_hierarchies()
+print(*sorted({where.memory, where.pids, where.unified} - {None}) if where else (), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("also", ["", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"])
+def test_a_host_that_ends_leaves_no_groups(also: str) -> None:
+    done = subprocess.run([sys.executable, "-c", RUN + also], capture_output=True, text=True)
+    folders = done.stdout.splitlines()
+    if not folders and not done.returncode:
+        pytest.skip("no control group may be made here")
+    assert folders, done.stderr
+    assert [folder for folder in folders if os.path.exists(folder)] == []
 
 
 # Reading where we are.
