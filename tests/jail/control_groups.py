@@ -79,13 +79,16 @@ class Host:
     """A Python process that starts in a group and answers with JSON, one expression a line; ``uid`` as which user."""
 
     def __init__(self, group: Path, *, uid: int | None = None) -> None:
+        # Everything is imported before it becomes another user, who may not be let to this Python.
         code = (
-            "import json, os, sys\n"
+            "import json, os, subprocess, sys\n"
+            f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
+            "try: import jeepney.io.blocking\n"
+            "except ImportError: pass\n"
+            "from sandbox_kernel.jail import cgroup, cgroup_leaf, cgroup_place, cgroup_plan, user_scope\n"
             f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
             + (f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})\n" if uid is not None else "")
-            + f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
-            "from sandbox_kernel.jail import cgroup, cgroup_leaf, cgroup_place, cgroup_plan\n"
-            "names = dict(globals())\n"
+            + "names = dict(globals())\n"
             "print('null', flush=True)\n"
             "for line in sys.stdin:\n"
             "    exec(json.loads(line), names)\n"

@@ -49,9 +49,8 @@ def give(folder: Path, uid: int) -> None:
 
 
 LIMITED_CHILD = """
-import subprocess, sys
 leaf = cgroup_leaf.Leaf(cgroup.find_hierarchies())
-child = subprocess.Popen([sys.executable, "-c", "input(); b = b'x' * (200 << 20)"], stdin=subprocess.PIPE)
+child = subprocess.Popen(["/usr/bin/python3", "-c", "input(); b = b'x' * (200 << 20)"], stdin=subprocess.PIPE)
 leaf.attach(child.pid)
 leaf.limit(64 << 20, 32)
 child.communicate(b"\\n")
