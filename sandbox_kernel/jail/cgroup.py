@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.jail.cgroup_place import Place, sweep
-from sandbox_kernel.jail.cgroup_plan import GROUP_PREFIX, Plan, plans, why_none
+from sandbox_kernel.jail.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, Plan, plans, why_none
 from sandbox_kernel.jail.cgroup_tree import Group, mounts, own_chain, own_folder, own_groups, own_groups_text
 from sandbox_kernel.jail.user_scope import ScopeRefused, enter_scope, may_ask
 
@@ -140,9 +140,7 @@ def _version_2(chain: Sequence[Group], failures: list[str]) -> tuple[Hierarchies
 
 
 def _notes(chain: Sequence[Group], plan: Plan) -> tuple[str, ...]:
-    if plan.move or not chain or chain[0].folder.startswith(plan.parent + "/" + GROUP_PREFIX):
-        return ()
-    if chain[0].folder == plan.parent:
+    if chain[0].folder == plan.parent or chain[0].folder.startswith(f"{plan.parent}/{PLACE_PREFIX}"):
         return ()
     limits = ", ".join(f"{name} {value}" for name, value in sorted(plan.limits.items()))
     return (

@@ -46,17 +46,12 @@ class Plan:
 
 def plans(chain: Sequence[Group], pid: int) -> tuple[Plan, ...]:
     """What to try, the best first; ``chain`` is our own group and those above it, ``pid`` this process."""
-    outer = _outside_our_places(chain)
-    inside = len(outer) < len(chain)
-    found: list[Plan] = []
-    for wish in _WISHES:
-        found += _plans(outer, pid, wish, inside=inside)
-    return tuple(found)
+    return tuple(plan for wish in _WISHES for plan in _plans(chain, pid, wish))
 
 
 def why_none(chain: Sequence[Group], pid: int) -> str:
     """Why ``plans`` found nothing, in a sentence without its end."""
-    outer = _outside_our_places(chain)
+    outer = chain[_depth_of_our_places(chain) :]
     if not any("memory" in group.controllers for group in outer):
         return "no control group that this process can see has the memory controller"
     own = outer[0]
@@ -69,29 +64,30 @@ def why_none(chain: Sequence[Group], pid: int) -> str:
     return f"its control group {own.folder} is of the kind {own.kind!r}, which limits no memory"
 
 
-def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...], *, inside: bool) -> Iterator[Plan]:
-    usable = [index for index, group in enumerate(chain) if group.writable and group.kind in ("", "domain")]
-    wanted = set(wish)
-    own = chain[0] if chain else None
-    if own is not None and 0 in usable:
-        if wanted <= own.enabled:
-            yield Plan(own.folder, wish)
-        elif own.processes == (pid,) and own.kind and not inside and wanted <= own.controllers:
-            yield Plan(own.folder, wish, enable=True, move=True)
-    for index in usable:
-        if index > 0 and wanted <= chain[index].enabled:
-            yield Plan(chain[index].folder, wish, limits=tightest(chain[:index]))
-    for index in usable:
-        group = chain[index]
+def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[Plan]:
+    start, wanted = _depth_of_our_places(chain), set(wish)
+    usable = [
+        (index, group)
+        for index, group in enumerate(chain)
+        if index >= start and group.writable and group.kind in ("", "domain")
+    ]
+    for index, group in usable:
+        alone = group.processes == (pid,) and group.kind
+        if index == 0 and alone and wanted <= group.controllers and not wanted <= group.enabled:
+            yield Plan(group.folder, wish, enable=True, move=True)
+    for index, group in usable:
+        if wanted <= group.enabled:
+            yield Plan(group.folder, wish, limits=tightest(chain[:index]))
+    for index, group in usable:
         empty = group.processes == () or not group.kind
         if empty and wanted <= group.controllers and not wanted <= group.enabled:
             yield Plan(group.folder, wish, enable=True, limits=tightest(chain[:index]))
 
 
-def _outside_our_places(chain: Sequence[Group]) -> Sequence[Group]:
-    """The chain without what sandbox-kernel itself made, and without what is below that."""
-    ours = [index for index, group in enumerate(chain) if os.path.basename(group.folder).startswith(GROUP_PREFIX)]
-    return chain[max(ours) + 1 :] if ours else chain
+def _depth_of_our_places(chain: Sequence[Group]) -> int:
+    """How many groups at the beginning of the chain are places of sandbox-kernel, or below one."""
+    ours = [index for index, group in enumerate(chain) if os.path.basename(group.folder).startswith(PLACE_PREFIX)]
+    return max(ours, default=-1) + 1
 
 
 def tightest(left: Sequence[Group]) -> dict[str, str]:

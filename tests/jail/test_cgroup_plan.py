@@ -89,6 +89,19 @@ CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
         ),
         Plan("/cg/s.scope", WISH, enable=True),
     ),
+    "a scope that was asked for is a group like any other, whatever its name": (
+        (group("/cg/app.slice/sandbox-kernel-7-abc.scope", processes=(ME,)), group("/cg/app.slice", enabled="memory pids")),
+        Plan("/cg/app.slice/sandbox-kernel-7-abc.scope", WISH, enable=True, move=True),
+    ),
+    "a host in a sandbox without walls does not escape the limits of that sandbox": (
+        (
+            group("/cg/a/sandbox-kernel-host-1/sandbox-kernel-5-0", processes=(ME,), limits={"memory.max": "64"}),
+            group("/cg/a/sandbox-kernel-host-1", enabled="memory pids", limits={"memory.max": "900"}),
+            group("/cg/a", enabled="memory pids", limits={"memory.max": "50"}),
+            root(),
+        ),
+        Plan("/cg/a", WISH, limits={"memory.max": "64"}),
+    ),
     "a threaded group limits no memory": (
         (group("/cg/t", processes=(ME,), kind="threaded"), root(**FOREIGN)),
         None,
@@ -143,7 +156,7 @@ def test_no_plan_moves_anybody_but_a_process_that_is_alone(name: str) -> None:
         assert parent.writable
         assert not plan.move or parent.processes == (ME,)
         assert not plan.enable or plan.move or parent.processes == () or not parent.kind
-        assert "/sandbox-kernel-" not in plan.parent
+        assert "/sandbox-kernel-host-" not in plan.parent
 
 
 @pytest.mark.parametrize(
