@@ -183,6 +183,9 @@ def _shortfall(chain: Sequence[Group], version_1: str | None, failures: Sequence
         )
     reason = why_none(chain, os.getpid()) if chain else "no control groups are mounted here that this process is in"
     user = "" if os.geteuid() == 0 else " --user"
-    with_systemd = f"start it in a scope of its own: systemd-run{user} --scope -p Delegate=yes COMMAND"
+    with_systemd = (
+        f"start it in a scope of its own: systemd-run{user} --scope -p Delegate=yes COMMAND "
+        "(a service: Delegate=yes and DelegateSubgroup=main)"
+    )
     without = "start it alone in a control group that it may write and that has the memory and pids controllers"
     return Shortfall("; ".join((reason, *failures)), with_systemd if os.path.isdir(_SYSTEMD) else without)
