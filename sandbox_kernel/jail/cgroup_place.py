@@ -56,10 +56,11 @@ class Place:
         for leaf in _leaves(self.folder):
             with contextlib.suppress(OSError):
                 os.rmdir(leaf)
-        with contextlib.suppress(OSError):
-            if self._plan.controllers:
+        if self._plan.controllers:
+            with contextlib.suppress(OSError):
                 write(f"{self.folder}/cgroup.subtree_control", _words("-", self._plan))
-            if self._moved:
+        if self._moved:
+            with contextlib.suppress(OSError):
                 # Refused as long as another place below the same group needs them; then this process stays, too.
                 write(f"{self._plan.parent}/cgroup.subtree_control", _words("-", self._plan))
                 write(f"{self._plan.parent}/cgroup.procs", str(self._pid))
@@ -102,17 +103,20 @@ def _sweep_place(folder: str) -> None:
 
 
 def _locked_folder(parent: str) -> tuple[str, int]:
+    """A new folder and the descriptor that locks it. Until it is locked, somebody's sweep may take it; then another."""
     while True:
         folder = f"{parent}/{PLACE_PREFIX}{secrets.token_hex(4)}"
         os.mkdir(folder, 0o700)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(folder).st_ino == os.fstat(fd).st_ino:
-                return folder, fd
-        except (BlockingIOError, FileNotFoundError):
-            pass  # somebody's sweep was faster than our lock; that folder is gone or goes
-        os.close(fd)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.stat(folder).st_ino == os.fstat(fd).st_ino:
+                    return folder, fd
+            except OSError:
+                os.close(fd)
+                raise
+            os.close(fd)
 
 
 def _leaves(folder: str) -> list[str]:

@@ -98,16 +98,21 @@ class Host:
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pid = self.process.pid
-        self._read()
+        self.receive()
 
     def ask(self, code: str) -> object:
         """Run statements in it; what they assign to ``answer`` is returned."""
+        self.send(code)
+        return self.receive()
+
+    def send(self, code: str) -> None:
+        """Let it run statements while others do."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
-        return self._read()
 
-    def _read(self) -> object:
+    def receive(self) -> object:
+        """Wait for its answer."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the host process ended with {self.process.wait()}"

@@ -159,6 +159,24 @@ def test_a_forked_child_does_not_remove_its_parents_place(group: Path, hosts: li
     assert len(subgroups(group)) == 1
 
 
+@needs_v2
+def test_hosts_that_come_and_go_at_once_do_not_sweep_each_other(group: Path, hosts: list[Host]) -> None:
+    hosts += [Host(group) for _ in range(4)]
+    code = (
+        "for _ in range(100):\n"
+        f"    cgroup_place.sweep({str(group)!r})\n"
+        f"    place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}))\n"
+        "    leaf = cgroup_leaf.Leaf(cgroup.Hierarchies(2, place.folder, None, place.folder))\n"
+        "    assert leaf.exists() and leaf.remove()\n"
+        "    place.remove()\n"
+    )
+    for host in hosts:
+        host.send(code)
+    for host in hosts:
+        host.receive()
+    assert subgroups(group) == []
+
+
 # Finding it, with controllers.
 
 
@@ -176,6 +194,18 @@ def test_a_process_alone_in_its_group_moves_itself_limits_below_and_leaves_the_g
     assert subgroups(group) == []
     hosts.append(Host(group))
     assert members(group) == [hosts[1].pid], "the group takes no processes any more"
+
+
+@needs_controllers
+def test_a_process_that_finds_another_in_its_group_when_it_has_moved_goes_back(group: Path, hosts: list[Host]) -> None:
+    hosts += [Host(group), Host(group)]
+    refused = hosts[0].ask(
+        f"plan = cgroup_plan.Plan({str(group)!r}, ('memory', 'pids'), enable=True, move=True)\n"
+        "try: cgroup_place.Place(plan)\n"
+        "except OSError as error: answer = error.strerror"
+    )
+    assert refused == "Device or resource busy"
+    assert members(group) == [host.pid for host in hosts] and subgroups(group) == []
 
 
 @needs_controllers
