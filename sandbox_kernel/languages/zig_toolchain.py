@@ -117,8 +117,8 @@ def prepared(zig: Zig, command: str, target: str = "") -> str:
                 _prepare(zig, command, target, folder)
     except OSError as error:
         raise BackendUnavailable(
-            f"the libraries of zig {command} cannot be kept in {parent}: {error}; name a folder of your own that can be "
-            "written in the environment variable XDG_CACHE_HOME, or install a C compiler"
+            f"the libraries of zig {command} cannot be kept in {parent}: {error}; name a folder of your own that "
+            "can be written in the environment variable XDG_CACHE_HOME, or install a C compiler"
         ) from None
     return folder
 
