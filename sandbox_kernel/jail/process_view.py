@@ -36,6 +36,12 @@ def lives(fields: list[bytes]) -> bool:
     return bool(fields) and (fields[0] not in _ENDED or int(fields[THREADS]) > 1)
 
 
+def runs(task: str) -> bool:
+    """Whether one thread, by its folder below /proc, runs."""
+    fields = stat(task)
+    return bool(fields) and fields[0] not in _ENDED
+
+
 def tasks(pid: int) -> list[str]:
     """The threads of a process, the main thread among them, as folders below /proc; empty when nobody can list them."""
     try:
@@ -56,8 +62,7 @@ def speaker(pid: int) -> str:
         if not lives(fields):
             break
         for task in tasks(pid):
-            state = stat(task)
-            if state and state[0] not in _ENDED:
+            if runs(task):
                 return task
         fields = stat(pid)
     return str(pid)
@@ -88,10 +93,7 @@ def descriptor_tables(pid: int) -> Iterator[str]:
         yield str(pid)
         return
     for task in found:
-        state = stat(task)
-        if not state or state[0] in _ENDED:
-            continue
-        if not any(_same(_KCMP_FILES, task, known) for known in first):
+        if runs(task) and not any(_same(_KCMP_FILES, task, known) for known in first):
             first.append(task)
             yield task
 

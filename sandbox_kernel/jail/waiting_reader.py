@@ -14,7 +14,7 @@ import termios
 from collections.abc import Iterator
 
 from sandbox_kernel.jail.process_tree import tree
-from sandbox_kernel.jail.process_view import tasks
+from sandbox_kernel.jail.process_view import runs, tasks
 from sandbox_kernel.jail.syscalls import ARCHES, number
 
 _IN = 1  # POLLIN and EPOLLIN
@@ -68,7 +68,8 @@ def _task_reads(task: str, pipe: str) -> bool | None:
     try:
         return any(_is(task, fd, pipe) for fd in _read_by(task))
     except PermissionError:
-        return None
+        # A thread that has ended belongs to root, and reads nothing.
+        return None if runs(task) else False
     except (OSError, ValueError):  # it ended while we looked, or has something there that no one can read
         return False
 
