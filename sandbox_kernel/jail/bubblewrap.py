@@ -22,9 +22,8 @@ _REMEDY = "install it with your package manager (package 'bubblewrap') or with: 
 
 #: What these walls do not hold, each as one sentence for the report.
 WEAKNESSES = (
-    "what the kernel counts for a user and no namespace divides is shared by the sandboxes of one user (where the host is "
-    + "root: by the forks of one template): one that keeps many descriptors in flight in unix sockets leaves the others "
-    + "unable to pass any, and one that fills many pipes makes theirs small",
+    "sandboxes of one user (of root: forks of one template) count as one for descriptors on their way through sockets",
+    "sandboxes of one user (of root: forks of one template) count as one for the room of pipes: one makes all small",
 )
 #: Parts of the host's /etc that programs need and that hold no secret.
 HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
