@@ -24,6 +24,7 @@ from pathlib import Path
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.bubblewrap import find_bwrap
 from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.cgroup_tree import mounts, own_folder, own_groups
 from sandbox_kernel.jail.process_tree import tree
 
 #: A second host on the same cache: argv is the folder and how many programs it runs.
@@ -87,16 +88,24 @@ def kill_spares(backend: ProcessBackend, dice: random.Random) -> int:
 
 
 def empty_groups() -> int:
-    """Move every process of this host's sandboxes out of its control group and remove the group."""
+    """Move every process of this host's sandboxes out of its control group, into the host's, and remove the group."""
     where, removed = find_hierarchies(), 0
-    folders = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
-    for folder in map(str, folders):
+    if where is None:
+        return 0
+    groups, mounted = own_groups(), mounts()
+    names = (
+        {where.unified: "", where.memory: "memory", where.pids: "pids"} if where.version == 1 else {where.memory: ""}
+    )
+    for folder, name_of_hierarchy in names.items():
+        host = own_folder(name_of_hierarchy, groups, mounted)
+        if folder is None or host is None:
+            continue
         for name in os.listdir(folder):
             if name.startswith(f"sandbox-kernel-{os.getpid()}-"):
                 leaf = Path(folder, name)
                 with contextlib.suppress(OSError):
                     for pid in (leaf / "cgroup.procs").read_text().split():
-                        Path(folder, "cgroup.procs").write_text(pid)
+                        Path(host, "cgroup.procs").write_text(pid)
                     leaf.rmdir()
                     removed += 1
     return removed

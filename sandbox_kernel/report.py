@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from sandbox_kernel.backends.base import SandboxBackend
 from sandbox_kernel.backends.canaries import Measurement, OnProgress
-from sandbox_kernel.backends.capabilities import measurements
+from sandbox_kernel.backends.capabilities import group_notes, measurements
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import Availability
@@ -137,7 +137,7 @@ def make_report(
         languages=languages,
         measured_at=found.at,
         again=lambda told: make_report(backend, again=True, on_progress=told),
-        weaknesses=backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS,
+        weaknesses=(*(backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS), *group_notes()),
     )
 
 

@@ -94,13 +94,14 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
+        from sandbox_kernel.backends.capabilities import group_notes
         from sandbox_kernel.report import make_report, summed_report
 
         name = self._backends.named(backend)
         if name == "wasm":
             wasm = self._backends.wasm()
             wasm.measure(again=again or fresh, on_progress=on_progress)
-            report = summed_report(wasm, weaknesses=wasm.enforcer.weaknesses).require(*require)
+            report = summed_report(wasm, weaknesses=(*wasm.enforcer.weaknesses, *group_notes())).require(*require)
             return replace(report, again=lambda told: self.report(again=True, on_progress=told, backend="wasm"))
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")

@@ -181,6 +181,9 @@ def nothing_left() -> Iterator[None]:
 
 def holdings() -> tuple[set[object], ...]:
     """Processes, control groups, descriptors, mounts and temporary folders of this process; its spares are ended."""
+    from sandbox_kernel.jail.cgroup import find_hierarchies
+
+    find_hierarchies()  # the process's own place for control groups, which it keeps, and the locks on it
     end_spares()
     found = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
     return tuple(set(kind) for kind in found)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.backends.canaries import Measurement, Mechanisms, OnProgress, measure
 from sandbox_kernel.backends.host_trouble import host_trouble
-from sandbox_kernel.backends.measured_cache import Measured, fingerprint, recall, remember
+from sandbox_kernel.backends.measured_cache import Measured, recall, remember
+from sandbox_kernel.backends.measured_key import fingerprint
 from sandbox_kernel.jail import bubblewrap
-from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.cgroup import find_hierarchies, shortfall
 from sandbox_kernel.jail.sandbox_user import has_own_user
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.templates import unavailable
@@ -45,16 +46,17 @@ _lock = threading.Lock()
 
 def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None) -> Measured:
     """The canaries' lines for a backend: measured once a boot for each kind of walls, or again when asked."""
-    key = (backend.enforcer, backend.policy, backend.config)
+    kept = fingerprint(backend)
+    key = (kept, backend.enforcer, backend.policy, backend.config)
     with _lock:
-        found = None if again else _measured.get(key) or recall(fingerprint(backend))
+        found = None if again else _measured.get(key) or recall(kept)
         if found is None:
             with host_trouble():
                 lines = measure(
                     backend.run, mechanisms(backend), walls=backend.enforcer is not None, on_progress=on_progress
                 )
             found = Measured(lines, time.time())
-            remember(fingerprint(backend), found)
+            remember(kept, found)
         _measured[key] = found
         return found
 
@@ -92,6 +94,17 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
         disk="RLIMIT_FSIZE and a watchdog on the folder (best effort)",
         network="seccomp: no socket can be opened" if backend.enforcer is not None else "none",
     )
+
+
+def group_notes() -> tuple[str, ...]:
+    """What a reader should know about the control groups of this process: where they are, or why there are none."""
+    where, missing = find_hierarchies(), shortfall()
+    if where is not None:
+        return where.notes
+    if missing is None:
+        return ()
+    remedy = f"; to have them limited, {missing.remedy}" if missing.remedy else ""
+    return (f"memory is watched, not limited by the kernel: {missing.reason}{remedy}",)
 
 
 def _named(name: str, version: str) -> str:

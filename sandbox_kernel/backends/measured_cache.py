@@ -1,34 +1,21 @@
 """What was measured on this host, kept until the next boot: attacking ourselves takes seconds, and little changes.
 
-The name of an entry is a digest of everything that the answer depends on: the boot, the kernel, who we are, the walls
-and their program, the control groups, the policy, the interpreter, and our own code. So no entry is stale; what does
-change without a trace (a setting of the kernel) is why a report can be measured again. Entries are files of ours in a
-folder that is ours alone. One that is damaged, or that anybody else could have written, counts as none.
+The name of an entry is a digest of everything that the answer depends on (``measured_key.py``), so no entry is stale.
+Entries are files of ours in a folder that is ours alone. One that is damaged, or that anybody else could have written,
+counts as none.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import secrets
 import stat
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.canaries import Measurement
-from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail import bubblewrap
-from sandbox_kernel.jail.cgroup import find_hierarchies
-
-if TYPE_CHECKING:
-    from sandbox_kernel.backends.process import ProcessBackend
 
 MAX_BYTES = 1 << 20
 #: More kinds of walls than this are not remembered; the oldest go.
@@ -50,30 +37,6 @@ def cache_folder() -> str:
     if not os.path.isabs(base):
         base = os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(base, "sandbox-kernel", "measured")
-
-
-def fingerprint(backend: ProcessBackend) -> str:
-    """A digest of what the canaries' answers depend on; empty where no boot can be told from another."""
-    boot = _boot()
-    if not boot:
-        return ""
-    groups = find_hierarchies()
-    facts: Mapping[str, object] = {
-        "boot": boot,
-        "kernel": list(platform.uname()),
-        "user": [os.geteuid(), os.getegid(), *sorted(os.getgroups())],
-        "capabilities": _capabilities(),
-        "enforcer": None if backend.enforcer is None else [backend.enforcer.name, backend.enforcer.version],
-        "bubblewrap": _bubblewrap(),
-        "groups": None
-        if groups is None
-        else [groups.version, *map(bool, (groups.memory, groups.pids, groups.unified))],
-        "policy": backend.policy.to_json(),
-        "config": asdict(backend.config),
-        "python": [sys.executable, sys.version],
-        "package": [_version(), _own_code()],
-    }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def recall(key: str) -> Measured | None:
@@ -141,42 +104,3 @@ def _unpacked(key: str, content: bytes) -> Measured | None:
         return Measured(lines, float(found["at"])) if lines and len(lines) == len(found["lines"]) else None
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _bubblewrap() -> object:
-    try:
-        path = bubblewrap.find_bwrap()
-        info = os.stat(path)
-    except (SandboxError, OSError):
-        return None
-    return [path, info.st_ino, info.st_size, info.st_mtime_ns, info.st_mode]
-
-
-def _capabilities() -> str:
-    """What the host's process may do beyond its uid, and whether a filter stands around it already."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return " ".join(line for line in lines if line.startswith(("CapEff", "CapBnd", "Seccomp:", "NoNewPrivs")))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("sandbox-kernel")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _own_code() -> str:
-    """Changes with our own files, so that whoever works on them measures what they wrote."""
-    package = Path(__file__).resolve().parents[1]
-    found = sorted(
-        path for room in ("jail", "guest", "backends", "languages") for path in (package / room).glob("*.py")
-    )
-    stats = [(path.name, info.st_size, info.st_mtime_ns) for path in found for info in (path.stat(),)]
-    return hashlib.sha256(repr((str(package), stats)).encode()).hexdigest()

@@ -1,31 +1,39 @@
 """Control groups: where this host lets us make a leaf for each sandbox (``cgroup_leaf.py``).
 
-Version 2 with memory and pids delegated to us is taken first, then version 1 hierarchies that we may write. Leaves are
-always made below our own group, so that whatever limits us limits them too.
+Version 2 with memory and pids is taken first, then version 1 hierarchies that we may write, then a scope that the
+user's service manager gives on request. A process does this once: it makes one place for all its leaves
+(``cgroup_place.py``) and moves nobody but itself, and that only where it must (``cgroup_plan.py``).
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import functools
+import atexit
 import os
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandbox_kernel.jail.cgroup_files import read, write
+from sandbox_kernel.jail.cgroup_place import Place, sweep
+from sandbox_kernel.jail.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, Plan, plans, why_none
+from sandbox_kernel.jail.cgroup_tree import Group, mounts, own_chain, own_folder, own_groups, own_groups_text
+from sandbox_kernel.jail.user_scope import ScopeRefused, enter_scope, may_ask
 
-GROUP_PREFIX = "sandbox-kernel-"
+__all__ = ["GROUP_PREFIX", "Hierarchies", "Shortfall", "find_hierarchies", "shortfall"]
+
+_SYSTEMD = "/run/systemd/system"
 
 
 @dataclass(frozen=True)
 class Hierarchies:
-    """Where leaves may be made: folders of our own groups, None where there is none or we may not write."""
+    """Where leaves are made: folders of our own place, None where there is none."""
 
     version: int
     memory: str | None
     pids: str | None
     #: Any version 2 folder, even without controllers: it counts CPU time and kills a whole group at once.
     unified: str | None
+    #: What a reader of the report should know about the place: that it is outside of our own group, for instance.
+    notes: tuple[str, ...] = ()
 
     @property
     def mechanism(self) -> str:
@@ -33,92 +41,151 @@ class Hierarchies:
         return f"cgroup v{self.version}"
 
 
-def _own_groups() -> dict[str, str]:
-    groups: dict[str, str] = {}
-    with open("/proc/self/cgroup") as file:
-        for line in file:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            for name in controllers.split(","):
-                groups[name] = path
-    return groups
+@dataclass(frozen=True)
+class Shortfall:
+    """Why no control group limits sandboxes here, and how to get one."""
+
+    reason: str
+    remedy: str
 
 
-def _mounts() -> dict[str, tuple[str, str]]:
-    """Controller name (or ``""`` for version 2) -> mount point and the group that is mounted there."""
-    found: dict[str, tuple[str, str]] = {}
-    with open("/proc/self/mountinfo") as file:
-        for line in file:
-            before, _, after = line.rstrip("\n").partition(" - ")
-            fields, (kind, _, options) = before.split(), after.split(" ", 2)
-            if kind == "cgroup2":
-                found.setdefault("", (fields[4], fields[3]))
-            elif kind == "cgroup":
-                for option in options.split(","):
-                    found.setdefault(option, (fields[4], fields[3]))
-    return found
+@dataclass(frozen=True)
+class _Search:
+    found: Hierarchies | None
+    missing: Shortfall | None
+    #: The groups of this process before it looked for a place and perhaps moved.
+    before: str
+    places: tuple[Place, ...] = ()
 
 
-def _own_folder(name: str, groups: dict[str, str], mounts: dict[str, tuple[str, str]]) -> str | None:
-    if name not in groups or name not in mounts:
-        return None
-    point, root = mounts[name]
-    path = groups[name]
-    relative = path[len(root) :] if root != "/" and path.startswith(root) else path
-    folder = os.path.normpath(point + "/" + relative)
-    return folder if os.path.isdir(folder) and os.access(folder, os.W_OK) else None
+_lock = threading.Lock()
+_search: _Search | None = None
 
 
-def _delegate(folder: str) -> bool:
-    """Let memory and pids be limited below a version 2 group of ours.
-
-    The kernel refuses (EBUSY) while processes live directly in the group, so ours move into a leaf first.
-    """
-    try:
-        available = read(f"{folder}/cgroup.controllers").split()
-        if "memory" not in available or "pids" not in available:
-            return False
-        try:
-            write(f"{folder}/cgroup.subtree_control", "+memory +pids")
-        except OSError as error:
-            if error.errno != errno.EBUSY:
-                return False
-            supervisor = f"{folder}/supervisor"
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(supervisor)
-            for pid in read(f"{folder}/cgroup.procs").split():
-                write(f"{supervisor}/cgroup.procs", pid)
-            write(f"{folder}/cgroup.subtree_control", "+memory +pids")
-    except OSError:
-        return False
-    return True
-
-
-@functools.lru_cache(maxsize=1)
 def find_hierarchies() -> Hierarchies | None:
-    """Find, once a process, where leaves with a memory limit can be made; sweep what a killed host left there."""
+    """Where leaves with a memory limit can be made; looked for, made and swept once a process."""
+    return _result().found
+
+
+def shortfall() -> Shortfall | None:
+    """Why ``find_hierarchies`` found nothing; None where it found something."""
+    return _result().missing
+
+
+def groups_at_start() -> str:
+    """The control groups this process was in before it made its place, as the kernel tells them."""
+    return _result().before
+
+
+def _result() -> _Search:
+    global _search
+    with _lock:
+        if _search is None:
+            _search = _look_around()
+        return _search
+
+
+def _leave() -> None:
+    """Remove what this process made. It is the last of our exits to run, because this module is the first imported."""
+    for place in _search.places if _search is not None else ():
+        place.remove()
+
+
+atexit.register(_leave)
+
+
+def _forget() -> None:
+    """A forked child makes a place of its own: its parent removes the other one when it ends."""
+    global _lock, _search
+    for place in _search.places if _search is not None else ():
+        place.forget()
+    _lock, _search = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _look_around() -> _Search:
     try:
-        groups, mounts = _own_groups(), _mounts()
-    except OSError:
+        before = own_groups_text()
+        groups, mounted = own_groups(), mounts()
+    except OSError as error:
+        return _Search(None, Shortfall(f"the kernel does not tell about control groups ({error})", ""), "")
+    chain = own_chain(groups, mounted)
+    failures: list[str] = []
+    found = _version_2(chain, failures) or _version_1(groups, mounted, failures)
+    if found is None and may_ask(groups.get("", ""), os.geteuid()):
+        try:
+            enter_scope()
+            found = _version_2(own_chain(own_groups(), mounted), failures)
+        except (ScopeRefused, OSError) as error:
+            failures.append(f"asking the user's service manager for a scope: {error}")
+    if found is None:
+        return _Search(None, _shortfall(chain, own_folder("memory", groups, mounted), failures), before)
+    hierarchies, places = found
+    return _Search(hierarchies, None, before, places)
+
+
+def _version_2(chain: Sequence[Group], failures: list[str]) -> tuple[Hierarchies, tuple[Place, ...]] | None:
+    for plan in plans(chain, os.getpid()):
+        sweep(plan.parent)
+        try:
+            place = Place(plan)
+        except OSError as error:
+            failures.append(f"making a group in {plan.parent}: {error.strerror}")
+            continue
+        pids = place.folder if "pids" in plan.controllers else None
+        return Hierarchies(2, place.folder, pids, place.folder, _notes(chain, plan)), (place,)
+    return None
+
+
+def _notes(chain: Sequence[Group], plan: Plan) -> tuple[str, ...]:
+    if chain[0].folder == plan.parent or chain[0].folder.startswith(f"{plan.parent}/{PLACE_PREFIX}"):
+        return ()
+    limits = ", ".join(f"{name} {value}" for name, value in sorted(plan.limits.items()))
+    return (
+        f"sandboxes are counted in {plan.parent}, outside of this process's own control group, which cannot hold them; "
+        + (f"all of them together have the limits that it has ({limits})" if limits else "it has no limits of its own"),
+    )
+
+
+def _version_1(
+    groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]], failures: list[str]
+) -> tuple[Hierarchies, tuple[Place, ...]] | None:
+    folders = {name: _writable(own_folder(name, groups, mounted)) for name in ("memory", "pids", "")}
+    if folders["memory"] is None:
         return None
-    unified = _own_folder("", groups, mounts)
-    if unified is not None and _delegate(unified):
-        found = Hierarchies(2, unified, unified, unified)
-    else:
-        memory, pids = (_own_folder(name, groups, mounts) for name in ("memory", "pids"))
-        if memory is None:
-            return None
-        found = Hierarchies(1, memory, pids, unified)
-    for folder in {found.memory, found.pids, found.unified} - {None}:
-        sweep(str(folder))
-    return found
+    made: dict[str, Place] = {}
+    for folder in folders.values():
+        if folder is not None and folder not in made:
+            sweep(folder)
+            try:
+                made[folder] = Place(Plan(folder))
+            except OSError as error:
+                failures.append(f"making a group in {folder}: {error.strerror}")
+    if folders["memory"] not in made:
+        for place in made.values():
+            place.remove()
+        return None
+    memory, pids, unified = (made[folder].folder if folder in made else None for folder in folders.values())
+    return Hierarchies(1, memory, pids, unified), tuple(made.values())
 
 
-def sweep(folder: str) -> None:
-    """Remove empty leaves whose host process no longer lives."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            if name.startswith(GROUP_PREFIX):
-                pid = name.removeprefix(GROUP_PREFIX).split("-")[0]
-                if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-                    with contextlib.suppress(OSError):
-                        os.rmdir(f"{folder}/{name}")
+def _writable(folder: str | None) -> str | None:
+    return folder if folder is not None and os.access(folder, os.W_OK) else None
+
+
+def _shortfall(chain: Sequence[Group], version_1: str | None, failures: Sequence[str]) -> Shortfall:
+    if version_1 is not None:
+        reason = f"this process may not make control groups in its own, {version_1} (version 1)"
+        return Shortfall(
+            "; ".join((reason, *failures)), "run it as root, or on a host with control groups of version 2"
+        )
+    reason = why_none(chain, os.getpid()) if chain else "no control groups are mounted here that this process is in"
+    user = "" if os.geteuid() == 0 else " --user"
+    with_systemd = (
+        f"start it in a scope of its own: systemd-run{user} --scope -p Delegate=yes COMMAND "
+        "(a service: Delegate=yes and DelegateSubgroup=main)"
+    )
+    without = "start it alone in a control group that it may write and that has the memory and pids controllers"
+    return Shortfall("; ".join((reason, *failures)), with_systemd if os.path.isdir(_SYSTEMD) else without)

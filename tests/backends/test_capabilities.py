@@ -15,11 +15,14 @@ from sandbox_kernel import (
     ProcessBackend,
     ProcessConfig,
     SandboxPolicy,
+    report,
     validate_policy,
 )
 from sandbox_kernel.backends import capabilities, process
 from sandbox_kernel.backends.capabilities import measurements, mechanisms
+from sandbox_kernel.backends.measured_cache import Measured
 from sandbox_kernel.jail import meter
+from sandbox_kernel.jail.cgroup import Hierarchies, Shortfall
 from sandbox_kernel.jail.landlock import landlock_abi
 from sandbox_kernel.report import make_report
 
@@ -125,6 +128,22 @@ def test_o10_without_control_groups_the_lines_name_what_stands_in(monkeypatch: p
     assert limits.memory.mechanism == "RLIMIT_DATA and a watchdog"
     assert limits.processes.mechanism == "RLIMIT_NPROC in a user namespace"
     assert limits.cpu.mechanism == "CPU time of the process tree"
+
+
+def test_the_report_says_why_memory_is_only_watched_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Shortfall("others live in its group", "start it in a scope of its own")
+    monkeypatch.setattr(capabilities, "find_hierarchies", lambda: None)
+    monkeypatch.setattr(capabilities, "shortfall", lambda: missing)
+    monkeypatch.setattr(report, "measurements", lambda *_, **__: Measured((), 1.0))
+    told = str(make_report(backend(None)))
+    assert missing.reason in told and missing.remedy in told and "watched, not limited" in told
+
+
+def test_the_report_says_that_sandboxes_are_outside_of_our_own_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = Hierarchies(2, "/a", "/a", "/a", ("sandboxes are counted elsewhere",))
+    monkeypatch.setattr(capabilities, "find_hierarchies", lambda: where)
+    monkeypatch.setattr(report, "measurements", lambda *_, **__: Measured((), 1.0))
+    assert "sandboxes are counted elsewhere" in make_report(backend(None)).weaknesses
 
 
 @needs_landlock

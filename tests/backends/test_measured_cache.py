@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends import measured_cache
 from sandbox_kernel.backends.canaries import Measurement
-from sandbox_kernel.backends.measured_cache import Measured, cache_folder, fingerprint, recall, remember
-from sandbox_kernel.jail.cgroup import Hierarchies
+from sandbox_kernel.backends.measured_cache import Measured, cache_folder, recall, remember
 
 LINE = Measurement(area="files", name="read", enforced=None, mechanism="walls", evidence="✓ ENOENT", absent=True)
 MEASURED = Measured((LINE, replace(LINE, name="write", enforced=False)), 12.5)
@@ -79,32 +77,7 @@ def test_old_entries_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(os.listdir(entry().parent)) == ["2" * 64, "3" * 64]
 
 
-def test_the_fingerprint_changes_with_all_that_the_answers_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = ProcessBackend(ProcessConfig(pool_size=0))
-    keys = [fingerprint(backend), fingerprint(ProcessBackend(ProcessConfig(pool_size=0)))]
-    assert keys[0] == keys[1]
-    assert len(keys.pop()) == 64
-    keys.append(fingerprint(ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy())))
-    keys.append(fingerprint(ProcessBackend(ProcessConfig(pool_size=0, pipefail=True))))
-    keys.append(fingerprint(ProcessBackend(ProcessConfig(pool_size=0), enforcer=None)))
-    for target, value in [
-        ("os.geteuid", lambda: 4711),
-        ("platform.uname", lambda: ("Linux", "other")),
-        ("sandbox_kernel.backends.measured_cache.find_hierarchies", lambda: Hierarchies(9, "/a", None, None)),
-        ("sandbox_kernel.backends.measured_cache._bubblewrap", lambda: ["/other/bwrap", 1]),
-        ("sandbox_kernel.backends.measured_cache._version", lambda: "99"),
-        ("sandbox_kernel.backends.measured_cache._own_code", lambda: "changed"),
-        ("sandbox_kernel.backends.measured_cache._boot", lambda: "another boot"),
-    ]:
-        with monkeypatch.context() as patch:
-            patch.setattr(target, value)
-            keys.append(fingerprint(backend))
-    assert len(set(keys)) == len(keys)
-
-
-def test_where_boots_cannot_be_told_apart_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured_cache, "_boot", lambda: "")
-    assert fingerprint(ProcessBackend(ProcessConfig(pool_size=0))) == ""
+def test_nothing_is_kept_without_a_key() -> None:
     remember("", MEASURED)
     assert recall("") is None
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail import cgroup
-from sandbox_kernel.jail.cgroup import Hierarchies, find_hierarchies, sweep
+from sandbox_kernel.jail.cgroup import Hierarchies, find_hierarchies
 from sandbox_kernel.jail.cgroup_leaf import Leaf
 
 HOST = find_hierarchies()
@@ -44,14 +43,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 # This host.
-
-
-@needs_groups
-def test_leaves_are_below_our_own_group_so_that_our_limits_are_theirs() -> None:
-    assert HOST is not None and HOST.memory is not None
-    own = cgroup._own_groups()
-    name = "" if HOST.version == 2 else "memory"
-    assert HOST.memory.endswith(own[name]) or own[name] == "/"
 
 
 @needs_groups
@@ -203,62 +194,3 @@ def test_version_1_without_a_killer_lets_nothing_new_start(tmp_path: Path) -> No
     (folder / "pids.max").write_text("9")
     leaf.kill()
     assert (folder / "pids.max").read_text() == "0"
-
-
-def test_delegation_writes_the_controllers_once(unified: Path) -> None:
-    assert cgroup._delegate(str(unified))
-    assert (unified / "cgroup.subtree_control").read_text() == "+memory +pids"
-
-
-@pytest.mark.parametrize("available", ["", "cpu io\n", "cpu memory\n", "pids\n"])
-def test_a_group_without_both_controllers_is_not_taken(unified: Path, available: str) -> None:
-    (unified / "cgroup.controllers").write_text(available)
-    assert not cgroup._delegate(str(unified))
-    assert not cgroup._delegate(str(unified / "missing"))
-
-
-def test_our_own_processes_move_aside_when_the_kernel_says_busy(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (unified / "cgroup.procs").write_text("11\n12\n")
-    real, busy = cgroup.write, [True]
-
-    def write(path: str, text: str) -> None:
-        if path.endswith("subtree_control") and busy:
-            busy.clear()
-            raise OSError(16, "Device or resource busy")
-        if path.endswith("supervisor/cgroup.procs"):
-            moved.append(text)
-            return
-        real(path, text)
-
-    moved: list[str] = []
-    monkeypatch.setattr(cgroup, "write", write)
-    assert cgroup._delegate(str(unified))
-    assert moved == ["11", "12"]
-    assert (unified / "supervisor").is_dir()
-
-
-# Finding our own place.
-
-
-def test_the_place_of_a_group_is_found_in_a_container_that_shows_a_part_of_the_tree(tmp_path: Path) -> None:
-    groups, mounts = {"memory": "/docker/abc/sub"}, {"memory": (str(tmp_path), "/docker/abc")}
-    (tmp_path / "sub").mkdir()
-    assert cgroup._own_folder("memory", groups, mounts) == str(tmp_path / "sub")
-    assert cgroup._own_folder("memory", groups, {}) is None
-    assert cgroup._own_folder("pids", groups, mounts) is None
-    assert cgroup._own_folder("memory", {"memory": "/elsewhere"}, mounts) is None
-
-
-def test_what_a_killed_host_left_is_swept_and_what_lives_is_not(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["/bin/true"])
-    gone.wait()
-    old, mine, other = (
-        tmp_path / f"sandbox-kernel-{gone.pid}-0",
-        tmp_path / f"sandbox-kernel-{os.getpid()}-0",
-        tmp_path / "somebody-else",
-    )
-    for folder in (old, mine, other):
-        folder.mkdir()
-    sweep(str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([mine.name, other.name])
-    sweep(str(tmp_path / "missing"))

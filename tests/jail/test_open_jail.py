@@ -37,8 +37,10 @@ from sandbox_kernel.jail.process_tree import living
 from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.jail.walls import Walls, sizes
+from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.opening import open_session
+from tests.conftest import need
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
@@ -537,6 +539,8 @@ def test_other_languages_run_in_place(either: ProcessBackend, language: str) -> 
     code = {"javascript": "console.log('hello')", "c": '#include <stdio.h>\nint main(void) { puts("hello"); }'}[
         language
     ]
+    found = availability(either.config, Language.parse(language))
+    need(found.available, found.reason)
     request = ExecRequest(language=Language.parse(language), code=code, timeout=60, memory_limit_mb=256)
     result: ExecResult = either.run(request)
     assert result.stdout == "hello\n", result.stderr

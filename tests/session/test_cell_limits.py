@@ -7,8 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel import InvalidRequest, Limits, Sandbox, Session, SessionError, Status
+from sandbox_kernel import (
+    InvalidRequest,
+    Language,
+    Limits,
+    ProcessConfig,
+    Sandbox,
+    Session,
+    SessionError,
+    Status,
+)
 from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.languages.registry import availability
+from tests.conftest import need
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -97,6 +108,8 @@ def test_the_same_limits_asynchronously(session: Session) -> None:
 
 
 def test_a_javascript_cell_may_have_less_and_not_more_because_its_heap_is_fixed() -> None:
+    found = availability(ProcessConfig(), Language.JAVASCRIPT)
+    need(found.available, found.reason)
     with Sandbox() as box, box.session("javascript", memory_mb=256) as session:
         session.run("let kept = 1")
         assert session.run("kept", memory_mb=128).memory_limit_mb == 128
