@@ -23,7 +23,7 @@ from pathlib import Path
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.bubblewrap import find_bwrap
-from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.cgroup import GROUP_PREFIX, find_hierarchies
 from sandbox_kernel.jail.cgroup_tree import mounts, own_folder, own_groups
 from sandbox_kernel.jail.process_tree import tree
 
@@ -101,7 +101,7 @@ def empty_groups() -> int:
         if folder is None or host is None:
             continue
         for name in os.listdir(folder):
-            if name.startswith(f"sandbox-kernel-{os.getpid()}-"):
+            if name.startswith(GROUP_PREFIX):
                 leaf = Path(folder, name)
                 with contextlib.suppress(OSError):
                     for pid in (leaf / "cgroup.procs").read_text().split():

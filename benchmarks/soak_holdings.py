@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox_kernel.jail.cgroup_leaf import own_leaves
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.jail.undertaker import wait_buried
 
@@ -30,8 +31,7 @@ class Holdings:
         """Look."""
         gc.collect()
         wait_buried()
-        mine = f"sandbox-kernel-{os.getpid()}-"
-        groups = [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name.startswith(mine)]
+        groups = own_leaves()
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         shared = [name for name in os.listdir("/dev/shm") if f"-{os.getpid()}-" in name]
         return cls(

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.cgroup_leaf import own_leaves
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.opening import open_session
@@ -193,13 +193,6 @@ class Soak:
         return self.words.change(State(-1, 1, "spoilt"))
 
 
-def groups() -> set[str]:
-    where = find_hierarchies()
-    folders = {where.memory, where.pids, where.unified} - {None} if where else set()
-    mine = f"sandbox-kernel-{os.getpid()}-"
-    return {f"{folder}/{name}" for folder in folders for name in os.listdir(str(folder)) if name.startswith(mine)}
-
-
 def main() -> int:
     """Run the soak; the exit code is 0 when all was as expected and nothing is left."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -234,8 +227,8 @@ def main() -> int:
     left = [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
     print(f"{options.language}: {done} cells, seed {options.seed}, {time.monotonic() - began:.0f} s, all as expected")
     print(", ".join(f"{name} {count}" for name, count in sorted(soak.counts.items())))
-    print(f"left: {len(left)} processes, {len(groups())} control groups; descriptors grown by {grown}")
-    return 1 if left or groups() or grown > 4 else 0
+    print(f"left: {len(left)} processes, {len(own_leaves())} control groups; descriptors grown by {grown}")
+    return 1 if left or own_leaves() or grown > 4 else 0
 
 
 if __name__ == "__main__":

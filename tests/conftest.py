@@ -100,13 +100,9 @@ def descendants(pid: int) -> set[int]:
 
 def cgroup_leaves() -> set[str]:
     """Groups that sandboxes of this very process hold."""
-    name = f"sandbox-kernel-{os.getpid()}-"
-    return {
-        f"{folder}/{child}"
-        for folder, children, _ in os.walk("/sys/fs/cgroup")
-        for child in children
-        if child.startswith(name)
-    }
+    from sandbox_kernel.jail.cgroup_leaf import own_leaves
+
+    return own_leaves()
 
 
 def open_descriptors() -> dict[str, str]:

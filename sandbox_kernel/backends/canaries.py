@@ -67,6 +67,7 @@ _AREAS = {
     "read a secret outside": "files", "write outside": "files", "read the host's password hashes": "files",
     "inherit the host's environment": "processes", "see the host's environment": "processes",
     "see host processes": "processes", "be root": "processes",
+    "take every file watch of the user": "processes",
     "connect to host TCP": "network", "connect to a host abstract socket": "network",
     "connect to a host socket file": "network", "send UDP to the host": "network", "open a vsock": "network",
 }  # fmt: skip
@@ -83,7 +84,7 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
         plan = {
             "folder": bait.folder, "variable": bait.variable, "tcp": bait.tcp, "udp": bait.udp,
             "abstract": bait.abstract, "pathname": bait.pathname, "pid": os.getpid(), "cmdline": cmdline,
-            "walls": walls,
+            "walls": walls, "uid": os.getuid(),
         }  # fmt: skip
         began = time.monotonic()
         result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))

@@ -92,6 +92,14 @@ attempt("bpf", lambda: call(321, 280, 0, None, 0), dangerous=True)
 attempt("keyctl", lambda: call(250, 219, 0, 0, 0), dangerous=True)
 attempt("ptrace", lambda: call(101, 117, 0, 0, 0, 0), dangerous=True)
 attempt("open a vsock", lambda: socket.socket(40, socket.SOCK_STREAM).close() or "opened")
+def watches():
+    inside, outside, _ = open("/proc/self/uid_map").read().split()[:3]
+    if inside == outside == "0" and os.getuid() != bait["uid"]: raise PermissionError("a user of its own, with its own")
+    most = int(open("/proc/sys/fs/inotify/max_user_instances").read())
+    for taken in range(most):
+        if libc.inotify_init() < 0: raise OSError(ctypes.get_errno(), "got %d of the user's %d" % (taken, most))
+    return "took all %d" % most
+attempt("take every file watch of the user", watches, dangerous=True)
 def root():
     if os.getuid() != 0: raise PermissionError("uid %d" % os.getuid())
     return "uid 0"

@@ -5,17 +5,23 @@ from __future__ import annotations
 import signal
 
 from sandbox_kernel.jail.control import StepExit
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.languages.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
-_STOPPED = {
-    "timeout": (Status.TIMEOUT, "timeout"),
-    "cpu": (Status.CPU_LIMIT, "cpu"),
-    "memory": (Status.MEMORY_EXCEEDED, "memory"),
-    "processes": (Status.KILLED, "processes"),
-    "disk": (Status.KILLED, "disk"),
-    "cancel": (Status.INTERRUPTED, None),
+#: Status of what was ended before its time; the limit is the ending's own. Sessions use it too.
+STOPPED = {
+    Ending.TIMEOUT: Status.TIMEOUT,
+    Ending.CPU: Status.CPU_LIMIT,
+    Ending.MEMORY: Status.MEMORY_EXCEEDED,
+    Ending.PROCESSES: Status.KILLED,
+    Ending.DISK: Status.KILLED,
+    Ending.CANCEL: Status.INTERRUPTED,
+    Ending.INTERRUPT: Status.INTERRUPTED,
+    Ending.PROTOCOL: Status.KILLED,
+    Ending.FAILED: Status.INTERRUPTED,
+    Ending.LOST: Status.KILLED,
 }
 #: What runtimes and compilers say when they are refused memory: C and C++, PHP, Ruby, R, Rust, Lua, Go.
 _OUT_OF_MEMORY = (
@@ -30,7 +36,7 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
     if outcome.reading.memory_exceeded:
         return Status.MEMORY_EXCEEDED, "memory"
     if outcome.stopped_by is not None:
-        return _STOPPED[outcome.stopped_by]
+        return STOPPED[outcome.stopped_by], outcome.stopped_by.limit
     if last is None:
         return Status.KILLED, _survived_limit(outcome, None)
     if last.code == -signal.SIGXCPU and job.cpu_seconds is not None:

@@ -22,6 +22,7 @@ from sandbox_kernel.backends.wasm_report import read_report, unfinished
 from sandbox_kernel.backends.wasm_source import WasmSource
 from sandbox_kernel.backends.wasm_store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.job import Outcome
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import run_job
@@ -106,9 +107,9 @@ class CellModules:
 def _failure(request: ExecRequest, outcome: Outcome) -> ExecResult | None:
     """What a compilation that gave no module means: an error of the request, or a limit of the request."""
     ending = read_report(outcome.report)
-    if outcome.stopped_by == "timeout":
+    if outcome.stopped_by is Ending.TIMEOUT:
         return unfinished(request, Status.TIMEOUT, "timeout", outcome.duration_s)
-    if outcome.stopped_by == "cancel":
+    if outcome.stopped_by is Ending.CANCEL:
         return unfinished(request, Status.INTERRUPTED, None, outcome.duration_s)
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
         raise InvalidRequest(

@@ -29,13 +29,14 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
-    from sandbox_kernel.guest import gate_step, lockdown, python_once
+    from sandbox_kernel.guest import gate_step, lockdown, python_once, quotas
     from sandbox_kernel.guest.gate_ahead import Ahead, Waiting
     from sandbox_kernel.guest.gate_wire import plain_json, receive_order, send
 else:
     import gate_step
     import lockdown
     import python_once
+    import quotas
     from gate_ahead import Ahead, Waiting
     from gate_wire import plain_json, receive_order, send
 
@@ -164,6 +165,10 @@ def low_number(fd: int) -> int:
 
 def main() -> None:
     """Settle in, then serve: the kernel ends everything else in the jail when we end."""
+    if os.getpid() == 1:
+        # The init of namespaces of its own, as bubblewrap starts it; before anything else is imported or started.
+        quotas.take_shares()
+        quotas.give_up_rights()
     number, channel = (low_number(int(given)) for given in sys.argv[1:3])
     control = socket.socket(fileno=number)
     settle_in(sys.argv[3:])

@@ -118,14 +118,6 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str) -> Non
         raise OSError(code, f"mount {target}: {os.strerror(code)}")
 
 
-def refuse_user_namespaces() -> None:
-    """No user namespace can be made below ours; only who has every right in ours could take it back, and nobody will.
-
-    ``/proc`` must be that of our own namespaces.
-    """
-    write("/proc/sys/user/max_user_namespaces", "0")
-
-
 def bring_up_loopback() -> None:
     """The one interface of a new network."""
     asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -21,8 +21,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
-    from sandbox_kernel.guest import gate, gate_step, lockdown
+    from sandbox_kernel.guest import alive, gate, gate_step, lockdown
 else:
+    import alive
     import gate
     import gate_step
     import lockdown
@@ -35,31 +36,12 @@ _DEATH_S = 10.0
 
 def living_descendants() -> List[int]:
     """Everything below us that still runs; what has ended is collected on the way."""
-    parents: Dict[int, int] = {}
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         pass
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if fields[0] not in (b"Z", b"X"):
-                parents[int(name)] = int(fields[1])
-    found: List[int] = []
-    known = {os.getpid()}
-    grown = True
-    while grown:
-        more = [pid for pid, parent in parents.items() if parent in known and pid not in known]
-        grown = bool(more)
-        known.update(more)
-        found += more
-    return found
+    return list(alive.descendants(os.getpid()))
 
 
 def children() -> List[int]:

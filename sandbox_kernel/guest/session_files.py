@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import stat
 
+from .alive import speaker
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Set, Tuple
@@ -29,7 +31,7 @@ def mapped_files(root: str) -> Set[int]:
     for pid in os.listdir("/proc"):
         if pid.isdigit():
             try:
-                with open(f"/proc/{pid}/maps", "rb") as file:
+                with open(f"/proc/{speaker(pid)}/maps", "rb") as file:
                     for line in file:
                         fields = line.split(None, 5)
                         shared = len(fields) == 6 and fields[1][1:2] == b"w" and fields[1][3:4] == b"s"

@@ -18,10 +18,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set, Tuple
+    from typing import Any, Callable, Dict, List, Set
 
+    from sandbox_kernel.guest.alive import descendants as processes
     from sandbox_kernel.guest.session_folder import Folder
 else:
+    from sandbox_guest.alive import descendants as processes
     from sandbox_guest.session_folder import Folder
 
 #: What a checkpoint waits for. Only we may send it: a checkpoint looks at who did.
@@ -32,34 +34,6 @@ DEATH_S = 5.0
 if TYPE_CHECKING:
     Order = Dict[str, Any]
     Send = Callable[[Dict[str, Any]], None]
-
-
-def processes(root: int) -> Dict[int, int]:
-    """Every living descendant of a process, with its start time: a pid alone may be used again."""
-    parents: Dict[int, Tuple[int, int]] = {}
-    dead: Set[int] = set()
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        parents[int(name)] = (int(fields[1]), int(fields[19]))
-        if fields[0] in (b"Z", b"X"):
-            # It may still be somebody's parent: a process with threads is dead before its last thread is.
-            dead.add(int(name))
-    found: Dict[int, int] = {}
-    grown = True
-    while grown:
-        grown = False
-        for pid, (parent, started) in parents.items():
-            if pid not in found and (parent == root or parent in found):
-                found[pid] = started
-                grown = True
-    return {pid: started for pid, started in found.items() if pid not in dead}
 
 
 class Gate:

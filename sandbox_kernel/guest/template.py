@@ -31,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-    from sandbox_kernel.guest import gate, lockdown, namespaces
+    from sandbox_kernel.guest import gate, lockdown, namespaces, quotas
     from sandbox_kernel.guest.gate_step import move_up
     from sandbox_kernel.guest.gate_wire import send
     from sandbox_kernel.guest.namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
@@ -39,6 +39,7 @@ else:
     import gate
     import lockdown
     import namespaces
+    import quotas
     from gate_step import move_up
     from gate_wire import send
     from namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
@@ -159,7 +160,7 @@ def wall_in(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
     # Terminals are named by number: in a shared list, one jail could open another's.
     namespaces.mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("proc", "/proc", MS_NOSUID | MS_NOEXEC | MS_NODEV, "")
-    namespaces.refuse_user_namespaces()
+    quotas.take_shares()
     namespaces.bring_up_loopback()
     os.setsid()
     os.chdir("/box")

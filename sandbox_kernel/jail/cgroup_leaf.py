@@ -7,17 +7,23 @@ ended.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
+import secrets
 from dataclasses import dataclass
 
-from sandbox_kernel.jail.cgroup import GROUP_PREFIX, Hierarchies
+from sandbox_kernel.jail.cgroup import GROUP_PREFIX, Hierarchies, find_hierarchies
 from sandbox_kernel.jail.cgroup_files import number, read, table, write
 
-_numbers = itertools.count()
 #: Where each version of control groups counts.
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _KILLS = {1: "memory.oom_control", 2: "memory.events"}
+
+
+def own_leaves() -> set[str]:
+    """The folders of all leaves that this process has now: they are alone in its places."""
+    where = find_hierarchies()
+    places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
+    return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,8 @@ class Leaf:
 
     def __init__(self, where: Hierarchies) -> None:
         self._version = where.version
-        name = f"{GROUP_PREFIX}{os.getpid()}-{next(_numbers)}"
+        # A program sees the name in /proc/self/cgroup, so it says nothing about the host, not even a number.
+        name = f"{GROUP_PREFIX}{secrets.token_hex(8)}"
         self._folders: dict[str, str] = {}
         self._limits: dict[str, int] = {}
         for role, parent in (("memory", where.memory), ("pids", where.pids), ("unified", where.unified)):

@@ -20,7 +20,7 @@ class CgroupMeter:
         self._event: int | None = None
         self._pid: int | None = None
         self._processes = 0
-        self._crowded = False
+        self._full = False
         self._cpu_before = 0.0
 
     def attach(self, pid: int) -> None:
@@ -43,10 +43,12 @@ class CgroupMeter:
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._leaf.relimit(memory_bytes, processes)
+        self._processes = processes
 
     def reset_peak(self) -> None:
         """See ``Meter``."""
         self._leaf.reset_peak()
+        self._full = False
 
     def usage_bytes(self) -> int:
         """See ``Meter``."""
@@ -86,14 +88,17 @@ class CgroupMeter:
         return usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
 
     def last_look(self) -> None:
-        """Nothing to do: the kernel has counted."""
+        """See ``WatchdogMeter``; nothing to do where the kernel has counted processes."""
+        if not self._leaf.limits_processes:
+            self._full = self._full or usage(self._leaf.members()).tasks + 1 >= self._processes
 
     def too_many_processes(self) -> bool:
         """See ``Meter``."""
         if self._leaf.limits_processes:
             return False
-        self._crowded = self._crowded or usage(self._leaf.members()).tasks > self._processes
-        return self._crowded
+        tasks = usage(self._leaf.members()).tasks
+        self._full = self._full or tasks >= self._processes
+        return tasks > self._processes
 
     def kill(self) -> None:
         """See ``Meter``."""
@@ -106,7 +111,7 @@ class CgroupMeter:
     def read(self) -> Reading:
         """See ``Meter``."""
         seen = self._leaf.counters()
-        crowded = seen.refused_forks > 0 or self._crowded
+        crowded = seen.refused_forks > 0 or self._full
         cpu = None if seen.cpu_seconds is None else max(0.0, seen.cpu_seconds - self._cpu_before)
         return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, cpu)
 

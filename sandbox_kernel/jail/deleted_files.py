@@ -1,8 +1,8 @@
 """Room that files take which have no name any more, found at the processes that hold them. For ``FolderWatch``.
 
-A file lives on in a descriptor, in the descriptors of one thread, in a mapping, and on its way through a socket. The
-first is looked for always; the others only when room vanishes, because there may be many of them, and none matters as
-long as the file system as a whole has lost nothing.
+A file lives on in a descriptor of any thread, in a mapping, and on its way through a socket. Descriptors are looked at
+always; the others only when room vanishes, because there may be many of them, and none matters as long as the file
+system as a whole has lost nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.process_tree import has_memory
+from sandbox_kernel.jail.process_view import descriptor_tables, speaker
 
 _BLOCK = 512
 _DELETED = b" (deleted)\n"
@@ -37,10 +38,10 @@ def deleted_files(pids: Iterable[int], device: int, *, thorough: bool) -> Delete
     found = Deleted()
     for pid in pids:
         try:
-            for task in os.listdir(f"/proc/{pid}/task") if thorough else [str(pid)]:
-                _in_descriptors(f"/proc/{pid}/task/{task}", device, found, in_flight=thorough)
+            for table in descriptor_tables(pid):
+                _in_descriptors(f"/proc/{table}", device, found, in_flight=thorough)
             if thorough:
-                _in_mappings(pid, device, found)
+                _in_mappings(speaker(pid), device, found)
         except PermissionError:  # it ends just now, or does not let its own user look into it
             found.hidden = found.hidden or has_memory(pid)
         except OSError:
@@ -72,16 +73,17 @@ def _carries_files(path: str) -> bool:
         return any(line.startswith(b"scm_fds:") and int(line.split()[1]) > 0 for line in file)
 
 
-def _in_mappings(pid: int, device: int, found: Deleted) -> None:
+def _in_mappings(task: str, device: int, found: Deleted) -> None:
+    number = task.rpartition("/")[2]
     place = f"{os.major(device):02x}:{os.minor(device):02x}".encode()
-    with open(f"/proc/{pid}/maps", "rb") as file:
+    with open(f"/proc/{task}/maps", "rb") as file:
         for line in file:
             if not line.endswith(_DELETED):
                 continue
             addresses, _, _, where, inode = line.split(maxsplit=5)[:5]
             if where == place and int(inode) not in found.sizes:
                 try:
-                    _note(os.stat(f"/proc/{pid}/map_files/{addresses.decode()}"), device, found)
+                    _note(os.stat(f"/proc/{number}/map_files/{addresses.decode()}"), device, found)
                 except PermissionError:  # only root may ask
                     found.hidden = True
                 except OSError:

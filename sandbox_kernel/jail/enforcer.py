@@ -89,7 +89,7 @@ def _prove_bubblewrap() -> Enforcer:
     bubblewrap.find_bwrap()
     jail = _start(bubblewrap.NAME)
     jail.destroy()
-    return Enforcer(bubblewrap.NAME, bubblewrap.bwrap_version())
+    return Enforcer(bubblewrap.NAME, bubblewrap.bwrap_version(), bubblewrap.WEAKNESSES)
 
 
 def _prove_landlock() -> Enforcer:

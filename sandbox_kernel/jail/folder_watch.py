@@ -53,6 +53,17 @@ class FolderWatch:
 
     def look(self, *, last: bool = False) -> Disk:
         """Go on for a moment; ``last`` begins anew and takes the time for the whole folder."""
+        found = self._look(last=last)
+        if found.over:
+            self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Begin anew: what was seen may have been taken back, as the rollback of a cell does."""
+        self._deleted, self._rest_until = Deleted(), 0.0
+        self._begin()
+
+    def _look(self, *, last: bool) -> Disk:
         now = time.monotonic()
         urgent = self._room_vanishes()
         if now >= self._rest_until and not last:

@@ -150,6 +150,10 @@ class Jail(ABC):
     def disk(self, *, last: bool = False) -> Disk:
         """How full the work folder is; called at every tick of a run, and a ``last`` time when it is over."""
 
+    def disk_anew(self) -> Disk:
+        """The same for a cell that begins: what earlier looks have seen may have been taken back since."""
+        return self.disk()
+
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Return when the gate waits for its order; ``EnforcerFailed`` with the enforcer's own words if it cannot."""
         deadline = time.monotonic() + timeout_s

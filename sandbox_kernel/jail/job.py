@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.control import JobFile, Step, StepExit
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.jail.reading import Reading
 
@@ -50,11 +51,11 @@ class Job:
 class Outcome:
     """How a job ended.
 
-    ``stopped_by`` names who ended it: timeout, cpu, memory, processes, disk, cancel; None: it ended itself.
+    ``stopped_by`` says what ended it; None: it ended itself.
     """
 
     exits: tuple[StepExit, ...]
-    stopped_by: str | None
+    stopped_by: Ending | None
     stdout: Capture
     stderr: Capture
     duration_s: float

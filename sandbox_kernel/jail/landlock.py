@@ -40,7 +40,7 @@ _ALWAYS_WEAK = (
     "no network namespace: the network is off because no socket can be opened, so domains cannot be allowed",
 )
 _SAME_USER = (
-    "no user namespace: the program runs as the user who started it, and shares that user's process limit",
+    "no user namespace: the program is the user who started it, and shares that user's limits of processes and pipes",
     "no user namespace: chmod, chown and the like are refused by path, in the work folder too",
 )
 _OWN_USER = (

@@ -70,6 +70,11 @@ class OpenJail(Jail):
         """See ``Jail``; the folder is looked at, and a run that fills it is ended."""
         return self._watch.look(last=last)
 
+    def disk_anew(self) -> Disk:
+        """See ``Jail``."""
+        self._watch.forget()
+        return self._watch.look()
+
     def kill(self) -> None:
         """See ``Jail``."""
         self._strike()

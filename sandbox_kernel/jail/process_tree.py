@@ -10,6 +10,22 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sandbox_kernel.jail.process_view import (
+    PARENT,
+    RESIDENT_PAGES,
+    STARTED,
+    THREADS,
+    USER_TICKS,
+    VIRTUAL_BYTES,
+    descriptor_tables,
+    lives,
+    speaker,
+    stat,
+    tasks,
+    with_memory,
+    without_twins,
+)
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -31,10 +47,10 @@ def tree(pid: int) -> list[int]:
     while waiting:
         current = waiting.pop()
         found.append(current)
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{current}/task"):
-                with open(f"/proc/{current}/task/{task}/children") as file:
-                    waiting += [int(child) for child in file.read().split()]
+        for task in tasks(current):
+            # One by one: a thread that ends while we look must not hide the children of the others.
+            with contextlib.suppress(OSError), open(f"/proc/{task}/children") as file:
+                waiting += [int(child) for child in file.read().split()]
     return found
 
 
@@ -47,8 +63,8 @@ def _lists_children() -> bool:
 def _tree_by_parents(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := _stat(int(name))):
-            children.setdefault(int(fields[1]), []).append(int(name))
+        if name.isdigit() and (fields := stat(int(name))):
+            children.setdefault(int(fields[PARENT]), []).append(int(name))
     found, waiting = [], [pid]
     while waiting:
         current = waiting.pop()
@@ -57,30 +73,23 @@ def _tree_by_parents(pid: int) -> list[int]:
     return found
 
 
-def _stat(pid: int) -> list[bytes]:
-    """The numbers of /proc/pid/stat, from the state on; empty when the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
 def living(pids: Iterable[int]) -> dict[int, int]:
-    """Those that still run, with their start times: a number alone may be another process a moment later."""
+    """Those that still run, with their start times: a number alone may be another process a moment later.
+
+    A process whose main thread has ended runs as long as one of its threads does.
+    """
     found = {}
     for pid in pids:
-        fields = _stat(pid)
-        if fields and fields[0] not in (b"Z", b"X"):
-            found[pid] = int(fields[19])
+        fields = stat(pid)
+        if lives(fields):
+            found[pid] = int(fields[STARTED])
     return found
 
 
 def has_memory(pid: int) -> bool:
     """Whether a process is one still: of one that is about to end only its number is left, which belongs to root."""
-    fields = _stat(pid)
-    return bool(fields) and int(fields[20]) > 0
+    fields = with_memory(pid)
+    return bool(fields) and int(fields[VIRTUAL_BYTES]) > 0
 
 
 def of_user(uid: int) -> list[int]:
@@ -98,16 +107,15 @@ def of_user(uid: int) -> list[int]:
 
 def usage(pids: list[int]) -> Usage:
     """Sum over processes; one that ended between listing and reading counts nothing."""
-    resident = tasks = 0
-    ticks = 0
+    resident = threads = ticks = 0
     for pid in pids:
-        fields = _stat(pid)
+        fields = with_memory(pid)
         if not fields:
             continue
-        ticks += sum(int(value) for value in fields[11:15])
-        tasks += int(fields[17])
-        resident += int(fields[21]) * _PAGE
-    return Usage(resident, tasks, ticks / _TICK)
+        ticks += sum(int(value) for value in fields[USER_TICKS : USER_TICKS + 4])
+        threads += int(fields[THREADS])
+        resident += int(fields[RESIDENT_PAGES]) * _PAGE
+    return Usage(resident, threads, ticks / _TICK)
 
 
 def proportional_bytes(pids: list[int]) -> int:
@@ -117,25 +125,24 @@ def proportional_bytes(pids: list[int]) -> int:
     counts then, all of it.
     """
     total = 0
-    for pid in pids:
+    for pid in without_twins(pids):
         try:
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            with open(f"/proc/{speaker(pid)}/smaps_rollup", "rb") as file:
                 line = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
                 total += int(line.split()[1]) << 10
-        except PermissionError:
-            total += usage([pid]).resident_bytes
         except OSError:
-            continue
+            # Refused, or the thread that we asked has ended: what is there now counts in full.
+            total += usage([pid]).resident_bytes
     return total
 
 
 def memory_file_bytes(pids: list[int]) -> int:
     """What open files in memory (``memfd_create``) hold: pages that count for nobody as long as nobody maps them."""
     held: dict[tuple[int, int], int] = {}
-    for pid in pids:
+    for table in (table for pid in pids for table in descriptor_tables(pid)):
         with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                path = f"/proc/{pid}/fd/{name}"
+            for name in os.listdir(f"/proc/{table}/fd"):
+                path = f"/proc/{table}/fd/{name}"
                 with contextlib.suppress(OSError):
                     if os.readlink(path).startswith("/memfd:"):
                         info = os.stat(path)

@@ -16,17 +16,22 @@ Answered = Callable[[str | None], None]
 class Questions:
     """Watched by the loop of the run.
 
-    ``before`` is called before the user is asked, so that what was printed is seen first.
+    ``before`` is called before the user is asked, so that what was printed is seen first, and ``interrupted`` when the
+    user interrupts instead of an answer.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, on_input: OnInput, before: Callable[[], None]) -> None:
-        self._selector, self._on_input, self._before = selector, on_input, before
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        on_input: OnInput,
+        before: Callable[[], None],
+        interrupted: Callable[[], None],
+    ) -> None:
+        self._selector, self._on_input, self._before, self._interrupted = selector, on_input, before, interrupted
         #: The question that is open now.
         self.open: Asking | None = None
         #: How long the user has been thinking, all answered questions together.
         self.asked_s = 0.0
-        #: The user interrupted a question.
-        self.cancelled = False
 
     def ask(self, prompt: str, answered: Answered) -> None:
         """Ask, and go on; ``answered`` is called by the loop. What the asking raised, but the end, is raised there."""
@@ -41,7 +46,7 @@ class Questions:
         asking.close()
         self.asked_s += time.monotonic() - asking.began
         if isinstance(asking.failure, KeyboardInterrupt):
-            self.cancelled = True
+            self._interrupted()
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise asking.failure

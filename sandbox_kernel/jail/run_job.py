@@ -1,35 +1,35 @@
 """Run one job in one jail: feed it, watch it, end it, and say what happened.
 
-``run_job`` blocks the calling thread in one selector loop; asynchronous callers run it in a thread of their own. It
-always ends the jail, so that background children end with their program, and it always returns what was printed. It
-waits until the jail is gone, unless the program had reported its end before it was killed.
+``run_job`` blocks the calling thread in one loop (``watch_loop.py``); asynchronous callers run it in a thread of their
+own. It always ends the jail, so that background children end with their program, and it always returns what was
+printed. It waits until the jail is gone, unless the program had reported its end before it was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import time
-from collections.abc import Callable
-from math import inf
+from collections.abc import Callable, Iterable
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.asking import OnInput
 from sandbox_kernel.jail.control import send_order
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.feeder import Feeder
 from sandbox_kernel.jail.gate_words import GateWords
 from sandbox_kernel.jail.handed_over import receive_listener
 from sandbox_kernel.jail.input_watch import InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.job import OWN_PROCESSES, Job, OnListener, OnOutput, Outcome, SpareGone
-from sandbox_kernel.jail.limit_watch import LimitWatch
-from sandbox_kernel.jail.meter import TICK_S, OnUsage
+from sandbox_kernel.jail.limit_watch import LimitWatch, RunMemory
+from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.jail.pump import CHUNK, Capture
 from sandbox_kernel.jail.questions import Questions
 from sandbox_kernel.jail.report_channel import ReportChannel
 from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.jail.undertaker import bury
+from sandbox_kernel.jail.watch_loop import Alarm, WatchLoop
 
 
 def run_job(
@@ -51,7 +51,7 @@ def run_job(
     try:
         run.begin(on_listener)
         run.watch()
-        return run.end()
+        return run.outcome()
     finally:
         run.close()
         box = jail.take_box()
@@ -63,7 +63,7 @@ def run_job(
         jail.box_fd = box
 
 
-class _Run:
+class _Run(WatchLoop):
     """The loop of one run and what it needs to know; lives inside ``run_job``."""
 
     def __init__(
@@ -75,6 +75,8 @@ class _Run:
         on_usage: OnUsage | None,
         on_input: OnInput | None,
     ) -> None:
+        memory = RunMemory(jail.meter, job.memory_bytes)
+        super().__init__(LimitWatch(jail, memory, job.cpu_seconds, on_usage))
         self.jail, self.job, self.stop = jail, job, stop
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
@@ -84,31 +86,30 @@ class _Run:
         asks = job.asks_user and on_input is not None and job.stdin is None and job.stdin_from is None
         self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from, held=asks)
         jail.stdin_fd = -1
-        self.selector = selectors.DefaultSelector()
-        self.questions = Questions(self.selector, on_input, self._drain) if on_input is not None else None
+        self.questions = (
+            Questions(self.selector, on_input, self._drain, self._interrupted) if on_input is not None else None
+        )
         self.input = InputWatch(self.feeder, self.selector, self.questions) if asks and self.questions else None
         self.gate = GateWords(jail, job.steps)
-        self.limits = LimitWatch(jail, job.memory_bytes, job.cpu_seconds, on_usage)
         self.channel = ReportChannel(jail.channel, self.selector, self.questions)
-        self.stopped_by: str | None = None
         #: The program said how it ended, and nobody has stopped it.
         self.reported = False
-        self.started = 0.0
-        self.ended = 0.0
+        self.started_at = 0.0
+        self.ended_at = 0.0
 
     def begin(self, on_listener: OnListener | None) -> None:
         """Send the order; the clock runs from here."""
         jail, job = self.jail, self.job
         self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
-        self.started = time.monotonic()
+        self.started_at = time.monotonic()
         jail.control.settimeout(job.timeout_s)
         try:
             self._send(listener=on_listener is not None)
             if on_listener is not None:
                 on_listener(receive_listener(jail.control))
         except TimeoutError:
-            self.stopped_by = "timeout"
+            self.end(Ending.TIMEOUT)
         except OSError as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
         jail.control.setblocking(False)
@@ -122,56 +123,52 @@ class _Run:
             raise SpareGone("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
     def watch(self) -> None:
-        """The loop: until the last step ended, something stopped it, or the jail is gone."""
+        """Until the last step ended, something stopped it, or the jail is gone."""
         self._register()
-        next_tick = self.started
-        while not (self.gate.finished or self.channel.reported or self.stopped_by):
-            now = time.monotonic()
-            deadline = self._deadline()
-            if now >= deadline:
-                self.stopped_by = "timeout"
-                break
-            if now >= next_tick:
-                next_tick = now + TICK_S
-                self.stopped_by = self.limits.look()
-                if self.input is not None:
-                    self.input.look(self.jail.init_pid)
-            for key, _ in self.selector.select(max(0.0, min(deadline, next_tick) - time.monotonic())):
-                key.data(key.fd)
-            if self.questions is not None and self.questions.cancelled:
-                self.stopped_by = "cancel"
-        self.ended = time.monotonic()
-        self.reported = self.channel.reported and self.stopped_by is None
+        self.loop()
+        self.ended_at = time.monotonic()
+        self.reported = self.channel.reported and self.ending is None
 
-    def _deadline(self) -> float:
-        """The user's time is not the program's: the clock stands while a question is open."""
+    def over(self) -> bool:
+        """See ``WatchLoop``."""
+        return self.gate.finished or self.channel.reported
+
+    def alarms(self) -> Iterable[Alarm]:
+        """The end of the program's time. The user's time is not the program's: it stands while a question is open."""
         if self.questions is None:
-            return self.started + self.job.timeout_s
-        return inf if self.questions.open else self.started + self.job.timeout_s + self.questions.asked_s
+            yield Alarm(self.started_at + self.job.timeout_s, self._timed_out)
+        elif not self.questions.open:
+            yield Alarm(self.started_at + self.job.timeout_s + self.questions.asked_s, self._timed_out)
+
+    def at_tick(self) -> None:
+        """See ``WatchLoop``."""
+        if self.input is not None:
+            self.input.look(self.jail.init_pid)
+
+    def _timed_out(self) -> None:
+        self.end(Ending.TIMEOUT)
 
     def _register(self) -> None:
-        watch, jail = self.selector, self.jail
+        jail = self.jail
         for fd in self.captures:
-            watch.register(fd, selectors.EVENT_READ, self._read_output)
-        watch.register(jail.control, selectors.EVENT_READ, self.gate.read)
-        watch.register(jail.init_fd, selectors.EVENT_READ, self.gate.died)
-        event = jail.meter.event_fd()
-        if event is not None:
-            watch.register(event, selectors.EVENT_READ, self._out_of_memory)
+            self.when_readable(fd, self._read_output)
+        self.when_readable(jail.control, self.gate.read)
+        self.when_readable(jail.init_fd, self.gate.died)
+        self.watch_memory()
         if self.stop is not None:
-            watch.register(self.stop.fileno(), selectors.EVENT_READ, self._cancelled)
-        self.feeder.attend(watch)
+            self.when_readable(self.stop, self._cancelled)
+        self.feeder.attend(self.selector)
         if self.job.ends_with_report:
             self.channel.listen()
 
-    def end(self) -> Outcome:
+    def outcome(self) -> Outcome:
         """Kill what is left, drain what was printed, and read the meters."""
         jail, gate = self.jail, self.gate
         self.selector.close()
         self.feeder.close()
         self.limits.look_at_disk(last=True)
         jail.meter.last_look()
-        if gate.lost and not (gate.begun or self.channel.spoke or self.stopped_by):
+        if gate.lost and not (gate.begun or self.channel.spoke or self.ending):
             gate.read(jail.control.fileno())
         jail.kill()
         if not self.reported:
@@ -187,7 +184,7 @@ class _Run:
         stdout, stderr = self.captures.values()
         reading = jail.meter.read()
         begun = gate.begun or self.channel.spoke or gate.exits
-        if gate.lost and not (begun or self.stopped_by or reading.memory_exceeded):
+        if gate.lost and not (begun or self.ending or reading.memory_exceeded):
             said = stderr.text.strip().splitlines()
             reason = f": {said[-1][:300]}" if said else ""
             raise EnforcerFailed(
@@ -195,11 +192,11 @@ class _Run:
             )
         return Outcome(
             exits=tuple(gate.exits),
-            stopped_by=self.stopped_by,
+            stopped_by=self.ending,
             stdout=stdout,
             stderr=stderr,
-            duration_s=self.ended - self.started,
-            compile_s=gate.compiled_at - self.started if gate.compiled_at is not None else None,
+            duration_s=self.ended_at - self.started_at,
+            compile_s=gate.compiled_at - self.started_at if gate.compiled_at is not None else None,
             reading=reading,
             disk_full=self.limits.disk_full,
             metered_by=jail.meter.mechanism,
@@ -234,12 +231,11 @@ class _Run:
             with contextlib.suppress(BlockingIOError):
                 capture.feed(os.read(fd, CHUNK))
 
-    def _out_of_memory(self, fd: int) -> None:
-        if self.limits.alarm(fd):
-            self.stopped_by = "memory"
-
     def _cancelled(self, fd: int) -> None:
-        self.stopped_by = "cancel"
+        self.end(Ending.CANCEL)
+
+    def _interrupted(self) -> None:
+        self.end(Ending.CANCEL)
 
 
 def _emitter(on_output: OnOutput, name: str) -> Callable[[str], None]:

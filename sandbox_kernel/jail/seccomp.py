@@ -7,7 +7,7 @@ kernel that most escapes came through and few programs need (bpf, io_uring, user
 - A foreign architecture (32-bit code on a 64-bit kernel) kills the process: its numbers mean other calls.
 - x32 numbers and calls younger than our table answer ENOSYS.
 - ``clone3`` and io_uring answer ENOSYS too: their arguments are behind a pointer, where no filter can look. libc and
-  libuv then take the older way.
+  libuv then take the older way. So does ``io_setup``, which takes from a quota of the whole machine.
 - Real-time scheduling needs no rule: without CAP_SYS_NICE and with RLIMIT_RTPRIO 0 the kernel refuses it.
 
 The same arguments always give the same bytes, so that a filter can be cached, compared and tested without a kernel.
@@ -57,7 +57,8 @@ _REFUSED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise", "process_mrelease"),
     *("mbind", "set_mempolicy", "migrate_pages", "move_pages", "set_mempolicy_home_node"),
 )
-_ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+#: ``io_setup`` takes from a number of requests (fs.aio-max-nr) that the whole machine shares.
+_ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup")
 _SYSV_IPC = (
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
@@ -65,7 +66,8 @@ _SYSV_IPC = (
 #: What Landlock does not judge; a file that was opened may still be changed through its descriptor.
 _FILE_METADATA = (
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr"),
-    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat", "inotify_add_watch"),
+    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat"),
+    *("inotify_init", "inotify_init1", "inotify_add_watch"),
 )
 
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.

@@ -61,6 +61,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
+    "io_setup": (206, 0),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -112,6 +113,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "lremovexattr": (198, 15),
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
+    "inotify_init1": (294, 26),
     "inotify_add_watch": (254, 27),
     # System V and POSIX message passing between processes
     "shmget": (29, 194),
@@ -148,6 +150,7 @@ _X86_64_ONLY = {
     "utime": 132,
     "utimes": 235,
     "futimesat": 261,
+    "inotify_init": 253,
     "iopl": 172,
     "ioperm": 173,
     "modify_ldt": 154,

@@ -47,7 +47,7 @@ def bus_address(uid: int) -> str:
 def enter_scope(timeout_s: float = TIMEOUT_S) -> None:
     """Move this process into a new delegated scope of the user's service manager; ``ScopeRefused`` says why not."""
     answer: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-    name = f"sandbox-kernel-{os.getpid()}-{secrets.token_hex(4)}.scope"
+    name = f"sandbox-kernel-{secrets.token_hex(8)}.scope"
 
     def ask() -> None:
         try:

@@ -14,6 +14,7 @@ import termios
 from collections.abc import Iterator
 
 from sandbox_kernel.jail.process_tree import tree
+from sandbox_kernel.jail.process_view import runs, tasks
 from sandbox_kernel.jail.syscalls import ARCHES, number
 
 _IN = 1  # POLLIN and EPOLLIN
@@ -57,65 +58,70 @@ def _holds_something(pipe_fd: int) -> bool:
 
 
 def _reads(pid: int, pipe: str) -> bool | None:
-    """Whether a process sleeps in this pipe; None when it may not be looked at."""
+    """Whether a thread of a process sleeps in this pipe; None when it may not be looked at."""
+    looks = [_task_reads(task, pipe) for task in tasks(pid) or [str(pid)]]
+    return True if True in looks else None if None in looks else False
+
+
+def _task_reads(task: str, pipe: str) -> bool | None:
+    """The same of one thread, by its folder below /proc: each may have its own descriptors, and end by itself."""
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-        return any(_task_reads(pid, task, pipe) for task in tasks)
+        return any(_is(task, fd, pipe) for fd in _read_by(task))
     except PermissionError:
-        return None
+        # A thread that has ended belongs to root, and reads nothing.
+        return None if runs(task) else False
     except (OSError, ValueError):  # it ended while we looked, or has something there that no one can read
         return False
 
 
-def _task_reads(pid: int, task: str, pipe: str) -> bool:
-    with open(f"/proc/{pid}/task/{task}/syscall") as file:
+def _read_by(task: str) -> Iterator[int]:
+    """The descriptors that a thread waits for."""
+    with open(f"/proc/{task}/syscall") as file:
         words = file.read().split()
     if len(words) < 4:  # it runs, or sleeps in no call
-        return False
+        return iter(())
     call, first, second = int(words[0]), int(words[1], 16), int(words[2], 16)
     if call in _READS:
-        watched: Iterator[int] = iter((first,))
-    elif call in _POLLS:
-        watched = _polled(pid, first, second)
-    elif call in _SELECTS:
-        watched = _selected(pid, first, second)
-    elif call in _EPOLLS:
-        watched = _epolled(pid, first)
-    else:
-        return False
-    return any(_is(pid, fd, pipe) for fd in watched)
+        return iter((first,))
+    if call in _POLLS:
+        return _polled(task, first, second)
+    if call in _SELECTS:
+        return _selected(task, first, second)
+    if call in _EPOLLS:
+        return _epolled(task, first)
+    return iter(())
 
 
-def _is(pid: int, fd: int, pipe: str) -> bool:
-    """Whether a descriptor of a process is this pipe; the link is read, never followed."""
+def _is(task: str, fd: int, pipe: str) -> bool:
+    """Whether a descriptor of a thread is this pipe; the link is read, never followed."""
     try:
-        return os.readlink(f"/proc/{pid}/fd/{fd}") == pipe
+        return os.readlink(f"/proc/{task}/fd/{fd}") == pipe
     except FileNotFoundError:
         return False
 
 
-def _memory(pid: int, address: int, size: int) -> bytes:
-    fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+def _memory(task: str, address: int, size: int) -> bytes:
+    fd = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(fd, size, address)
     finally:
         os.close(fd)
 
 
-def _polled(pid: int, address: int, count: int) -> Iterator[int]:
-    data = _memory(pid, address, min(count, _MAX_WATCHED) * _POLLFD.size) if address and count else b""
+def _polled(task: str, address: int, count: int) -> Iterator[int]:
+    data = _memory(task, address, min(count, _MAX_WATCHED) * _POLLFD.size) if address and count else b""
     whole = len(data) - len(data) % _POLLFD.size
     return (fd for fd, events, _ in _POLLFD.iter_unpack(data[:whole]) if events & _IN)
 
 
-def _selected(pid: int, count: int, address: int) -> Iterator[int]:
+def _selected(task: str, count: int, address: int) -> Iterator[int]:
     count = min(count, _MAX_WATCHED)
-    data = _memory(pid, address, (count + 7) // 8) if address and count else b""
+    data = _memory(task, address, (count + 7) // 8) if address and count else b""
     return (fd for fd in range(min(count, len(data) * 8)) if data[fd // 8] >> fd % 8 & 1)
 
 
-def _epolled(pid: int, fd: int) -> Iterator[int]:
+def _epolled(task: str, fd: int) -> Iterator[int]:
     """``tfd:        0 events:       19 data: ...``, a line for each descriptor that is watched."""
-    with open(f"/proc/{pid}/fdinfo/{fd}") as file:
+    with open(f"/proc/{task}/fdinfo/{fd}") as file:
         lines = [line.split() for line in file.read(1 << 20).splitlines() if line.startswith("tfd:")]
     return (int(words[1]) for words in lines[:_MAX_WATCHED] if int(words[3], 16) & _IN)

@@ -44,8 +44,8 @@ class WatchdogMeter:
             self._cpu_before = usage(tree(self._pid)).cpu_seconds
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
-        """See ``Meter``."""
-        self.arm(memory_bytes, processes)
+        """See ``Meter``; what was used so far stays counted."""
+        self._memory_bytes, self._processes = memory_bytes, processes
 
     def reset_peak(self) -> None:
         """See ``Meter``."""

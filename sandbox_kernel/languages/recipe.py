@@ -186,6 +186,11 @@ class Recipe(ABC):
         """Turn a checked request into steps and files."""
 
 
+#: What the kernel counts for a user over all of its processes, and what one sandbox may have of it: pending signals and
+#: timers, bytes in message queues, locked memory.
+_USER_SHARES = {"SIGPENDING": 1024, "MSGQUEUE": 128 << 10, "MEMLOCK": 1 << 20}
+
+
 def rlimits(
     limits: Limits,
     memory_mb: int,
@@ -208,6 +213,7 @@ def rlimits(
         "FSIZE": max(4 << 30, 2 * memory, disk) if own_disk else sizes(limits, memory_mb)[0],
         "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
         "RTPRIO": 0,
+        **_USER_SHARES,
     }
     if processes is not None:
         found["NPROC"] = processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.job import OnOutput
 from sandbox_kernel.jail.meter import OnUsage
 from sandbox_kernel.session.asking import OnInput
@@ -30,14 +31,12 @@ class CellOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class CellEnd:
-    """How a cell ended. ``how`` is done, died, timeout, cpu, memory, interrupt, disk, protocol, failed or lost.
+    """How a cell ended. Anything but ``DONE`` means that the worker is dead or must die.
 
-    ``protocol`` is a worker that spoke nonsense, ``failed`` a listener of the caller's that raised or a host that could
-    not go on watching, ``lost`` the end of the whole jail. Anything but ``done`` means that the worker is dead or must
-    die. ``disk_full`` is true when the disk filled up during the cell, not when it was full before.
+    ``disk_full`` is true when the disk filled up during the cell, not when it was full before.
     """
 
-    how: str
+    how: Ending
     done: Done | None
     duration_s: float
     interrupted: bool

@@ -226,6 +226,9 @@ class Live:
             return False
         return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
 
+    def memory_alarm(self) -> None:
+        """Nothing to remember: whom the kernel has ended for memory is looked up when the cell is over."""
+
     def used_bytes(self) -> int:
         """Memory that the session uses now, for whoever looks on."""
         if self.jail.meter.exact:

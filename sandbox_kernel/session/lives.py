@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange
@@ -74,13 +75,15 @@ class Lives(PresentLife):
         meter.last_look()
         notes, self._news = self._news, []
         back: Comeback | None = None
-        kept = end.how == "done" and not self._must_go_back(live, end)
+        kept = end.how is Ending.DONE and not self._must_go_back(live, end)
         if kept:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 live.commit()
         else:
             heap = ended_by_its_heap(end, frame, meter.read().peak_bytes)
-            back, more = self._roll_back(live, end, for_memory=end.how == "done" or heap or meter.oom_kills() > kills)
+            back, more = self._roll_back(
+                live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
+            )
             notes += more
         cell.settle()
         after = meter.read()
@@ -116,7 +119,7 @@ class Lives(PresentLife):
     def _changes(self, live: Live, end: CellEnd, back: Comeback | None) -> tuple[tuple[FsChange, ...], list[str]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
         try:
-            if (end.how == "done" and back is None) or (back is not None and back.files):
+            if (end.how is Ending.DONE and back is None) or (back is not None and back.files):
                 return self.files.after(live)
             if back is not None:
                 self.files.rolled_back(live)
@@ -213,11 +216,11 @@ class Lives(PresentLife):
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         why = [] if for_memory or not reason(end) else [reason(end)]
         before, lost = live.cell, end.problem or _GONE
-        if end.how != "lost" and not self.closed:
+        if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
             try:
                 live.end_worker()
-                back = live.recover(strict=end.how == "protocol")
+                back = live.recover(strict=end.how is Ending.PROTOCOL)
                 if back is not None:
                     return back, [*why, *comeback_notes(back, before - back.cell)]
             except SessionError as error:

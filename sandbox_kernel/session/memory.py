@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import dataclass
 
 from sandbox_kernel.jail.process_tree import tree
+from sandbox_kernel.jail.process_view import speaker
 from sandbox_kernel.session.channel import inner_pid
 
 #: Page tables and stacks of our own processes.
@@ -42,7 +43,7 @@ class Budget:
 def anonymous_bytes(pid: int) -> int:
     """Memory of one process that is backed by no file; 0 when it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/status", "rb") as file:
+        with open(f"/proc/{speaker(pid)}/status", "rb") as file:
             for line in file:
                 if line.startswith(b"RssAnon:"):
                     return int(line.split()[1]) << 10
@@ -54,7 +55,7 @@ def private_bytes(init_pid: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for pid in tree(init_pid):
         with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            with open(f"/proc/{speaker(pid)}/smaps_rollup", "rb") as file:
                 total = sum(int(line.split()[1]) for line in file if line.startswith(b"Private_"))
             found[inner_pid(pid)] = total << 10
     return found

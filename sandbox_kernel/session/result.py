@@ -7,21 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from signal import SIGABRT, SIGTRAP
 
+from sandbox_kernel.backends.outcome import STOPPED
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
 from sandbox_kernel.session.cell_order import CellEnd
 from sandbox_kernel.session.live import Comeback
-
-_STOPPED = {
-    "timeout": (Status.TIMEOUT, "timeout"),
-    "cpu": (Status.CPU_LIMIT, "cpu"),
-    "memory": (Status.MEMORY_EXCEEDED, "memory"),
-    "disk": (Status.KILLED, "disk"),
-    "interrupt": (Status.INTERRUPTED, None),
-    "protocol": (Status.KILLED, None),
-    "failed": (Status.INTERRUPTED, None),
-    "lost": (Status.KILLED, None),
-}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -62,7 +53,7 @@ class Frame:
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
     """Whether a runtime with a heap limit of its own (V8) gave up before the kernel had to."""
-    own = frame.language in (Language.JAVASCRIPT, Language.TYPESCRIPT) and end.how == "died"
+    own = frame.language in (Language.JAVASCRIPT, Language.TYPESCRIPT) and end.how is Ending.DIED
     return own and end.code in (-SIGABRT, -SIGTRAP) and (peak_bytes or 0) >= (frame.memory_mb << 20) * 3 // 4
 
 
@@ -71,12 +62,12 @@ def judge(end: CellEnd, facts: Facts, frame: Frame) -> tuple[Status, str | None]
     survived = survived_limit(end, facts)
     if ended_by_its_heap(end, frame, facts.peak_bytes):
         return Status.MEMORY_EXCEEDED, "memory"
-    if end.how == "died":
+    if end.how is Ending.DIED:
         return (Status.MEMORY_EXCEEDED, "memory") if facts.oom_kills else (Status.KILLED, survived)
-    if end.how == "lost" and facts.oom_kills:
+    if end.how is Ending.LOST and facts.oom_kills:
         return Status.MEMORY_EXCEEDED, "memory"
     if end.done is None:
-        return _STOPPED[end.how]
+        return STOPPED[end.how], end.how.limit
     if end.done.status == "ok":
         return Status.OK, survived
     if end.done.status == "interrupted" and end.interrupted:
@@ -109,15 +100,15 @@ def survived_limit(end: CellEnd, facts: Facts) -> str | None:
 
 def reason(end: CellEnd) -> str:
     """Why the worker had to go, in words for a note; empty where the status says it all."""
-    if end.how == "protocol":
+    if end.how is Ending.PROTOCOL:
         return f"the worker was ended: {end.problem}"
-    if end.how == "died" and end.code is not None:
+    if end.how is Ending.DIED and end.code is not None:
         return (
             f"the cell ended its own process by signal {-end.code} ({signal_name(-end.code)})"
             if end.code < 0
             else f"the cell ended its own process with exit code {end.code}"
         )
-    if end.how == "interrupt":
+    if end.how is Ending.INTERRUPT:
         return "the cell did not end when it was interrupted"
     return ""
 
@@ -154,9 +145,9 @@ def make_result(
 ) -> ExecResult:
     """The result of one cell."""
     status, limit = judge(end, facts, frame)
-    code = end.done.exit_code if end.done is not None else end.code if end.how == "died" else None
+    code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
     more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
-    if facts.oom_kills and end.how == "done":
+    if facts.oom_kills and end.how is Ending.DONE:
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
     if end.done is not None and end.done.unsaved:
         more.append("the shell ended without leaving its state: variables and functions are as before this cell")

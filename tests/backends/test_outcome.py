@@ -9,6 +9,7 @@ import pytest
 
 from sandbox_kernel.backends.outcome import judge, make_result
 from sandbox_kernel.jail.control import Step, StepExit
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.job import Job, Outcome
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.jail.reading import Reading
@@ -54,7 +55,7 @@ def outcome(
 ) -> Outcome:
     return Outcome(
         exits=exits,
-        stopped_by=stopped_by,
+        stopped_by=Ending(stopped_by) if stopped_by else None,
         stdout=captured(stdout),
         stderr=captured(stderr),
         duration_s=0.5,

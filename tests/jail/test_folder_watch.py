@@ -170,3 +170,11 @@ def test_room_that_vanishes_from_the_file_system_makes_looks_longer(
     monkeypatch.setattr(folder_watch, "_taken", lambda path: (1 << 60, 0))
     assert found._room_vanishes()
     assert found.look() == FINE, "others may have taken it"
+
+
+def test_a_folder_that_was_over_and_was_put_back_is_fine_again(tmp_path: Path) -> None:
+    fill(tmp_path / "large", 20 * MIB)
+    seen = watch(tmp_path)
+    assert seen.look() == OVER
+    (tmp_path / "large").unlink()
+    assert seen.look() == FINE

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import os
 
 import pytest
 
-from sandbox_kernel.jail.cgroup import GROUP_PREFIX, find_hierarchies
+from sandbox_kernel.jail.cgroup_leaf import own_leaves
 from sandbox_kernel.jail.control import MAX_REPORT, Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.job import Job, Outcome
@@ -32,12 +31,6 @@ def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False
         return run_job(jail, job)
     finally:
         jail.forget()
-
-
-def own_groups() -> list[str]:
-    """The control groups of this process's sandboxes."""
-    where = find_hierarchies()
-    return [] if where is None else sorted(glob.glob(f"{where.memory}/{GROUP_PREFIX}{os.getpid()}-*"))
 
 
 def test_a_step_that_reports_is_heard() -> None:
@@ -77,7 +70,7 @@ def test_a_step_that_dies_without_a_report_is_still_waited_for() -> None:
 
 def test_a_jail_that_reported_is_killed_at_once_and_gone_soon_with_its_group() -> None:
     """Nobody waits for its end, but it ends: everything inside, and what was the host's of it."""
-    before = own_groups()
+    before = own_leaves()
     python = find_python("python3")
     jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
     jail.wait_ready()
@@ -91,7 +84,7 @@ def test_a_jail_that_reported_is_killed_at_once_and_gone_soon_with_its_group() -
     assert os.listdir(jail.box_fd) == ["kept"]
     assert wait_buried()
     assert living(inside) == {}
-    assert own_groups() == before
+    assert own_leaves() == before
     jail.destroy()
     jail.forget()
 

@@ -87,10 +87,10 @@ def test_a_program_that_has_input_left_does_not_wait(start: type[Program]) -> No
 def test_where_the_kernel_does_not_say_nobody_guesses(start: type[Program], monkeypatch: pytest.MonkeyPatch) -> None:
     program = start("os.read(0, 1)")
 
-    def refused(*_: object) -> bool:
+    def refused(*_: object) -> Iterator[int]:
         raise PermissionError
 
-    monkeypatch.setattr(waiting_reader, "_task_reads", refused)
+    monkeypatch.setattr(waiting_reader, "_read_by", refused)
     with pytest.raises(CannotTell):
         waits_for_input(program.process.pid, program.pipe)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.cgroup_leaf import own_leaves
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.session.opening import open_session
@@ -25,13 +25,6 @@ Open = Callable[..., Session]
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-def groups() -> set[str]:
-    where = find_hierarchies()
-    folders = {where.memory, where.pids, where.unified} - {None} if where else set()
-    mine = f"sandbox-kernel-{os.getpid()}-"
-    return {f"{folder}/{name}" for folder in folders for name in os.listdir(str(folder)) if name.startswith(mine)}
 
 
 def processes_of(session: Session) -> list[int]:
@@ -58,7 +51,7 @@ def test_close_leaves_no_process_descriptor_or_group() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False))
     open_session(backend).close()
     gc.collect()
-    before = descriptors(), groups()
+    before = descriptors(), own_leaves()
     session = open_session(backend)
     session.run("import subprocess; p = subprocess.Popen(['setsid', 'sleep', '1000'])")
     session.run("import os; os._exit(1)")
@@ -68,7 +61,7 @@ def test_close_leaves_no_process_descriptor_or_group() -> None:
     assert len(pids) >= 4
     session.close()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")]
-    assert (descriptors(), groups()) == before
+    assert (descriptors(), own_leaves()) == before
 
 
 def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.pump import Capture
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.cell_order import CellEnd
@@ -17,12 +18,12 @@ PYTHON = Frame(language="python", backend="process", isolation="process+sandbox"
 
 
 def end(how: str, *, interrupted: bool = False, code: int | None = None, disk_full: bool = False) -> CellEnd:
-    return CellEnd(how=how, done=None, duration_s=1.0, interrupted=interrupted, disk_full=disk_full, code=code)
+    return CellEnd(how=Ending(how), done=None, duration_s=1.0, interrupted=interrupted, disk_full=disk_full, code=code)
 
 
 def done(status: str, *, interrupted: bool = False, limit: str | None = None) -> CellEnd:
     said = Done(id=1, status=status, names=0, exit_code=0 if status == "ok" else 1, limit=limit)
-    return CellEnd(how="done", done=said, duration_s=1.0, interrupted=interrupted, disk_full=False)
+    return CellEnd(how=Ending.DONE, done=said, duration_s=1.0, interrupted=interrupted, disk_full=False)
 
 
 def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> Facts:

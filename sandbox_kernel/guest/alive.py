@@ -1,0 +1,71 @@
+"""Which processes run, for gates that end them. ``jail/process_view.py`` says the same for the host.
+
+Runs inside, standard library only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterator, List
+
+
+class Seen:
+    """A process as /proc shows it. A pid alone may be used again, so the start time goes with it."""
+
+    __slots__ = ("parent", "runs", "started")
+
+    def __init__(self, fields: List[bytes]) -> None:
+        self.parent = int(fields[1])
+        self.started = int(fields[19])
+        # The state is that of the main thread. When that has ended, the process runs as long as another thread does.
+        self.runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+
+
+def all_processes() -> Dict[int, Seen]:
+    """Every process that /proc shows, those too that have ended and were not collected yet."""
+    found: Dict[int, Seen] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+                    found[int(name)] = Seen(file.read().rpartition(b")")[2].split())
+            except OSError:
+                continue
+    return found
+
+
+def speaker(pid: str) -> str:
+    """The folder below /proc that shows the memory of a process: that of a thread, when its main thread has ended."""
+    for task in (pid, *_tasks(pid)):
+        try:
+            with open(f"/proc/{task}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+                    return task
+        except OSError:
+            continue
+    return pid
+
+
+def _tasks(pid: str) -> Iterator[str]:
+    try:
+        yield from (f"{pid}/task/{name}" for name in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return
+
+
+def descendants(root: int) -> Dict[int, int]:
+    """Every descendant of a process that runs, with its start time; also those below one that has ended."""
+    seen = all_processes()
+    found: Dict[int, int] = {}
+    grown = True
+    while grown:
+        grown = False
+        for pid, process in seen.items():
+            if pid not in found and (process.parent == root or process.parent in found):
+                found[pid] = process.started
+                grown = True
+    return {pid: started for pid, started in found.items() if seen[pid].runs}
