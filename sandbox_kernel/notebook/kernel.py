@@ -280,17 +280,17 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "history": rows}
 
     async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
-        """What the session of this cell's language knows; None when there is none, or it cannot say."""
+        """What the session knows in which this cell would run; None when there is none, or it cannot say."""
         from sandbox_kernel.errors import SandboxError
         from sandbox_kernel.notebook.complete import program_of
 
-        options, program = program_of(code, self.state.defaults)
-        session = self.state.runner.sessions.find(options) if options.keeps_state else None
-        if session is None:
-            return None
-        ask = session.complete if what == "complete" else session.inspect
+        plan = program_of(code, self.state.defaults)
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, ask, program, position)
+            session = self.state.runner.sessions.of_cell(plan) if plan is not None else None
+            if plan is None or session is None:
+                return None
+            ask = session.complete if what == "complete" else session.inspect
+            return await asyncio.get_running_loop().run_in_executor(None, ask, plan.code, position)
         except SandboxError as error:
             self.log.info("the session could not %s: %s", what, error)
             return None

@@ -104,9 +104,7 @@ def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
         bundle = sanitize_bundle(display.data, display.metadata)
     if display.kind == "result":
         return Value(bundle.data, bundle.metadata), bundle.removed
-    # The id is the sandbox's own word: under a prefix it can never name a display of ours.
-    name = getattr(display, "display_id", None)
-    display_id = f"sandbox:{one_line(name, 100)}" if name else ""
+    display_id = display.page_id if isinstance(display, SessionDisplay) else ""
     return Shown(bundle.data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
 
 

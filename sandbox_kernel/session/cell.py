@@ -31,7 +31,7 @@ class Cell:
     def __init__(self, live: Live, order: CellOrder, stop: Stop) -> None:
         self.live, self.order, self.stop = live, order, stop
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
-        self.displays = Displays(guarded(order.on_display))
+        self.displays = Displays(guarded(order.on_display), live.life)
         self.how = ""
         self.done: Done | None = None
         self.problem = ""
