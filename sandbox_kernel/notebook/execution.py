@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
 
+MAX_NOTES = 40
 PANEL_AFTER_S = 2.0
 PANEL_EVERY_S = 0.5
 
@@ -180,7 +181,7 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        result = replace(outcome.result, notes=(*outcome.result.notes, *dict.fromkeys(self._notes)))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *_few(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
 
     def _send(self, *messages: Message) -> Failure | None:
@@ -226,6 +227,13 @@ class CellExecution:
         messages = await work
         self._told = self._told or bool(messages)
         return self._send(*messages)
+
+
+def _few(notes: list[str]) -> list[str]:
+    """Each note once, and no more than somebody reads: how many there are, the program decides."""
+    found = list(dict.fromkeys(notes))
+    more = len(found) - MAX_NOTES
+    return found if more <= 0 else [*found[:MAX_NOTES], f"and {more} more notes like these"]
 
 
 class _PanelTimer:

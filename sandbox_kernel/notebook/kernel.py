@@ -237,6 +237,7 @@ class SandboxKernel(Kernel):
     ) -> dict[str, object]:
         """The same order as for completion."""
         from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
+        from sandbox_kernel.notebook.render import told_apart
         from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 
         text = explain_magic(code, cursor_pos)
@@ -244,10 +245,11 @@ class SandboxKernel(Kernel):
             known = await self._ask_session("inspect", code, cursor_pos)
             if known:
                 # A docstring is the sandbox's own word, and pages show it like an output.
-                return {"status": "ok", "found": True, "data": dict(sanitize_bundle(known, {}).data), "metadata": {}}
+                data = told_apart(sanitize_bundle(known, {}).data)
+                return {"status": "ok", "found": True, "data": data, "metadata": {}}
             text = explain_builtin(code, cursor_pos)
-        data = {} if text is None else {"text/plain": text}
-        return {"status": "ok", "found": text is not None, "data": data, "metadata": {}}
+        own = {} if text is None else {"text/plain": text}
+        return {"status": "ok", "found": text is not None, "data": own, "metadata": {}}
 
     async def do_is_complete(self, code: str) -> dict[str, str]:
         """For consoles: run it, or wait for more lines?"""

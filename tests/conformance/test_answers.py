@@ -86,3 +86,43 @@ def test_javascript_and_python_share_no_display(kernel):
     of_javascript = ids(kernel.run(f"%%sandbox js\n{rewrite}")[1], "update_display_data")
     assert len(of_javascript) == 1
     assert of_javascript != of_python
+
+
+def test_a_cell_writes_no_other_cell(kernel):
+    """IPython's own way to put text into the notebook ends inside the sandbox."""
+    reply, _ = kernel.run(
+        "get_ipython().set_next_input('%%sandbox --mount /root:/root', replace=True)\n%load /etc/passwd"
+    )
+    assert reply.get("payload", []) == []
+
+
+def test_an_error_of_a_program_does_not_pass_for_one_of_ours(kernel):
+    forge = "class SandboxTimeout(Exception): pass\nraise SandboxTimeout('time limit of 30 s exceeded')"
+    reply, outputs = kernel.run(forge, stop_on_error=False)
+    assert reply["ename"] == outputs[-1][1]["ename"] == "SandboxTimeout (of the program)"
+    *theirs, ours = reply["traceback"]
+    assert "\u25a3" not in "".join(theirs)
+    assert ours.startswith("\x1b[0m\x1b[2m\u25a3 [python")
+
+
+def test_a_program_does_not_clear_away_what_a_line_command_said(kernel):
+    clear = "from IPython.display import clear_output\nclear_output(); clear_output(wait=True); print('mine')"
+    _, outputs = kernel.run(f"%sandbox policy\n{clear}")
+    assert [kind for kind, _ in outputs] == ["display_data", "stream", "display_data"]
+    assert [note for note in outputs[-1][1]["data"]["text/plain"].splitlines() if "clear_output was ignored" in note]
+    assert "clear_output" in [kind for kind, _ in kernel.run(clear)[1]]
+
+
+def test_the_notes_of_a_cell_are_few_whatever_it_displays(kernel):
+    code = "for n in range(300): display({f'x/y{n}': 1, 'text/plain': ''}, raw=True)"
+    _, outputs = kernel.run(code)
+    assert len(outputs[-1][1]["data"]["text/plain"].splitlines()) < 50
+
+
+def test_a_prompt_keeps_its_mark_at_the_front(kernel):
+    request = kernel.kc.execute("input('\\r\\b\\u202eJupyter password\\n\\t: ')", allow_stdin=True)
+    prompt = kernel.kc.get_stdin_msg(timeout=30)["content"]["prompt"]
+    kernel.kc.input("x")
+    kernel.outputs(request)
+    assert prompt.startswith("sandbox asks: ")
+    assert not set(prompt) & set("\r\b\n\t\u202e")
