@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel import receipt, visible
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Status, describe_end
-from sandbox_kernel.notebook.told_apart import ERROR_NAMES, error_name_of_program, framed
+from sandbox_kernel.notebook.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.displays import SessionDisplay
 from sandbox_kernel.untrusted import Refused
@@ -103,8 +103,8 @@ def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
 
 
 def told_apart(data: Mapping[str, object]) -> dict[str, object]:
-    """The clean bundle of a sandbox so that nothing in it passes for ours."""
-    guards = {"text/html": framed, "text/plain": unmarked}
+    """The clean bundle of a sandbox so that nothing in it passes for ours, or reaches what another has shown."""
+    guards = {"text/html": framed, "text/plain": unmarked, "image/svg+xml": with_own_names}
     guarded = {mime: guard(text) for mime, guard in guards.items() if isinstance(text := data.get(mime), str)}
     return {**data, **guarded}
 

@@ -1,4 +1,4 @@
-"""What keeps the output of a sandbox from passing for ours: a frame, a mark and names. Pure.
+"""What keeps the output of a sandbox from passing for ours, or for another sandbox's: a frame, a mark, names. Pure.
 
 A receipt, a report or an error of ours says what the walls did, so a program must not be able to write one.
 
@@ -6,11 +6,15 @@ A receipt, a report or an error of ours says what the walls did, so a program mu
   leave the frame: the cleaner lets no style through that moves an element out, and the frame cuts what overflows.
 - Text of a sandbox never holds the mark that our own lines of text begin with (``receipt.unmarked``).
 - An error of a sandbox never has the name of one of ours.
+- What a drawing refers to is in that drawing. Static pages have all of them in one document, where the first element
+  of a name counts: a drawing could lend its shapes to another, whose digits would then be others.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from hashlib import sha256
 
 from sandbox_kernel import errors
 from sandbox_kernel.model import Status
@@ -33,6 +37,9 @@ ERROR_NAMES = {
     Status.KILLED: "SandboxKilled",
 }
 INTERNAL_ERROR = "InternalError"
+_TAG = re.compile(r"<[A-Za-z][^<>]*>")
+#: What stands before a name, in a tag that the cleaner has written.
+_REFERENCE = re.compile(r"""\sid="|\s(?:xlink:)?href="#|url\((?:'|"|&quot;)?#""")
 _OURS = frozenset(
     name.casefold()
     for name in (
@@ -46,6 +53,12 @@ _OURS = frozenset(
 def framed(markup: str) -> str:
     """Clean HTML of a sandbox in its frame."""
     return f"{_FRAME}{markup}</blockquote>"
+
+
+def with_own_names(drawing: str) -> str:
+    """A clean SVG whose names no other drawing has: each begins with a digest of the drawing, the same at every run."""
+    name = sha256(drawing.encode()).hexdigest()[:16]
+    return _TAG.sub(lambda tag: _REFERENCE.sub(rf"\g<0>d{name}-", tag[0]), drawing)
 
 
 def error_name_of_program(name: str) -> str:

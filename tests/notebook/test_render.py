@@ -212,3 +212,26 @@ def test_updates_and_clearings_keep_to_displays_of_the_sandbox():
     assert render_display(replace(update, display_id="x"))[0].display_id != message.display_id
     clear = SessionDisplay(data={}, metadata={"wait": True}, kind="clear")
     assert render_display(clear) == (Cleared(wait=True), ())
+
+
+GLYPH = (
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><defs>'
+    '<path id="DejaVuSans-31" d="M {}"/><clipPath id="c"><rect/></clipPath></defs><g clip-path="url(#c)" '
+    'style="fill:url(\'#c\')"><use xlink:href="#DejaVuSans-31"/><use href="#DejaVuSans-31"/></g><text>url(#c) #c</text></svg>'
+)
+
+
+def test_a_drawing_lends_no_shape_to_another():
+    """matplotlib gives its glyphs the same names in every figure: one figure could change the digits of another."""
+    drawings = []
+    for shape in ("1 1", "9 9"):
+        message, _ = render_display(Display(data={"image/svg+xml": GLYPH.format(shape)}))
+        drawings.append(message.data["image/svg+xml"])
+        again, _ = render_display(Display(data={"image/svg+xml": GLYPH.format(shape)}))
+        assert again == message
+    for drawing in drawings:
+        names = set(re.findall(r' id="([^"]+)"', drawing))
+        assert len(names) == 2
+        assert set(re.findall(r"""(?:href="|url\('?)#([^"')]+)""", drawing.partition("<text>")[0])) == names
+        assert drawing.endswith("<text>url(#c) #c</text></svg>")
+    assert not set(re.findall(r' id="([^"]+)"', drawings[0])) & set(re.findall(r' id="([^"]+)"', drawings[1]))
