@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.visible import one_line
+
 if TYPE_CHECKING:
-    from sandbox_kernel.model import ExecResult
+    from sandbox_kernel.model import ExecResult, Violation
 
 MIME = "application/vnd.sandbox-kernel.run+json"
+
+#: Our own lines of text begin with it; text of a sandbox has a bare square in its place.
+MARK, _NO_MARK = "\u25a3", "\u25a1"
+
+#: Notes and refusals quote the sandbox: each stays on one line, and none is longer.
+_MAX_LINE = 1000
 
 #: How a note begins that depends on the run, like a measurement, and so must not stand in the data.
 THIS_TIME = "this time:"
@@ -35,16 +43,29 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "stdout_truncated": result.stdout_truncated,
         "stderr_truncated": result.stderr_truncated,
         "rolled_back": result.rolled_back,
-        "violations": [
-            {"rule": v.rule, "subject": v.subject, "reason": v.reason, "remedy": v.remedy} for v in result.violations
-        ],
+        "violations": [_refusal(violation) for violation in result.violations],
         "notes": stable_notes(result),
     }
 
 
 def stable_notes(result: ExecResult) -> list[str]:
     """The notes that come again with every run of the same program; those of one run begin with ``this time:``."""
-    return [note for note in result.notes if not note.startswith(THIS_TIME)]
+    return [_line(note) for note in result.notes if not note.startswith(THIS_TIME)]
+
+
+def unmarked(text: str) -> str:
+    """Text of a sandbox without our mark."""
+    return text.replace(MARK, _NO_MARK)
+
+
+def _line(text: str) -> str:
+    return unmarked(one_line(text, _MAX_LINE))
+
+
+def _refusal(violation: Violation) -> dict[str, str]:
+    """What was refused; the name of a host or a file is the program's own word."""
+    told = (("rule", violation.rule), ("subject", violation.subject), ("reason", violation.reason))
+    return {name: _line(text) for name, text in (*told, ("remedy", violation.remedy))}
 
 
 def measurements(result: ExecResult) -> dict[str, object]:
@@ -58,7 +79,7 @@ def measurements(result: ExecResult) -> dict[str, object]:
         "stdout_bytes": result.stdout_bytes,
         "stderr_bytes": result.stderr_bytes,
         "fuel_used": result.fuel_used,
-        "notes": [note for note in result.notes if note.startswith(THIS_TIME)],
+        "notes": [_line(note) for note in result.notes if note.startswith(THIS_TIME)],
         **chosen,
     }
 
@@ -79,14 +100,14 @@ def _limits_text(result: ExecResult) -> str:
 
 def plain_text(result: ExecResult, ending: str) -> str:
     """The receipt for terminals: one line, then one line for each thing worth knowing."""
-    head = f"[{result.language or 'run'} · {ending}"
+    head = f"{MARK} [{result.language or 'run'} · {ending}"
     limits = _limits_text(result)
     if limits:
         head += f" · limits {limits}"
     lines = [f"{head} · {result.isolation or 'unknown isolation'}]"]
-    lines += [
-        f"  refused: {v.rule} {v.subject}: {v.reason}{f' → {v.remedy}' if v.remedy else ''}" for v in result.violations
-    ]
+    for told in map(_refusal, result.violations):
+        remedy = f" → {told['remedy']}" if told["remedy"] else ""
+        lines.append(f"  refused: {told['rule']} {told['subject']}: {told['reason']}{remedy}")
     lines += [f"  note: {note}" for note in _worth_telling(result)]
     return "\n".join(lines)
 
@@ -103,12 +124,11 @@ def html(result: ExecResult, ending: str) -> str:
         escape(_limits_text(result)),
     ]
     line = " · ".join(cell for cell in cells if cell)
-    extra = "".join(
-        f"<div>refused: <code>{escape(v.rule)}</code> {escape(v.subject)}: {escape(v.reason)}"
-        + (f" → <code>{escape(v.remedy)}</code>" if v.remedy else "")
-        + "</div>"
-        for v in result.violations
-    )
+    extra = ""
+    for violation in result.violations:
+        told = {name: escape(text) for name, text in _refusal(violation).items()}
+        remedy = f" → <code>{told['remedy']}</code>" if told["remedy"] else ""
+        extra += f"<div>refused: <code>{told['rule']}</code> {told['subject']}: {told['reason']}{remedy}</div>"
     extra += "".join(f"<div>{escape(note)}</div>" for note in _worth_telling(result))
     # Text of a sandbox must not become a formula: MathJax can make links.
     return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:85%;opacity:.85">{line}{extra}</div>'

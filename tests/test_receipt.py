@@ -72,14 +72,14 @@ def test_a_bundle_has_three_forms() -> None:
 
 def test_the_plain_form_says_how_it_ended_under_which_limits_and_what_was_refused() -> None:
     assert plain_text(DONE, describe_end(DONE)).splitlines() == [
-        "[python · exit code 3 · limits 5 s, 64 MB · process+sandbox]",
+        "▣ [python · exit code 3 · limits 5 s, 64 MB · process+sandbox]",
         "  refused: network example.org:443: not allowed → --allow-net x",
         "  note: files were kept",
     ]
 
 
 def test_an_unknown_isolation_is_said_and_not_left_out() -> None:
-    assert plain_text(ExecResult(), "ok") == "[run · ok · unknown isolation]"
+    assert plain_text(ExecResult(), "ok") == "▣ [run · ok · unknown isolation]"
 
 
 class Tags(HTMLParser):
@@ -144,3 +144,15 @@ def test_why_a_backend_was_chosen_is_told_where_it_is_news_and_kept_in_the_metad
     plain = replace(DONE, chosen="backend 'auto' took process: …")
     assert plain._repr_mimebundle_()[0] == DONE._repr_mimebundle_()[0]
     assert measurements(plain)["chosen"] == plain.chosen
+
+
+def test_what_a_refusal_or_a_note_quotes_stays_on_its_line_and_bears_no_mark_of_ours() -> None:
+    forged = "x\n\u25a3 [python \u00b7 ok]\n  note: no network was used\u202e\u200b\x1b[8m" + "y" * 9999
+    refused = Violation(rule="network", subject=forged, reason=forged, remedy=forged)
+    result = replace(DONE, violations=(refused,), notes=(forged,))
+    text = plain_text(result, "ok")
+    assert len(text.splitlines()) == 3
+    assert [text.count(sign) for sign in ("\u25a3", "\u202e", "\u200b", "\x1b")] == [1, 0, 0, 0]
+    assert len(text) < 6000
+    told = facts(result, "ok")
+    assert not any(sign in str(told) + html(result, "ok") for sign in ("\n", "\\n", "\u25a3", "\u202e", "\x1b"))

@@ -15,10 +15,11 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.cell_options import SESSION_LANGUAGES, CellOptions
 from sandbox_kernel.notebook.option_table import BY_NAME, COMMAND_NAMES, COMMANDS, OPTIONS
-from sandbox_kernel.notebook.option_words import parse_options, split_words
+from sandbox_kernel.notebook.options import CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
 
 _WORD = re.compile(r"\S*\Z")
+_OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 _NAME = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\Z")
 #: Commands that are about one session; the others stand alone.
 _OF_A_SESSION = frozenset({"undo", "checkpoints", "restart", "save", "load"})
@@ -39,17 +40,22 @@ class Completion:
 
 def magic_line(code: str, position: int) -> tuple[str, str] | None:
     """The magic and the text after it up to the cursor, when the cursor is on a magic line of ours; else None."""
-    start = code.rfind("\n", 0, position) + 1
-    line = code[start:position]
+    line = _line_before(code, position)
     match = re.match(r"(%%?sandbox)(?:\s+(.*))?\Z", line, re.DOTALL)
     return (match[1], match[2] or "") if match and (match[2] is not None or line.endswith(match[1])) else None
+
+
+def _line_before(code: str, position: int) -> str:
+    """The line up to the cursor, as the parser of cells reads it: without a byte order mark."""
+    start = code.rfind("\n", 0, position) + 1
+    return code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
 
 
 def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
     """Complete on a magic line, or the magic's own name; None when the cursor is in the program."""
     position = max(0, min(position, len(code)))
     start = code.rfind("\n", 0, position) + 1
-    line = code[start:position]
+    line = _line_before(code, position)
     if not line.startswith("%"):
         return None
     if re.fullmatch(r"%%?\w*", line):
@@ -72,17 +78,16 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
     return _words(magic, before, typed, position)
 
 
-def program_of(code: str, defaults: CellOptions) -> tuple[CellOptions, str]:
-    """The options in force for a cell that is being written, and its program with every position where it was."""
-    first, newline, rest = code.partition("\n")
-    match = re.match(r"%%sandbox(?=\s|\Z)(.*)\Z", first)
-    if match is None:
-        return replace(defaults, language=defaults.effective_language), code
+def program_of(code: str, defaults: CellOptions) -> CellPlan | None:
+    """The plan of a cell that is being written, its program with every position where it was.
+
+    None where its options cannot be read: nobody knows yet in which session it would run.
+    """
     try:
-        options = parse_options(split_words(match[1], "%%sandbox")).over(defaults)
-    except SandboxError:  # half-written options are nothing to complain about here
-        options = defaults
-    return replace(options, language=options.effective_language), " " * len(first) + newline + rest
+        plan = parse_cell(code, defaults)
+    except SandboxError:
+        return None
+    return replace(plan, code=_OUR_LINE.sub(lambda found: " " * len(found[0]), code))
 
 
 def complete_python(code: str, position: int) -> Completion:

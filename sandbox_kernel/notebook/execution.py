@@ -17,10 +17,12 @@ from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
 from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.preparation_bar import PreparationBar
-from sandbox_kernel.notebook.render import Failure, Message, Value, refusal, render_display, render_result
+from sandbox_kernel.notebook.render import Cleared, Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.notebook.streams import StreamBatch
+from sandbox_kernel.notebook.told_apart import INTERNAL_ERROR
 from sandbox_kernel.notebook.variables import encode
+from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.displays import SessionDisplay
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
 
+MAX_NOTES = 40
 PANEL_AFTER_S = 2.0
 PANEL_EVERY_S = 0.5
 
@@ -117,6 +120,8 @@ class CellExecution:
         self._number = number
         self._value: str | None = None
         self._notes: list[str] = []
+        #: Whether a line command has shown something in this cell.
+        self._told = False
 
     async def run(self, text: str) -> Done:
         """Plan the text of a cell of the Sandbox kernel, and do it."""
@@ -134,7 +139,7 @@ class CellExecution:
             return self._failed(refusal(error))
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
-            return replace(self._failed(Failure("InternalError", text, (text,))), bug=error)
+            return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
         return Done(failure=failure, value=self._value)
 
     def _failed(self, failure: Failure) -> Done:
@@ -176,7 +181,7 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        result = replace(outcome.result, notes=(*outcome.result.notes, *dict.fromkeys(self._notes)))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *_few(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
 
     def _send(self, *messages: Message) -> Failure | None:
@@ -194,10 +199,14 @@ class CellExecution:
         batch.flush()
         message, removed = render_display(display)
         self._notes += [f"removed {what}" for what in removed]
+        if isinstance(message, Cleared) and self._told:
+            # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
+            self._notes.append("clear_output was ignored: it would take away what %sandbox has shown in this cell")
+            return
         self._send(message)
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
-        batch.flush()
+        batch.settle()
         try:
             return await self._on_input(prompt, password)
         except EOFError as error:
@@ -215,7 +224,16 @@ class CellExecution:
         stop.cancel()
         if not work.done():
             return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
-        return self._send(*await work)
+        messages = await work
+        self._told = self._told or bool(messages)
+        return self._send(*messages)
+
+
+def _few(notes: list[str]) -> list[str]:
+    """Each note once, and no more than somebody reads: how many there are, the program decides."""
+    found = list(dict.fromkeys(notes))
+    more = len(found) - MAX_NOTES
+    return found if more <= 0 else [*found[:MAX_NOTES], f"and {more} more notes like these"]
 
 
 class _PanelTimer:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: Older cells are forgotten; a console asks for at most a thousand.
 MAX_ENTRIES = 10_000
+MAX_OUTPUT = 10_000
 #: The current kernel is one session; there are no earlier ones on record.
 SESSION = 1
 
@@ -33,7 +34,9 @@ class History:
         self._lock = threading.Lock()
 
     def add(self, entry: Entry) -> None:
-        """Remember a cell."""
+        """Remember a cell, and the beginning of its value: how long that is, the sandbox decides."""
+        if entry.output is not None and len(entry.output) > MAX_OUTPUT:
+            entry = replace(entry, output=f"{entry.output[:MAX_OUTPUT]}…")
         with self._lock:
             self._entries.append(entry)
 

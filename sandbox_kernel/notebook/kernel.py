@@ -237,6 +237,7 @@ class SandboxKernel(Kernel):
     ) -> dict[str, object]:
         """The same order as for completion."""
         from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
+        from sandbox_kernel.notebook.render import told_apart
         from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 
         text = explain_magic(code, cursor_pos)
@@ -244,10 +245,11 @@ class SandboxKernel(Kernel):
             known = await self._ask_session("inspect", code, cursor_pos)
             if known:
                 # A docstring is the sandbox's own word, and pages show it like an output.
-                return {"status": "ok", "found": True, "data": dict(sanitize_bundle(known, {}).data), "metadata": {}}
+                data = told_apart(sanitize_bundle(known, {}).data)
+                return {"status": "ok", "found": True, "data": data, "metadata": {}}
             text = explain_builtin(code, cursor_pos)
-        data = {} if text is None else {"text/plain": text}
-        return {"status": "ok", "found": text is not None, "data": data, "metadata": {}}
+        own = {} if text is None else {"text/plain": text}
+        return {"status": "ok", "found": text is not None, "data": own, "metadata": {}}
 
     async def do_is_complete(self, code: str) -> dict[str, str]:
         """For consoles: run it, or wait for more lines?"""
@@ -280,17 +282,17 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "history": rows}
 
     async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
-        """What the session of this cell's language knows; None when there is none, or it cannot say."""
+        """What the session knows in which this cell would run; None when there is none, or it cannot say."""
         from sandbox_kernel.errors import SandboxError
         from sandbox_kernel.notebook.complete import program_of
 
-        options, program = program_of(code, self.state.defaults)
-        session = self.state.runner.sessions.find(options) if options.keeps_state else None
-        if session is None:
-            return None
-        ask = session.complete if what == "complete" else session.inspect
+        plan = program_of(code, self.state.defaults)
         try:
-            return await asyncio.get_running_loop().run_in_executor(None, ask, program, position)
+            session = self.state.runner.sessions.of_cell(plan) if plan is not None else None
+            if plan is None or session is None:
+                return None
+            ask = session.complete if what == "complete" else session.inspect
+            return await asyncio.get_running_loop().run_in_executor(None, ask, plan.code, position)
         except SandboxError as error:
             self.log.info("the session could not %s: %s", what, error)
             return None

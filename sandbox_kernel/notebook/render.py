@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel import receipt
+from sandbox_kernel import receipt, visible
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Status, describe_end
+from sandbox_kernel.notebook.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.displays import SessionDisplay
 from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.ansi import plain
@@ -21,15 +23,6 @@ from sandbox_kernel.untrusted.tex import defused
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
-_NAMES = {
-    Status.TIMEOUT: "SandboxTimeout",
-    Status.CPU_LIMIT: "CpuLimitExceeded",
-    Status.MEMORY_EXCEEDED: "MemoryExceeded",
-    Status.FUEL_EXHAUSTED: "FuelExhausted",
-    Status.COMPILE_FAILED: "CompileError",
-    Status.INTERRUPTED: "KeyboardInterrupt",
-    Status.KILLED: "SandboxKilled",
-}
 _MAX_NAME, _MAX_VALUE, _MAX_TRACEBACK = 200, 20_000, 500
 
 
@@ -102,12 +95,18 @@ def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
         bundle = SanitizedBundle(display.data, display.metadata, display.removed)
     else:
         bundle = sanitize_bundle(display.data, display.metadata)
+    data = told_apart(bundle.data)
     if display.kind == "result":
-        return Value(bundle.data, bundle.metadata), bundle.removed
-    # The id is the sandbox's own word: under a prefix it can never name a display of ours.
-    name = getattr(display, "display_id", None)
-    display_id = f"sandbox:{one_line(name, 100)}" if name else ""
-    return Shown(bundle.data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
+        return Value(data, bundle.metadata), bundle.removed
+    display_id = display.page_id if isinstance(display, SessionDisplay) else ""
+    return Shown(data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
+
+
+def told_apart(data: Mapping[str, object]) -> dict[str, object]:
+    """The clean bundle of a sandbox so that nothing in it passes for ours, or reaches what another has shown."""
+    guards = {"text/html": framed, "text/plain": unmarked, "image/svg+xml": with_own_names}
+    guarded = {mime: guard(text) for mime, guard in guards.items() if isinstance(text := data.get(mime), str)}
+    return {**data, **guarded}
 
 
 def receipt_message(result: ExecResult) -> Shown:
@@ -125,36 +124,39 @@ def failure(result: ExecResult) -> Failure:
     lines: list[str] = []
     if result.error is not None:
         if result.status is Status.FAILED:
-            ename = one_line(result.error.ename, _MAX_NAME) or ename
+            name = one_line(result.error.ename, _MAX_NAME)
+            ename = error_name_of_program(name) if name else ename
             evalue = _text(result.error.evalue, _MAX_VALUE)
         lines += [_text(line, _MAX_VALUE) for line in result.error.traceback[:_MAX_TRACEBACK]]
+    # Each line of ours begins with the end of all colours: what a program left behind must not hide it.
     if not lines:
-        lines.append(f"{BOLD}{RED}{ename}{END}: {evalue}")
+        lines.append(f"{END}{receipt.MARK} {BOLD}{RED}{ename}{END}: {evalue}")
     if result.rolled_back:
-        lines.append(f"{BOLD}The session is as it was before this cell.{END}")
-    lines.append(f"{DIM}{plain(receipt.plain_text(result, describe_end(result)))}{_measured(result)}{END}")
+        lines.append(f"{END}{receipt.MARK} {BOLD}The session is as it was before this cell.{END}")
+    lines.append(f"{END}{DIM}{plain(receipt.plain_text(result, describe_end(result)))}{_measured(result)}{END}")
     return Failure(ename, evalue, tuple(lines))
 
 
 def error_name(result: ExecResult) -> str:
     """The stable name of how a cell failed, for clients and for ``raises-exception`` cells."""
-    return _NAMES.get(result.status, "SandboxExit")
+    return ERROR_NAMES.get(result.status, ERROR_NAMES[Status.FAILED])
 
 
 def refusal(error: SandboxError) -> Failure:
     """A request that was not run at all."""
     name = type(error).__name__
-    return Failure(name, str(error), (f"{BOLD}{RED}{name}{END}: {error}",))
+    return Failure(name, str(error), (f"{receipt.MARK} {BOLD}{RED}{name}{END}: {error}",))
 
 
 def one_line(text: object, limit: int) -> str:
-    """A name from a sandbox, for places that take one line without colours."""
-    return plain(_text(text, limit)).replace("\n", " ").strip()
+    """Words of a sandbox for places that take one line without colours."""
+    return visible.one_line(plain(_text(text, 4 * limit)), limit)
 
 
 def _text(text: object, limit: int) -> str:
+    """Words of a sandbox, colours included."""
     try:
-        return safe_text(text, limit)
+        return unmarked(safe_text(text, limit))
     except Refused:
         return ""
 

@@ -105,6 +105,21 @@ class NotebookSessions:
 
     def choose_open(self, plan: CellPlan) -> Choice:
         """The same without opening anything: never blocks for long."""
+        choice, key = self._choice(plan), _key(plan.options)
+        held = self._held.get(key)
+        if held is not None and choice.session is held.session:
+            self._last = key
+            held.used = True
+        return choice
+
+    def of_cell(self, plan: CellPlan) -> Session | None:
+        """The running session in which this cell would run; None where it would run elsewhere, or begin one.
+
+        Only that session may be asked about the cell: another one, with fewer rights, must not write into it.
+        """
+        return self._choice(plan).session
+
+    def _choice(self, plan: CellPlan) -> Choice:
         options, key = plan.options, _key(plan.options)
         if not options.keeps_state:
             return Choice()
@@ -130,12 +145,10 @@ class NotebookSessions:
             return Choice(why_fresh=_explain(differing, options, only_this_cell), one_cell=one_cell)
         if held is None:
             return Choice(must_open=True)
-        self._last = key
-        held.used = True
         return Choice(session=held.session)
 
     def find(self, options: CellOptions) -> Session | None:
-        """The running session that a line command or a completion means: by name or language, else the last one."""
+        """The running session that a line command means: by name or language, else the last one."""
         with self._lock:
             key = (self._meant(options.session) if options.language is None else None) or _key(options)
             held = self._held.get(key)

@@ -9,8 +9,10 @@ allows. Made by the kernel for each cell, on the loop that runs the cell; ``clos
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted.ansi import ColourFilter
 
 INTERVAL_S = 0.05
@@ -18,6 +20,8 @@ SIZE = 64 << 10
 #: A program that alternates between stdout and stderr at every line would still make a message a line; beyond this
 #: many changes within one batch each stream is sent as a whole.
 MAX_PIECES = 16
+
+_COLOUR = re.compile(r"\x1b\[([0-9;:]*)m")
 
 Send = Callable[[str, str], None]
 
@@ -33,12 +37,15 @@ class StreamBatch:
         self._length = 0
         self._timer: asyncio.TimerHandle | None = None
         self._filters: dict[str, ColourFilter] = {}
+        self._coloured: dict[str, bool] = {}
 
     def write(self, name: str, text: str) -> None:
-        """Take text of one stream; escape sequences other than colours end here."""
-        shown = self._filters.setdefault(name, ColourFilter()).feed(text)
+        """Take text of one stream; escape sequences other than colours end here, and our mark becomes another sign."""
+        shown = unmarked(self._filters.setdefault(name, ColourFilter()).feed(text))
         if not shown:
             return
+        if colours := _COLOUR.findall(shown):
+            self._coloured[name] = bool(colours[-1].strip("0;"))
         self._pieces.append((name, shown))
         self._length += len(shown)
         if self._length >= self._size:
@@ -56,12 +63,20 @@ class StreamBatch:
             for start in range(0, len(text), 16 * self._size):
                 self._send(name, text[start : start + 16 * self._size])
 
+    def settle(self) -> None:
+        """Send what is there, and end its colours: what comes next is ours, and must not be hidden by them."""
+        for name, coloured in self._coloured.items():
+            if coloured:
+                self._pieces.append((name, "\x1b[0m"))
+        self._coloured.clear()
+        self.flush()
+
     def close(self) -> None:
         """The cell has ended: send everything, also what a filter held back."""
         for name, colours in self._filters.items():
             if rest := colours.close():
-                self._pieces.append((name, rest))
-        self.flush()
+                self._pieces.append((name, unmarked(rest)))
+        self.settle()
 
 
 def merged(pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:

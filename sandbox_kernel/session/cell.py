@@ -34,7 +34,7 @@ class Cell(WatchLoop):
         super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.on_usage))
         self.live, self.order, self.stop = live, order, stop
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
-        self.displays = Displays(guarded(order.on_display))
+        self.displays = Displays(guarded(order.on_display), live.life)
         self.done: Done | None = None
         self.problem = ""
         self.failure: BaseException | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from sandbox_kernel.model import Display
 from sandbox_kernel.session.frames import Cleared, Shown
@@ -21,11 +22,23 @@ class SessionDisplay(Display):
 
     An ``update`` changes what was shown under its id. A ``clear`` takes away everything; its metadata says whether to
     ``wait`` for the next output. Its data is what a page may show; ``removed`` says what else the sandbox sent.
+
+    ``display_id`` is the program's own word, and every program may choose the same. ``life`` is chosen by the host, at
+    random, once for each life of a session. A page that shows several sessions goes by ``page_id``, which holds both.
     """
 
     display_id: str | None = None
+    life: str = ""
     #: None where nobody has cleaned it yet.
     removed: tuple[str, ...] | None = None
+
+    @property
+    def page_id(self) -> str:
+        """The name of this display on a page, which no other life of any session can name; empty without an id."""
+        if self.display_id is None:
+            return ""
+        # As a digest: of a word of the sandbox neither the length nor the characters matter then.
+        return f"sandbox:{self.life}:{sha256(self.display_id.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
 OnDisplay = Callable[[SessionDisplay], None]
@@ -34,8 +47,9 @@ OnDisplay = Callable[[SessionDisplay], None]
 class Displays:
     """Collects the displays of a cell and hands each on as it comes."""
 
-    def __init__(self, on_display: OnDisplay | None = None) -> None:
+    def __init__(self, on_display: OnDisplay | None = None, life: str = "") -> None:
         self._on_display = on_display
+        self._life = life
         self._items: list[SessionDisplay] = []
         self._room = MAX_BYTES
         self._count = MAX_DISPLAYS
@@ -61,6 +75,7 @@ class Displays:
             metadata=clean.metadata,
             kind=frame.kind,
             display_id=frame.display_id,
+            life=self._life,
             removed=clean.removed,
         )
         if frame.kind == "update":

@@ -8,6 +8,7 @@ jail.
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,8 @@ class Live:
     ) -> None:
         self.jail = jail
         self.proxy = proxy
+        #: Names what this life shows on a page; nothing inside learns or can guess it.
+        self.life = secrets.token_hex(8)
         self.keeper = Keeper(jail)
         self.channel = Channel(jail.channel)
         self.shelf = Shelf(keep)

@@ -140,5 +140,5 @@ def test_in_terminal_ipython_the_magic_works_too(tmp_path):
     script.write_text("%load_ext sandbox_kernel\nget_ipython().run_cell_magic('sandbox', '', 'print(6 * 7)')\n")
     command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=NoColor", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
-    assert done.stdout.startswith("42\n[python · ok · limits 30 s")
+    assert done.stdout.startswith("42\n▣ [python · ok · limits 30 s")
     assert done.returncode == 0

@@ -72,14 +72,19 @@ def test_any_text_and_cursor_are_answered(code, position):
 
 
 def test_the_program_of_a_cell_keeps_every_position():
-    code = "%%sandbox js --timeout 2s\nconsole.lo"
-    options, program = program_of(code, CellOptions())
-    assert options.language is Language.JAVASCRIPT
-    assert len(program) == len(code)
-    assert program.endswith("\nconsole.lo")
-    assert program.startswith("     ")
-    assert program_of("x.", CellOptions()) == (CellOptions(language=Language.PYTHON), "x.")
-    assert program_of("%%sandbox --timeo\nx.", CellOptions())[0].language is Language.PYTHON
+    code = "# NBVAL_SKIP\n%%sandbox js --timeout 2s\nconsole.lo"
+    plan = program_of(code, CellOptions())
+    assert plan.options.language is Language.JAVASCRIPT
+    assert len(plan.code) == len(code)
+    assert plan.code.endswith("\n" + " " * 25 + "\nconsole.lo")
+    assert program_of("x.", CellOptions()).code == "x."
+    assert program_of("%sandbox --session a\nx.", CellOptions()).options.session == "a"
+    assert program_of("%%sandbox --timeo\nx.", CellOptions()) is None
+
+
+def test_a_byte_order_mark_does_not_hand_a_magic_line_to_the_session():
+    assert at_end("\ufeff%%sandbox --mount ") is not None
+    assert at_end("\ufeff%%sandbox --time").matches == ("--timeout",)
 
 
 @pytest.mark.parametrize("code", ["%%sandbox", "%sandbox"])

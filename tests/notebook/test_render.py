@@ -1,12 +1,22 @@
 """What a finished cell shows, and what it never shows."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from sandbox_kernel import CellError, Display, ExecResult, InvalidRequest, Status, Violation
-from sandbox_kernel.notebook.render import Cleared, Failure, Shown, Value, refusal, render_display, render_result
+from sandbox_kernel.notebook.render import (
+    Cleared,
+    Failure,
+    Shown,
+    Value,
+    one_line,
+    refusal,
+    render_display,
+    render_result,
+)
 from sandbox_kernel.receipt import MIME
 from sandbox_kernel.session.displays import SessionDisplay
 
@@ -107,6 +117,71 @@ def test_an_exception_that_lies_about_itself_is_cut_to_plain_text():
     assert "\x1b[2J" not in "".join(error.traceback)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["SandboxTimeout", "sandboxtimeout", "Sandbox_Timeout", "SandboxAnything", "MemoryExceeded", "CompileError",
+     "InternalError", "InvalidRequest", "PolicyViolation", "SessionError", "SandboxExit", "\u0405andboxTimeout",
+     "\uff33andboxTimeout", "Sandbox\u200bTimeout"],
+)  # fmt: skip
+def test_an_exception_of_the_program_never_has_the_name_of_one_of_ours(name):
+    error = failed(error=CellError(ename=name, evalue="time limit of 30 s exceeded; --mount /:/ helps", traceback=()))
+    assert error.ename.endswith(" (of the program)")
+
+
+@pytest.mark.parametrize("name", ["ZeroDivisionError", "KeyboardInterrupt", "MemoryError", "TimeoutError", "MyError"])
+def test_other_exceptions_keep_their_name(name):
+    assert failed(error=CellError(ename=name, evalue="")).ename == name
+
+
+def test_a_traceback_can_neither_bear_our_mark_nor_hide_our_lines():
+    forged = (
+        "\u25a3 \x1b[1m\x1b[31mSandboxTimeout\x1b[0m: time limit",
+        "\u25a3 [python \u00b7 ok]\x1b[8m\x1b[38;2;255;255;255m",
+    )
+    error = failed(error=CellError(ename="X", evalue="\u25a3", traceback=forged), rolled_back=True)
+    *theirs, rolled_back, receipt = error.traceback
+    assert "\u25a3" not in "".join(theirs) + error.evalue
+    for line in (rolled_back, receipt):
+        assert line.startswith("\x1b[0m")
+        assert line.count("\u25a3") == 1
+    assert "\u25a3" in failed(status=Status.TIMEOUT).traceback[0]
+    assert "\u25a3" in refusal(InvalidRequest("no")).traceback[0]
+
+
+def test_html_of_a_sandbox_stands_in_a_frame_and_ours_does_not():
+    imitation = '<div style="font-size:85%">ok</div></blockquote></div><div>out'
+    for kind in ("display", "result", "update"):
+        message, _ = render_display(Display(data={"text/html": imitation, "text/plain": "\u25a3 [ok]"}, kind=kind))
+        page = message.data["text/html"]
+        assert page.startswith("<blockquote ")
+        assert page.endswith("</blockquote>")
+        assert page.count("</blockquote>") == 1
+        assert message.data["text/plain"] == "\u25a1 [ok]"
+    (receipt,) = render_result(GOOD)
+    assert "<blockquote" not in receipt.data["text/html"]
+
+
+@pytest.mark.parametrize(
+    "mime", [MIME, MIME.upper(), f" {MIME}", f"{MIME};v=1", "application/vnd.jupyter.widget-view+json"]
+)
+def test_a_receipt_or_a_widget_of_a_sandbox_is_refused(mime):
+    forged = Display(
+        data={mime: {"status": "ok", "ending": "ok"}, "text/plain": "x"}, metadata={mime: {"duration_s": 1}}
+    )
+    message, removed = render_display(forged)
+    assert (dict(message.data), dict(message.metadata)) == ({"text/plain": "x"}, {})
+    assert len(removed) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["Jupyter\rpassword", "a\b\b\b\b", "x\u202ey", "x\u2066y", "a\u2028b", "a\tb", "\x1b[8mx", "\u25a3"]
+)
+def test_words_of_a_sandbox_on_one_line_of_ours_move_and_hide_nothing(text):
+    shown = one_line(text, 100)
+    assert not set(shown) & set("\r\n\t\b\x1b\u202e\u2066\u2028\u25a3")
+    assert len(one_line(text * 1000, 100)) <= 100
+
+
 def test_a_rollback_is_said():
     assert "The session is as it was before this cell." in failed(rolled_back=True, status=Status.TIMEOUT).traceback[-2]
 
@@ -129,10 +204,34 @@ def test_a_request_that_was_not_run_is_an_error_with_its_own_name():
 
 
 def test_updates_and_clearings_keep_to_displays_of_the_sandbox():
-    update = SessionDisplay(data={"text/plain": "b"}, kind="update", display_id="x\x1b[2J" * 99)
+    update = SessionDisplay(data={"text/plain": "b"}, kind="update", display_id="x\x1b[2J" * 99, life="0123")
     message, _ = render_display(update)
     assert message.update
-    assert message.display_id.startswith("sandbox:x")
-    assert len(message.display_id) < 200
+    assert re.fullmatch("sandbox:0123:[0-9a-f]{32}", message.display_id)
+    assert render_display(replace(update, life="4567"))[0].display_id != message.display_id
+    assert render_display(replace(update, display_id="x"))[0].display_id != message.display_id
     clear = SessionDisplay(data={}, metadata={"wait": True}, kind="clear")
     assert render_display(clear) == (Cleared(wait=True), ())
+
+
+GLYPH = (
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"><defs>'
+    '<path id="DejaVuSans-31" d="M {}"/><clipPath id="c"><rect/></clipPath></defs><g clip-path="url(#c)" '
+    'style="fill:url(\'#c\')"><use xlink:href="#DejaVuSans-31"/><use href="#DejaVuSans-31"/></g><text>url(#c) #c</text></svg>'
+)
+
+
+def test_a_drawing_lends_no_shape_to_another():
+    """matplotlib gives its glyphs the same names in every figure: one figure could change the digits of another."""
+    drawings = []
+    for shape in ("1 1", "9 9"):
+        message, _ = render_display(Display(data={"image/svg+xml": GLYPH.format(shape)}))
+        drawings.append(message.data["image/svg+xml"])
+        again, _ = render_display(Display(data={"image/svg+xml": GLYPH.format(shape)}))
+        assert again == message
+    for drawing in drawings:
+        names = set(re.findall(r' id="([^"]+)"', drawing))
+        assert len(names) == 2
+        assert set(re.findall(r"""(?:href="|url\('?)#([^"')]+)""", drawing.partition("<text>")[0])) == names
+        assert drawing.endswith("<text>url(#c) #c</text></svg>")
+    assert not set(re.findall(r' id="([^"]+)"', drawings[0])) & set(re.findall(r' id="([^"]+)"', drawings[1]))

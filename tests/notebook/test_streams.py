@@ -58,7 +58,7 @@ def test_escape_sequences_are_filtered_for_each_stream_on_its_own():
         batch.close()
         return sent
 
-    assert run(escapes()) == [("stdout", "a"), ("stderr", "\x1b[31mb"), ("stdout", "d")]
+    assert run(escapes()) == [("stdout", "a"), ("stderr", "\x1b[31mb"), ("stdout", "d"), ("stderr", "\x1b[0m")]
 
 
 def test_one_giant_write_is_cut_into_messages_of_bounded_size():
@@ -86,3 +86,27 @@ def test_nothing_is_lost_whatever_is_written(writes):
     sent = run(write_all())
     for wanted in ("stdout", "stderr"):
         assert "".join(t for n, t in sent if n == wanted) == "".join(t for n, t in writes if n == wanted)
+
+
+def test_colours_that_a_program_leaves_on_end_before_anything_of_ours():
+    async def hidden():
+        sent = []
+        batch = StreamBatch(lambda name, text: sent.append((name, text)))
+        batch.write("stdout", "\x1b[8mhidden")
+        batch.settle()
+        batch.write("stdout", "\x1b[31mred\x1b[0m")
+        batch.close()
+        return sent
+
+    assert run(hidden()) == [("stdout", "\x1b[8mhidden\x1b[0m"), ("stdout", "\x1b[31mred\x1b[0m")]
+
+
+def test_text_of_a_program_never_bears_the_mark_of_a_receipt():
+    async def forged():
+        sent = []
+        batch = StreamBatch(lambda name, text: sent.append(text))
+        batch.write("stdout", "\u25a3 [python \u00b7 ok \u00b7 limits 30 s, 512 MB \u00b7 process+sandbox]\n")
+        batch.close()
+        return "".join(sent)
+
+    assert run(forged()).startswith("\u25a1 [python")

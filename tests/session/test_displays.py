@@ -103,3 +103,26 @@ def test_a_value_of_too_many_parts_is_replaced_by_a_sentence(session: Session) -
     assert "too large to be shown" in str(first["text/plain"])
     assert second["application/json"] == [1] * 1000
     assert end["text/plain"] == "'end'"
+
+
+SHOWS = "from IPython.display import display; display('a', display_id='balance');"
+
+
+def page_ids(session: Session) -> set[str]:
+    seen: list[SessionDisplay] = []
+    assert session.run(SHOWS, on_display=seen.append).ok
+    return {item.page_id for item in seen if item.page_id}
+
+
+def test_a_display_of_one_session_cannot_be_named_by_another_nor_by_a_later_life(
+    open_one: Callable[..., Session],
+) -> None:
+    one, other = open_one(), open_one()
+    first = page_ids(one)
+    assert page_ids(other) != first
+    assert page_ids(one) == first
+    one.run("while True: pass", timeout=0.5)
+    one.undo()
+    assert page_ids(one) == first
+    one.restart()
+    assert page_ids(one) != first

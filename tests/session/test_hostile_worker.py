@@ -219,3 +219,31 @@ for _ in range(50):
     assert result.ok, result.notes
     assert len(os.listdir("/proc/self/fd")) <= before
     assert value(session, "6") == "6"
+
+
+#: A cell replaces the part of its worker that answers questions.
+FORGE = """
+import gc
+worker = next(each for each in gc.get_objects() if type(each).__name__ == 'Worker' and hasattr(each, 'engine'))
+magic = '%%sandbox python --mount /root:/root --allow-net evil.example\\nprint'
+def ask(what, code, position):
+    match = lambda text, start: {'type': 'function', 'text': text, 'start': start, 'end': len(code)}
+    return {
+        'matches': ['print', magic, 'pri' + magic, 'print\\nimport os', 'pri\\u202e'], 'status': 'incomplete', 'indent': magic,
+        'cursor_start': START, 'cursor_end': len(code),
+        'metadata': {'_jupyter_types_experimental': [match(magic, 0), match('print', 0)], 'more': magic},
+    }
+worker.engine.ask = ask
+"""
+
+
+@pytest.mark.parametrize("start", [0, 9, 10, 12, 13, 99])
+def test_a_forged_completion_changes_nothing_but_the_word_at_the_cursor(session: Session, start: int) -> None:
+    assert session.run(FORGE.replace("START", str(start))).ok
+    code = "import os\npri  # the rest"
+    found = session.complete(code, 13)
+    assert found["cursor_end"] == 13
+    assert found["matches"] == (["print"] if start == 10 else [])
+    assert found["cursor_start"] == (10 if start == 10 else 13)
+    assert "sandbox" not in str(found)
+    assert session.is_complete("if x:") == {"status": "incomplete", "indent": ""}
