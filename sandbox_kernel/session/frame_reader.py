@@ -39,6 +39,8 @@ MAX_METADATA = 256 << 10
 #: Whoever goes through a value later does so by recursion; what is nested deeper is no use to anybody.
 MAX_DEPTH = 100
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_MARKED = 10_000
 _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
 
@@ -192,11 +194,14 @@ class _Reader:
 
 
 def clean_text(text: str) -> str:
-    """Text that every encoder downstream can carry: a lone surrogate becomes U+FFFD."""
+    """Text that every encoder downstream can carry: a lone surrogate becomes U+FFFD.
+
+    Megabytes of them would take seconds, so beyond the first thousands they become question marks.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _SURROGATE.sub("\ufffd", text, count=_MAX_MARKED).encode("utf-8", "replace").decode()
     return text
 
 
