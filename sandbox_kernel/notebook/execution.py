@@ -193,7 +193,7 @@ class CellExecution:
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
         batch.flush()
         message, removed = render_display(display)
-        self._notes += [f"removed {what}" for what in removed]
+        self._notes += removed
         self._send(message)
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:

@@ -31,7 +31,7 @@ class Cell:
     def __init__(self, live: Live, order: CellOrder, stop: Stop) -> None:
         self.live, self.order, self.stop = live, order, stop
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
-        self.displays = Displays(guarded(order.on_display))
+        self.displays = Displays(guarded(order.on_display), self._is_over)
         self.how = ""
         self.done: Done | None = None
         self.problem = ""
@@ -138,6 +138,9 @@ class Cell:
         if self._interrupt_at is not None:
             found.append(self._interrupt_at + self.order.grace_s)
         return min(found, default=float("inf"))
+
+    def _is_over(self) -> bool:
+        return self._question is None and time.monotonic() >= self._deadline
 
     def _overdue(self, now: float) -> bool:
         if self._closed_at is not None and now >= self._closed_at + LAST_WORD_S:
