@@ -198,7 +198,7 @@ class CellExecution:
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
         batch.flush()
         message, removed = render_display(display)
-        self._notes += [f"removed {what}" for what in removed]
+        self._notes += removed
         if isinstance(message, Cleared) and self._told:
             # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
             self._notes.append("clear_output was ignored: it would take away what %sandbox has shown in this cell")

@@ -238,15 +238,16 @@ class SandboxKernel(Kernel):
         """The same order as for completion."""
         from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
         from sandbox_kernel.notebook.render import told_apart
-        from sandbox_kernel.untrusted.sanitize import sanitize_bundle
+        from sandbox_kernel.untrusted.sanitize import sanitize_docstring
 
         text = explain_magic(code, cursor_pos)
         if text is None:
             known = await self._ask_session("inspect", code, cursor_pos)
             if known:
-                # A docstring is the sandbox's own word, and pages show it like an output.
-                data = told_apart(sanitize_bundle(known, {}).data)
-                return {"status": "ok", "found": True, "data": data, "metadata": {}}
+                # A docstring is the sandbox's own word, and pages show it like an output: it is checked like one, and
+                # not on this loop, which answers everybody else meanwhile.
+                clean = await asyncio.get_running_loop().run_in_executor(None, sanitize_docstring, known)
+                return {"status": "ok", "found": True, "data": told_apart(clean.data), "metadata": {}}
             text = explain_builtin(code, cursor_pos)
         own = {} if text is None else {"text/plain": text}
         return {"status": "ok", "found": text is not None, "data": own, "metadata": {}}

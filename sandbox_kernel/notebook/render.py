@@ -78,7 +78,7 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
         message, gone = render_display(display)
         messages.append(message)
         removed += gone
-    noted = replace(result, notes=(*result.notes, *_notes(result), *(f"removed {what}" for what in removed)))
+    noted = replace(result, notes=(*result.notes, *_notes(result), *dict.fromkeys(removed)))
     if not result.ok:
         # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
         return (*messages, failure(noted))

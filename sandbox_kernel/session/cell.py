@@ -34,7 +34,7 @@ class Cell(WatchLoop):
         super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.on_usage))
         self.live, self.order, self.stop = live, order, stop
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
-        self.displays = Displays(guarded(order.on_display), live.life)
+        self.displays = Displays(guarded(order.on_display), live.life, self._is_over)
         self.done: Done | None = None
         self.problem = ""
         self.failure: BaseException | None = None
@@ -133,6 +133,9 @@ class Cell(WatchLoop):
             yield Alarm(self._interrupt_at + self.order.grace_s, lambda: self.end(Ending.INTERRUPT))
         if self._question is None:
             yield Alarm(self._deadline, lambda: self.end(Ending.TIMEOUT))
+
+    def _is_over(self) -> bool:
+        return self._question is None and time.monotonic() >= self._deadline
 
     def _channel_is_closed(self) -> None:
         raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")

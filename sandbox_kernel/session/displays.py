@@ -47,22 +47,32 @@ OnDisplay = Callable[[SessionDisplay], None]
 class Displays:
     """Collects the displays of a cell and hands each on as it comes."""
 
-    def __init__(self, on_display: OnDisplay | None = None, life: str = "") -> None:
+    def __init__(
+        self,
+        on_display: OnDisplay | None = None,
+        life: str = "",
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._on_display = on_display
         self._life = life
+        self._is_over = is_over
         self._items: list[SessionDisplay] = []
         self._room = MAX_BYTES
         self._count = MAX_DISPLAYS
         self._clears = MAX_CLEARS
         self._clear_next = False
         self.dropped = 0
+        self.late = 0
 
     def show(self, frame: Shown) -> None:
-        """Take one display of the worker."""
+        """Take one display of the worker. To check it is work for the cell, so it ends with the cell's time."""
         self._room -= frame.size
         self._count -= 1
         if self._room < 0 or self._count < 0:
             self.dropped += 1
+            return
+        if self._is_over():
+            self.late += 1
             return
         if self._clear_next:
             self._clear_next = False

@@ -94,6 +94,7 @@ class Lives(PresentLife):
             stderr=cell.output.stderr,
             displays=cell.displays.all(),
             dropped_displays=cell.displays.dropped,
+            late_displays=cell.displays.late,
             violations=live.take_violations(),
             oom_kills=meter.oom_kills() - kills,
             forks_refused=after.forks_refused and not before.forks_refused,

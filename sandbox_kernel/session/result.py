@@ -25,6 +25,7 @@ class Facts:
     stderr: Capture
     displays: tuple[Display, ...]
     dropped_displays: int
+    late_displays: int
     violations: tuple[Violation, ...]
     oom_kills: int
     forks_refused: bool
@@ -147,6 +148,8 @@ def make_result(
     status, limit = judge(end, facts, frame)
     code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
     more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
+    if facts.late_displays:
+        more.append(f"{facts.late_displays} outputs were not shown: the time was over before they had been checked")
     if facts.oom_kills and end.how is Ending.DONE:
         more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
     if end.done is not None and end.done.unsaved:

@@ -12,30 +12,31 @@ import re
 
 _LONGEST = 4096
 _STRING_BODY = rf"[^\x07\x18\x1a\x1b\x9c\n]{{0,{_LONGEST}}}"
-_SEQUENCE = re.compile(
-    r"\x1b\[(?P<sgr>[0-9;:]{0,64})m"
-    rf"|\x1b[\]PX^_]{_STRING_BODY}(?:\x07|\x1b\\|\x9c)?"
+_COLOUR = r"\x1b\[[0-9;:]{0,64}m"
+#: Every escape sequence, and every escape without one, that is no colour; many in a row are one match.
+_NOT_COLOURS = re.compile(
+    rf"(?:(?!{_COLOUR})(?:"
+    rf"\x1b[\]PX^_]{_STRING_BODY}(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]?"
-    r"|\x1b[ -/]{0,8}[0-~]?"
-    r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+    r"|\x1b[ -/]{0,8}[0-~]?))+"
 )
 _PARTIAL = re.compile(rf"\x1b(?:\[[0-?]{{0,64}}[ -/]{{0,8}}|[\]PX^_]{_STRING_BODY}\x1b?|[ -/]{{0,8}})?\Z")
 _ANY_CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
-def _shown(match: re.Match[str]) -> str:
-    if match["sgr"] is not None:
-        return match[0]
-    text = match[0]
-    if len(text) > 1 or text in "\x07\x1b":
-        return ""
-    # A stray control character stays visible and does nothing.
-    return chr(0x2400 + ord(text)) if ord(text) < 0x20 else "�"
+#: A stray control character stays visible and does nothing; newline, return, tab, backspace and escapes stay.
+_VISIBLE: dict[int, int | None] = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\b\t\n\r\x1b"},
+    **dict.fromkeys(range(0x7F, 0xA0), 0xFFFD),
+    0x07: None,
+}
 
 
 def only_colours(text: str) -> str:
     """The text without any escape sequence but SGR; newline, return, tab and backspace stay."""
-    return _SEQUENCE.sub(_shown, text) if _ANY_CONTROL.search(text) else text
+    if not _ANY_CONTROL.search(text):
+        return text
+    return _NOT_COLOURS.sub("", text).translate(_VISIBLE)
 
 
 def plain(text: str) -> str:

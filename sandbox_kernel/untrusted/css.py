@@ -26,6 +26,7 @@ HTML_PROPERTIES = frozenset(f"{_TEXT} {_BOX}".split())
 SVG_PROPERTIES = frozenset(_DRAWING.split())
 
 _MAX_STYLE = 4096
+_MAX_DECLARATIONS = 40
 #: No backslash (escapes), no @ and no !, and one function call at most.
 _VALUE = re.compile(r"[A-Za-z0-9#%.,'\" _/+-]+(?:\((?P<inner>[0-9.,% /a-z-]*)\)[A-Za-z0-9#%., ]*)?\Z")
 _FUNCTION = re.compile(r"\b(?:rgb|rgba|hsl|hsla)\Z", re.IGNORECASE)
@@ -35,7 +36,7 @@ _NEGATIVE = re.compile(r"(?<![A-Za-z0-9_#-])-\s*\.?\d")
 
 def clean_style(style: str, properties: frozenset[str]) -> str | None:
     """The declarations that are allowed, or None when none is left."""
-    if len(style) > _MAX_STYLE:
+    if len(style) > _MAX_STYLE or style.count(";") > _MAX_DECLARATIONS:
         return None
     kept = []
     for declaration in style.split(";"):

@@ -17,6 +17,8 @@ from sandbox_kernel.untrusted import Refused
 MAX_IMAGE_BYTES = 16 << 20
 MAX_SIDE = 16384
 MAX_PIXELS = 50_000_000
+#: Segments and bytes of padding before the frame header of a JPEG; cameras write a few dozen.
+_MAX_SEGMENTS = 2000
 
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]*)\Z")
 
@@ -24,19 +26,19 @@ _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/
 def check_image(mime: str, encoded: str) -> str:
     """Return the same picture as canonical base64, or refuse it."""
     if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
-        raise Refused(f"larger than {MAX_IMAGE_BYTES >> 20} MB")
+        raise Refused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
     try:
         data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("not base64") from None
+        raise Refused("it is not base64") from None
     if len(data) > MAX_IMAGE_BYTES:
-        raise Refused(f"larger than {MAX_IMAGE_BYTES >> 20} MB")
+        raise Refused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
     size = _READERS[mime](data)
     if size is None:
-        raise Refused(f"the content is not {mime}")
+        raise Refused(f"its content is not {mime}")
     width, height = size
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
-        raise Refused(f"{width} x {height} pixels are more than a page draws")
+        raise Refused(f"its {width} x {height} pixels are more than a page draws")
     return base64.b64encode(data).decode()
 
 
@@ -68,7 +70,9 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
     if data[:3] != b"\xff\xd8\xff":
         return None
     position = 2
-    while position + 9 < len(data) and data[position] == 0xFF:
+    for _ in range(_MAX_SEGMENTS):
+        if position + 9 >= len(data) or data[position] != 0xFF:
+            break
         marker = data[position + 1]
         if marker == 0xFF:  # padding
             position += 1

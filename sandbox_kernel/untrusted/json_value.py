@@ -26,9 +26,9 @@ class _Copier:
     def copy(self, value: object, depth: int) -> object:
         self.values += 1
         if depth > MAX_DEPTH:
-            raise Refused(f"nested deeper than {MAX_DEPTH}")
+            raise Refused(f"it is nested deeper than {MAX_DEPTH}")
         if self.values > MAX_VALUES:
-            raise Refused(f"more than {MAX_VALUES} values")
+            raise Refused(f"it holds more than {MAX_VALUES} values")
         if isinstance(value, str):
             return self.text(value)
         if value is None or isinstance(value, bool):
@@ -52,7 +52,7 @@ class _Copier:
     def text(self, value: str) -> str:
         self.characters += len(value)
         if self.characters > MAX_CHARACTERS:
-            raise Refused(f"more than {MAX_CHARACTERS >> 20} MB of text")
+            raise Refused(f"it holds more than {MAX_CHARACTERS >> 20} MB of text")
         return encodable(value)
 
 

@@ -1,12 +1,15 @@
 """The only door for rich outputs: a MIME bundle from inside a sandbox goes in, one that a page may show comes out.
 
-Called by ``render`` for every display and by the session for what its worker sends. The input is hostile: any object
-may stand anywhere. What is not on the list below is dropped and named in ``removed``; a bundle that loses everything
-keeps one line of text that says so.
+Called by the session for what its worker sends, by ``render`` for other displays and by the kernel for docstrings. The
+input is hostile: any object may stand anywhere. A page gets no language that a parser of its own interprets, but for
+HTML and SVG that were written anew here: Markdown becomes HTML. Every check takes time linear in its input, and what
+would take more than a fraction of a second is refused. What is not shown is named in ``removed``; a bundle that loses
+everything keeps one line of text that says so.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,19 +17,44 @@ from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
-from sandbox_kernel.untrusted.markdown import clean_markdown
 from sandbox_kernel.untrusted.tex import check_latex
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
+MAX_DOCSTRING = 256 << 10
 
+_SCRIPTS = "scripts of a sandbox do not run in the page"
 _NEVER = {
-    "application/javascript": "scripts are never shown",
-    "text/javascript": "scripts are never shown",
-    "application/x-javascript": "scripts are never shown",
-    "application/vnd.jupyter.widget-view+json": "widgets of a sandbox are never shown",
-    "application/vnd.jupyter.widget-state+json": "widgets of a sandbox are never shown",
+    "application/javascript": _SCRIPTS,
+    "text/javascript": _SCRIPTS,
+    "application/x-javascript": _SCRIPTS,
+    "application/vnd.jupyter.widget-view+json": "it would run in the page, with the rights of the page",
+    "application/vnd.jupyter.widget-state+json": "it would run in the page, with the rights of the page",
 }
+_NAMES = {
+    "application/javascript": "JavaScript",
+    "text/javascript": "JavaScript",
+    "application/x-javascript": "JavaScript",
+    "application/vnd.jupyter.widget-view+json": "a widget",
+    "application/vnd.jupyter.widget-state+json": "the state of widgets",
+    "application/vnd.plotly.v1+json": "an interactive Plotly figure",
+    "application/vnd.bokehjs_exec.v0+json": "an interactive Bokeh figure",
+    "application/vnd.bokehjs_load.v0+json": "an interactive Bokeh figure",
+    "application/pdf": "a PDF document",
+    "application/json": "JSON",
+    "text/plain": "text",
+    "text/html": "HTML",
+    "text/markdown": "Markdown",
+    "text/latex": "LaTeX",
+    "image/svg+xml": "an SVG drawing",
+    "image/png": "a PNG picture",
+    "image/jpeg": "a JPEG picture",
+    "image/gif": "a GIF picture",
+    "image/webp": "a WebP picture",
+}
+_VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
+#: What IPython sends as text for objects that have none.
+_NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
 
 
 @dataclass(frozen=True)
@@ -40,27 +68,67 @@ class SanitizedBundle:
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
     """Check each representation by its own rules; never raises, whatever it is given."""
+    if not isinstance(data, Mapping):
+        return SanitizedBundle({"text/plain": "[an output was not shown: it is no MIME bundle]"}, {}, _NO_BUNDLE)
     removed: list[str] = []
     kept: dict[str, object] = {}
-    if not isinstance(data, Mapping):
-        return SanitizedBundle(
-            {"text/plain": "[output removed: not a display]"}, {}, ("a display that is no MIME bundle",)
-        )
+    seen: set[str] = set()
     for number, (mime, value) in enumerate(data.items()):
         if number >= MAX_TYPES:
-            removed.append(f"{len(data) - MAX_TYPES} more MIME types")
+            removed.append(f"{len(data) - MAX_TYPES} more forms of an output were not shown: {MAX_TYPES} are enough")
             break
         name = _name(mime)
+        if name in seen:  # the same type in other letters
+            continue
+        seen.add(name)
         try:
             clean, taken = _clean(name, value)
         except Refused as reason:
-            removed.append(f"{name}: {reason}")
+            removed.append(f"{_in_words(name)} was not shown: {reason}")
+            if name in _READABLE and isinstance(value, str):
+                _show_source(kept, value)
             continue
-        kept[name] = clean
-        removed += [f"{name}: {item}" for item in taken]
+        if taken:
+            removed.append(f"{_in_words(name)} was shown without {', '.join(taken)}")
+        if name == "text/markdown":
+            # A page prefers HTML of the same output to its Markdown.
+            kept.setdefault("text/html", clean)
+        elif not (name == "text/plain" and _is_source(kept, clean)):
+            kept[name] = clean
     if not kept and data:
-        kept = {"text/plain": f"[output removed: {'; '.join(removed)}]"}
+        kept = {"text/plain": f"[{'; '.join(removed)}]"}
     return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed))
+
+
+def sanitize_docstring(data: object) -> SanitizedBundle:
+    """The same for what a session says about a name; a tooltip is shorter than an output."""
+    if isinstance(data, Mapping):
+        data = {
+            mime: value for mime, value in data.items() if not (isinstance(value, str) and len(value) > MAX_DOCSTRING)
+        }
+        data = data or {"text/plain": f"[not shown: it is longer than {MAX_DOCSTRING >> 10} KB]"}
+    return sanitize_bundle(data, {})
+
+
+#: Types whose source a person can read where it is not drawn.
+_READABLE = frozenset(("text/markdown", "text/latex"))
+_NO_BUNDLE = ("an output was not shown: it is no MIME bundle",)
+
+
+def _show_source(kept: dict[str, object], source: str) -> None:
+    """Let the source of Markdown or LaTeX that is not drawn be the text of an output that has no better one."""
+    if _NO_TEXT.match(str(kept.get("text/plain", "<IPython.core.display.None object>"))[:200]):
+        kept["text/plain"] = safe_text(source)
+
+
+def _is_source(kept: Mapping[str, object], text: object) -> bool:
+    return "text/plain" in kept and bool(_NO_TEXT.match(str(text)[:200]))
+
+
+def _in_words(mime: str) -> str:
+    if _VEGA.match(mime):
+        return "an interactive Vega chart"
+    return _NAMES.get(mime, mime)
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
@@ -75,7 +143,7 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
 def _name(mime: object) -> str:
     """A MIME type as it may be printed; unknown shapes become one that is on no list."""
     if not isinstance(mime, str) or len(mime) > 100 or not mime.isascii() or not mime.isprintable():
-        return "an unreadable MIME type"
+        return "an output of an unreadable type"
     return mime.lower()
 
 
@@ -86,7 +154,7 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
         return check_json(value), ()
     cleaner = _TEXTUAL.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
-        raise Refused("not a type that is shown")
+        raise Refused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
     # nbformat allows text as a list of lines.
     if isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value):
         value = "".join(value)
@@ -109,10 +177,16 @@ def _svg(text: str) -> tuple[str, tuple[str, ...]]:
     return clean_svg(text), ()
 
 
+def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
+    from sandbox_kernel.untrusted.markdown import markdown_to_html
+
+    return markdown_to_html(text)
+
+
 _TEXTUAL: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
     "text/plain": lambda text: (safe_text(text), ()),
     "text/html": _html,
-    "text/markdown": lambda text: (clean_markdown(text), ()),
+    "text/markdown": _markdown,
     "text/latex": lambda text: (check_latex(text), ()),
     "image/svg+xml": _svg,
 }

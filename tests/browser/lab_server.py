@@ -72,6 +72,7 @@ def _command(token: str) -> list[str]:
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--IdentityProvider.token={token}"),
         *("--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.extension_manager=readonly"),
+        "--JupyterNotebookApp.expose_app_in_browser=True",  # Notebook 7, where it is installed, is on the same server
     ]
 
 

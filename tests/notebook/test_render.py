@@ -71,7 +71,7 @@ def test_what_was_removed_from_a_display_stands_in_the_receipt():
     displays = (Display(data={"application/javascript": "x", "text/plain": "y"}),)
     shown, receipt = render_result(replace(GOOD, displays=displays), quiet=True)
     assert shown.data == {"text/plain": "y"}
-    assert "removed application/javascript: scripts are never shown" in receipt.data[MIME]["notes"]
+    assert "JavaScript was not shown: scripts of a sandbox do not run in the page" in receipt.data[MIME]["notes"]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable
     assert odd == {"text/plain": "p"}
     assert set(many) == {"text/plain"}
     assert value["text/html"] == "<b>bold</b>"
-    assert any("scripts are never shown" in item for item in result.displays[0].removed)  # type: ignore[attr-defined]
+    assert any("scripts of a sandbox do not run" in item for item in result.displays[0].removed)  # type: ignore[attr-defined]
 
 
 def test_a_cell_that_does_nothing_but_clear_is_not_handed_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

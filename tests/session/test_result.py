@@ -28,7 +28,7 @@ def done(status: str, *, interrupted: bool = False, limit: str | None = None) ->
 
 def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> Facts:
     return Facts(
-        stdout=Capture(10), stderr=Capture(10), displays=(), dropped_displays=0, violations=(), oom_kills=oom_kills,
+        stdout=Capture(10), stderr=Capture(10), displays=(), dropped_displays=0, late_displays=0, violations=(), oom_kills=oom_kills,
         forks_refused=forks_refused, cpu_seconds=None, peak_bytes=None,
     )  # fmt: skip
 

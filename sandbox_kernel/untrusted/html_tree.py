@@ -1,0 +1,185 @@
+"""Elements that open and close in order: what a browser makes of the tags it reads is then what is written here.
+
+The second half of an HTML parser, for the few elements that ``html`` lets through, written so that each tag costs the
+same. Where browsers repair by moving things about (words between the cells of a table, ``<b><p></b>``), which is what
+takes them and other parsers so long, this repairs in place: the words get a cell, the late end tag is left out.
+"""
+
+from __future__ import annotations
+
+from sandbox_kernel.untrusted import Refused
+
+MAX_DEPTH = 128
+MAX_ELEMENTS = 50_000
+#: How far an end tag is looked for beneath other elements.
+_NEAR = 24
+
+VOID = frozenset(("br", "col", "hr", "img"))
+_BLOCK_NAMES = (
+    "blockquote center details div dd dl dt figcaption figure h1 h2 h3 h4 h5 h6 hr li ol p pre section summary table ul"
+)
+_INLINE_NAMES = (
+    "a abbr b bdi bdo cite code del dfn em i ins kbd mark progress q s samp small span strong sub sup tt u var"
+)
+_ENDS_PARAGRAPH = frozenset(_BLOCK_NAMES.split())
+_INLINE = frozenset(_INLINE_NAMES.split())
+_HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+_ROW_GROUPS = frozenset(("thead", "tbody", "tfoot"))
+_TABLE_PARTS = _ROW_GROUPS | {"caption", "colgroup", "col", "tr", "td", "th"}
+#: Within these only parts of a table may stand.
+_NO_TEXT = _ROW_GROUPS | {"table", "tr", "colgroup"}
+#: What is open beneath one of these cannot be closed from within.
+_SCOPES = frozenset(("table", "td", "th", "caption"))
+_SIBLINGS = {"li": frozenset(("li",)), "dd": frozenset(("dd", "dt")), "dt": frozenset(("dd", "dt"))}
+
+
+class Tree:
+    """Writes elements in order. ``start``, ``end`` and ``text`` take what was read; ``finish`` returns the HTML."""
+
+    def __init__(self) -> None:
+        self._written: list[str] = []
+        self._open: list[str] = []
+        self._elements = 0
+        #: Tables and cells that are open by turns, and for each how many elements of each name are open in it.
+        self._scopes = [""]
+        self._counts: list[dict[str, int]] = [{}]
+
+    def start(self, name: str, attributes: str) -> None:
+        """Open an element; ``attributes`` is written as it is."""
+        if name in _TABLE_PARTS:
+            if not self._make_room_in_table(name):
+                return
+        else:
+            if self._top() in _NO_TEXT:
+                self._open_cell()
+            if name in _ENDS_PARAGRAPH and self._counts[-1].get("p"):
+                self._close_to("p")
+            if name in _HEADINGS and self._top() in _HEADINGS:
+                self._close()
+            if name == "a" and self._counts[-1].get("a"):
+                self._close_to("a")
+            if name in _SIBLINGS:
+                self._close_sibling(_SIBLINGS[name])
+        if name in VOID:
+            self._written.append(f"<{name}{attributes}>")
+        else:
+            self._push(name, attributes)
+
+    def end(self, name: str) -> None:
+        """Close the nearest such element, unless there is none or it stands outside of the cell that is open."""
+        if name in _INLINE:
+            near = self._open[: -_NEAR - 1 : -1]
+            for above, open_name in enumerate(near):
+                if open_name == name:
+                    self._close_many(above + 1)
+                if open_name == name or open_name not in _INLINE:
+                    return
+        elif name in _TABLE_PARTS or name == "table":
+            self._end_in_table(name)
+        elif self._counts[-1].get(name):
+            self._close_to(name)
+
+    def text(self, html: str, *, is_space: bool) -> None:
+        """Add text, which is HTML already."""
+        if not is_space and self._top() in _NO_TEXT:
+            self._open_cell()
+        self._written.append(html)
+
+    def finish(self) -> str:
+        """Close what is open."""
+        self._close_many(len(self._open))
+        return "".join(self._written)
+
+    def _top(self) -> str:
+        return self._open[-1] if self._open else ""
+
+    def _push(self, name: str, attributes: str = "") -> None:
+        if len(self._open) >= MAX_DEPTH:
+            raise Refused(f"it is nested deeper than {MAX_DEPTH} elements")
+        self._elements += 1
+        if self._elements > MAX_ELEMENTS:
+            raise Refused(f"it has more than {MAX_ELEMENTS} elements")
+        self._written.append(f"<{name}{attributes}>")
+        self._open.append(name)
+        counts = self._counts[-1]
+        counts[name] = counts.get(name, 0) + 1
+        if name in _SCOPES:
+            self._scopes.append(name)
+            self._counts.append({})
+
+    def _close(self) -> None:
+        name = self._open.pop()
+        if name in _SCOPES:
+            self._scopes.pop()
+            self._counts.pop()
+        self._counts[-1][name] -= 1
+        self._written.append(f"</{name}>")
+
+    def _close_many(self, count: int) -> None:
+        for _ in range(count):
+            self._close()
+
+    def _close_to(self, name: str) -> None:
+        while self._open[-1] != name:
+            self._close()
+        self._close()
+
+    def _close_sibling(self, names: frozenset[str]) -> None:
+        """``<li>`` ends the item before it, but not the one that its own list stands in."""
+        if not any(self._counts[-1].get(name) for name in names):
+            return
+        for above, name in enumerate(self._open[: -_NEAR - 1 : -1]):
+            if name in names:
+                self._close_many(above + 1)
+            if name in names or not (name in _INLINE or name in ("div", "p")):
+                return
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def _leave_cell(self) -> None:
+        """Close the cell or caption that is open, if one is: then the table is the innermost scope."""
+        if self._scopes[-1] != "table":
+            self._close_to(self._scopes[-1])
+
+    def _close_up_to(self, *names: str) -> None:
+        while self._open[-1] not in names:
+            self._close()
+
+    def _make_room_in_table(self, name: str) -> bool:
+        """Close and open what a part of a table needs to stand in; False where there is no table."""
+        if len(self._scopes) == 1:
+            return False
+        self._leave_cell()
+        if name in ("td", "th"):
+            if self._top() != "tr":
+                self._make_room_in_table("tr")
+                self._push("tr")
+        elif name == "tr":
+            self._close_up_to("thead", "tbody", "tfoot", "table")
+            if self._top() == "table":
+                self._push("tbody")
+        elif name == "col":
+            self._close_up_to("colgroup", "table")
+            if self._top() == "table":
+                self._push("colgroup")
+        else:
+            self._close_up_to("table")
+        return True
+
+    def _open_cell(self) -> None:
+        self._make_room_in_table("td")
+        self._push("td")
+
+    def _end_in_table(self, name: str) -> None:
+        scope = self._scopes[-1]
+        if len(self._scopes) == 1 or name == "col":
+            return
+        if name in ("td", "th", "caption"):
+            if name == scope:
+                self._close_to(name)
+            return
+        if scope != "table" and not (name == "table" or self._counts[-2].get(name)):
+            return
+        self._leave_cell()
+        if name == "table" or self._counts[-1].get(name):
+            self._close_to(name)

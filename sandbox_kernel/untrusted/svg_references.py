@@ -1,0 +1,55 @@
+"""How much a drawing becomes once its references are followed: ten parts that each use the next one ten times are few
+bytes, and ten thousand million shapes for a browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sandbox_kernel.untrusted import Refused
+
+MAX_DRAWN = 200_000
+_MAX_CHAIN = 50
+
+
+class References:
+    """Collects which named part holds or uses which others; ``check`` refuses what would grow too large."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = [""]
+        self._uses: dict[str, list[str]] = {}
+        self._sizes: dict[str, int] = {"": 0}
+
+    def enter(self, name: str) -> None:
+        """An element begins; ``name`` is its id, or empty."""
+        inside = self._names[-1]
+        self._sizes[name or inside] = self._sizes.get(name or inside, 0) + 1
+        if name and name != inside:
+            self._uses.setdefault(inside, []).append(name)
+        self._names.append(name or inside)
+
+    def leave(self) -> None:
+        """The element ends."""
+        self._names.pop()
+
+    def refer(self, names: Iterable[str]) -> None:
+        """The element that was entered last refers to parts by their ids."""
+        self._uses.setdefault(self._names[-1], []).extend(names)
+
+    def check(self) -> None:
+        """Refuse a drawing that repeats its parts too often or along too long a chain."""
+        known: dict[str, int] = {}
+        if self._drawn("", known, 0) > MAX_DRAWN:
+            raise Refused(f"it repeats its parts more than {MAX_DRAWN} times")
+
+    def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
+        if name in known:
+            return known[name]
+        if chain > _MAX_CHAIN:
+            raise Refused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
+        known[name] = 1  # a part that uses itself is drawn once, as browsers do
+        total = self._sizes.get(name, 0)
+        for used in self._uses.get(name, ()):
+            total = min(total + self._drawn(used, known, chain + 1), MAX_DRAWN + 1)
+        known[name] = total
+        return total

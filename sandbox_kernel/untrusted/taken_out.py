@@ -1,0 +1,37 @@
+"""What an output lost on its way to the page, in words that its author knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_KINDS = {
+    "scripts": "script noscript template",
+    "style sheets": "style link",
+    "embedded pages": "iframe frame frameset object embed applet portal",
+    "forms and buttons": "form input button select option textarea fieldset legend label datalist",
+    "sound and video": "audio video source track",
+    "drawings inside HTML (display them as SVG)": "svg",
+    "MathML formulas": "math",
+    "canvases": "canvas",
+}
+_KIND_OF = {tag: kind for kind, tags in _KINDS.items() for tag in tags.split()}
+#: Nothing is lost with these: their content is shown.
+_QUIET_NAMES = (
+    "html body head article main header footer nav aside hgroup address font wbr optgroup big nobr time data output "
+    "ruby rb rt rp rtc strike acronym dir title meta picture search meter"
+)
+_NOT_WORTH_A_WORD = frozenset(_QUIET_NAMES.split())
+_MOST = 8
+
+
+def in_words(tags: Iterable[str], handlers: Iterable[str]) -> tuple[str, ...]:
+    """Kinds of elements and the names of event handlers that are not shown, sorted and few."""
+    kinds = set()
+    for tag in tags:
+        if tag not in _NOT_WORTH_A_WORD:
+            kinds.add(_KIND_OF.get(tag, f"<{tag}>"))
+    names = sorted(set(handlers))
+    actions = (
+        [f"reactions to events ({', '.join(names[:_MOST])}{', …' if len(names) > _MOST else ''})"] if names else []
+    )
+    return (*sorted(kinds)[:_MOST], *actions)
