@@ -102,13 +102,21 @@ def empty_groups() -> int:
             continue
         for name in os.listdir(folder):
             if name.startswith(GROUP_PREFIX):
-                leaf = Path(folder, name)
-                with contextlib.suppress(OSError):
-                    for pid in (leaf / "cgroup.procs").read_text().split():
-                        Path(host, "cgroup.procs").write_text(pid)
-                    leaf.rmdir()
-                    removed += 1
+                removed += _emptied(Path(folder, name), Path(host))
     return removed
+
+
+def _emptied(leaf: Path, host: Path) -> bool:
+    """Move everything out and remove the group; what is started or ends meanwhile is looked for again."""
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            for pid in (leaf / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (host / "cgroup.procs").write_text(pid)
+            leaf.rmdir()
+            return True
+    return False
 
 
 @contextmanager

@@ -51,11 +51,8 @@ class Place:
         """Undo what was made, as far as nothing lives in it; a moved host goes back. Does nothing in a forked child."""
         if os.getpid() != self._pid or self._lock < 0:
             return
-        os.close(self._lock)
-        self._lock = -1
         for leaf in _leaves(self.folder):
-            with contextlib.suppress(OSError):
-                os.rmdir(leaf)
+            _removed(leaf)
         if self._plan.controllers:
             with contextlib.suppress(OSError):
                 write(f"{self.folder}/cgroup.subtree_control", _words("-", self._plan))
@@ -65,9 +62,9 @@ class Place:
                 write(f"{self._plan.parent}/cgroup.subtree_control", _words("-", self._plan))
                 write(f"{self._plan.parent}/cgroup.procs", str(self._pid))
                 self._moved = False
-        for folder in (f"{self.folder}/{_HOST}", self.folder):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
+        _removed(f"{self.folder}/{_HOST}")
+        _removed(self.folder)
+        self.forget()
 
     def forget(self) -> None:
         """Let go of the lock and of nothing else: in a forked child the place is the parent's."""
@@ -120,7 +117,9 @@ def _locked_folder(parent: str) -> tuple[str, int]:
 
 
 def _leaves(folder: str) -> list[str]:
-    return [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name.startswith(GROUP_PREFIX)]
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        return [entry.path for entry in entries if entry.is_dir() and entry.name.startswith(GROUP_PREFIX)]
+    return []
 
 
 def _kill(leaf: str) -> None:
