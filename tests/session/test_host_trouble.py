@@ -59,7 +59,7 @@ def test_a_host_that_cannot_go_on_watching_takes_the_cell_back(monkeypatch: pyte
     with open_session(ProcessBackend()) as session:
         session.run("x = 1")
         with monkeypatch.context() as patch:
-            patch.setattr(Cell, "_tick", fails)
+            patch.setattr(Cell, "at_tick", fails)
             with pytest.raises(BackendUnavailable, match="No space left on device"):
                 session.run("x = 2\nwhile True: pass")
         assert session.run("print(x)").stdout == "1\n"
