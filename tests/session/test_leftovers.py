@@ -47,6 +47,7 @@ def wait_until_gone(pids: list[int]) -> None:
         os.close(fd)
 
 
+@pytest.mark.usefixtures("nothing_left")  # ends the spares of earlier tests, which hold descriptors and come and go
 def test_close_leaves_no_process_descriptor_or_group() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False))
     open_session(backend).close()
