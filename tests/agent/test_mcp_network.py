@@ -41,7 +41,7 @@ def test_allowed_refused_and_written_down(transport: str, port: int, tmp_path: P
             allowed = held.answer(tool, language="python", code=code.replace("HOST", "127.0.0.1"))
             assert (allowed["stdout"], "violations" in allowed) == ("200\n", False), allowed
             refused = held.answer(tool, language="python", code=code.replace("HOST", "other.test"))
-            assert refused["status"] == "success"
+            assert refused["status"] == "failed"
             (violation,) = refused["violations"]
             assert (violation["rule"], violation["remedy"]) == ("domain_not_allowed", f"--allow-net other.test:{port}")
 
