@@ -84,3 +84,12 @@ def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable
     assert set(many) == {"text/plain"}
     assert value["text/html"] == "<b>bold</b>"
     assert any("scripts of a sandbox do not run" in item for item in result.displays[0].removed)  # type: ignore[attr-defined]
+
+
+def test_an_output_that_comes_when_the_time_is_over_is_not_checked_and_that_is_said() -> None:
+    over = iter([False, True, True])
+    found = Displays(is_over=lambda: next(over))
+    for number in range(3):
+        found.show(shown(str(number)))
+    assert texts(found) == ["0"]
+    assert (found.late, found.dropped) == (2, 0)
