@@ -99,7 +99,7 @@ class _Tokenizer:
 
     def _attributes(self) -> dict[str, str] | None:
         found: dict[str, str] = {}
-        for _ in range(MAX_ATTRIBUTES + 1):
+        for _ in range(MAX_ATTRIBUTES):
             match = _ATTRIBUTE.match(self._markup, self._at)
             assert match is not None  # it can be empty
             self._at = match.end()

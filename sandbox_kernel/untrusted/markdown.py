@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MAX_MARKDOWN = 256 << 10
 #: How often the parser may try its rules; texts of links in links in links need ever more tries for a character.
 MAX_STEPS = 20_000
+MAX_CELLS = 6000
 _MAX_NESTING = 20
 
 _PICTURE = re.compile(r"!\[([^\]\[\n]{0,500})\]\((data:image/[a-z]{3,4};base64,[A-Za-z0-9+/=]{1,24000000})\)")
@@ -58,12 +59,20 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
     text = _PICTURE.sub(put_aside, text.replace("\ufdd0", "").replace("\ufdd1", ""))
     if len(text) > MAX_MARKDOWN:
         raise Refused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
+    if _cells(text) > MAX_CELLS:
+        raise Refused(f"its tables have more than {MAX_CELLS} cells")
     environment = {"steps": 0, "pictures": pictures, "typeset": may_be_typeset(text)}
     try:
         html = _parser().render(text, environment)
     except RecursionError:
         raise Refused("it is nested too deeply") from None
     return clean_html(_LEFT_PLACE.sub("", html))
+
+
+def _cells(text: str) -> int:
+    """At most so many cells do the tables of a text have: a short row gets as many as the first."""
+    bars = [line.count("|") for line in text.splitlines() if "|" in line]
+    return max(bars, default=0) * len(bars)
 
 
 @cache

@@ -126,3 +126,12 @@ def test_a_display_of_one_session_cannot_be_named_by_another_nor_by_a_later_life
     assert page_ids(one) == first
     one.restart()
     assert page_ids(one) != first
+
+
+def test_an_output_that_comes_when_the_time_is_over_is_not_checked_and_that_is_said() -> None:
+    over = iter([False, True, True])
+    found = Displays(is_over=lambda: next(over))
+    for number in range(3):
+        found.show(shown(str(number)))
+    assert texts(found) == ["0"]
+    assert (found.late, found.dropped) == (2, 0)

@@ -54,7 +54,7 @@ _SVG = [
 ]  # fmt: skip
 _PLAIN = [
     "\x1b[31m", "\x1b[0m", "\x1b]8;;javascript:1\x07", "\x1b]8;;\x07", "https://x.org/", "www.x.org", "http://a\"onclick=1", "<b>",
-    "file:///etc/passwd", "/etc/passwd:1", 'File "/etc/passwd", line 1', "\b", "\r", "\n", "javascript:1", "<script>", "&lt;", "\"",
+    "file:///etc/passwd", "/etc/passwd:1", 'File "/etc/passwd", line 1', "\b", "\r", "\n", "javascript:1", f"javascript://%0a{ALARM}", "<script>", "&lt;", "\"",
     "http://x'><img src=x onerror=1>", "\x1b[38;5;1m", "\x1b[38;2;\"onclick;1m", "a", " ", "$", "ftp://x", "mailto:x@y",
 ]  # fmt: skip
 

@@ -1,0 +1,110 @@
+"""Outputs that would keep a parser busy for long are refused by counting, before any parser that could be slow sees them."""
+
+import base64
+
+import nh3
+import pytest
+
+from sandbox_kernel.untrusted import Refused, html
+from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted.sanitize import sanitize_bundle, sanitize_docstring
+from sandbox_kernel.untrusted.svg import clean_svg
+from tests.untrusted.hostile_texts import texts
+
+
+@pytest.mark.parametrize(
+    ("markup", "reason"),
+    [
+        ("<b " + " ".join(f"a{n}=1" for n in range(90_000)) + ">", "one of its tags has more than 64 attributes"),
+        ("<b " + " ".join(f"a{n}=1" for n in range(65)) + ">", "one of its tags has more than 64 attributes"),
+        ("<table>" + "x<b></b>" * 60_000, "it has more than 60000 tags"),
+        ("<b></b>" * 40_000, "it has more than 60000 tags"),
+        ("<table>" + "x<tr>" * 50_000, "it has more than 50000 elements"),
+        ("&amp;" * 70_000, "it has more than 60000 tags"),
+        ("<b>" * 200, "it is nested deeper than 128 elements"),
+        ("x" * (5 << 20), "it is larger than 4 MB"),
+    ],
+)
+def test_html_that_would_take_a_parser_seconds_never_reaches_one(
+    markup: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(html.nh3, "clean", lambda *_, **__: pytest.fail("a parser was asked"))
+    with pytest.raises(Refused, match=reason):
+        clean_html(markup)
+
+
+def test_words_between_the_cells_of_a_table_get_a_cell_and_are_not_moved() -> None:
+    shown, _ = clean_html("<table>x<b>y</b><tr><td>z</table>after")
+    assert shown == "<table><tbody><tr><td>x<b>y</b></td></tr><tr><td>z</td></tr></tbody></table>after"
+
+
+@pytest.mark.parametrize(
+    ("markup", "shown"),
+    [
+        ("<p>a<p>b", "<p>a</p><p>b</p>"),
+        ("<ul><li>a<li>b<ul><li>c</ul></ul>d", "<ul><li>a</li><li>b<ul><li>c</li></ul></li></ul>d"),
+        ("<dl><dt>a<dd>b</dl>", "<dl><dt>a</dt><dd>b</dd></dl>"),
+        ("<b><i>x</b>y</i>z", "<b><i>x</i></b>yz"),
+        ("</div>x</p>", "x"),
+        ("<table><col><tr><th>a<td>b", "<table><colgroup><col></colgroup><tbody><tr><th>a</th><td>b</td></tr></tbody></table>"),
+        ("<table><thead><tr><td>a<tbody><tr><td>b", "<table><thead><tr><td>a</td></tr></thead><tbody><tr><td>b</td></tr></tbody></table>"),
+        ("<table><tr><td><table><tr><td>x</table>y</td><td>z", "<table><tbody><tr><td><table><tbody><tr><td>x</td></tr></tbody></table>y</td><td>z</td></tr></tbody></table>"),
+        ("a < b & c <3", "a &lt; b &amp; c &lt;3"),
+        ("<td>cell</td>", "cell"),
+    ],
+)  # fmt: skip
+def test_tags_that_were_left_open_close_where_a_browser_closes_them(markup: str, shown: str) -> None:
+    assert clean_html(markup)[0] == shown
+
+
+def test_what_is_written_is_what_a_real_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nh3 finds nothing to repair in what it is given, so it has nothing to take long over."""
+    given: list[str] = []
+    real = nh3.clean
+    monkeypatch.setattr(html.nh3, "clean", lambda text, **options: given.append(text) or real(text, **options))
+    for _, text in texts(7, 1500):
+        try:
+            cleaned, _ = clean_html(text)
+        except Refused:
+            continue
+        assert cleaned.count("<") - cleaned.count("<img") == given[-1].count("<") - given[-1].count("<img"), text
+        assert clean_html(cleaned)[0] == cleaned
+
+
+def test_a_type_in_other_letters_is_not_checked_twice() -> None:
+    bundle = sanitize_bundle({"text/html": "<b>1</b>", "TEXT/HTML": "<b>2</b>", "Text/Html": "<b>3</b>"}, {})
+    assert bundle.data == {"text/html": "<b>1</b>"}
+
+
+def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() -> None:
+    parts = "".join(f'<g id="a{n}">' + f'<use href="#a{n + 1}"/>' * 10 + "</g>" for n in range(9))
+    with pytest.raises(Refused, match="repeats its parts"):
+        clean_svg(f'<svg xmlns="http://www.w3.org/2000/svg"><defs>{parts}</defs><g id="a9"/><use href="#a0"/></svg>')
+
+
+@pytest.mark.parametrize(
+    ("drawing", "reason"),
+    [
+        ("<svg><path " + " ".join(f'a{n}="1"' for n in range(100)) + "/></svg>", "more than 64 attributes"),
+        ("<svg>" + "<g/>" * 70_000 + "</svg>", "more than 60000 elements"),
+        ("<svg>" + "<g>" * 200 + "</g>" * 200 + "</svg>", "nested deeper"),
+        ('<!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "defines entities"),
+        ("<svg><g></svg>", "not well-formed"),
+    ],
+)
+def test_drawings_that_cost_too_much_are_refused(drawing: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        clean_svg(drawing)
+
+
+def test_a_jpeg_that_is_all_padding_is_not_walked_to_its_end() -> None:
+    encoded = base64.b64encode(b"\xff\xd8" + b"\xff" * 100_000 + b"\xff\xc0\0\x11\x08\0\x01\0\x01").decode()
+    assert "its content is not image/jpeg" in sanitize_bundle({"image/jpeg": encoded}, {}).removed[0]
+
+
+def test_a_docstring_is_shorter_than_an_output() -> None:
+    assert sanitize_docstring({"text/plain": "x", "text/html": "y" * 300_000}).data == {"text/plain": "x"}
+    assert sanitize_docstring({"text/html": "y" * 300_000}).data == {
+        "text/plain": "[not shown: it is longer than 256 KB]"
+    }
+    assert "text/plain" in sanitize_docstring(3).data
