@@ -146,3 +146,9 @@ class SessionError(SandboxError):
     """The session cannot go on as asked: its worker is gone, spoke nonsense, or has no such checkpoint."""
 
     code = "code.sandbox_session"
+
+
+class CheckpointGone(SessionError):
+    """The checkpoint that was asked for was ended by something in the session; the message says what is left."""
+
+    code = "code.sandbox_checkpoint_gone"

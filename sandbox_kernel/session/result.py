@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from signal import SIGABRT, SIGTRAP
 
@@ -140,6 +140,19 @@ def loss_notes(back: Comeback) -> list[str]:
     if back.threads:
         notes.append(f"{back.threads} thread{'' if back.threads == 1 else 's'} of earlier cells did not come back")
     return notes
+
+
+def lost_notes(cells: Collection[int], present: int) -> list[str]:
+    """Which checkpoints something in the session has ended. ``present`` counts the cells that are in the state."""
+    back = sorted(present - cell for cell in cells if cell < present)
+    if not back:
+        return []
+    many = ", ".join(map(str, back))
+    return [f"something in the session has ended its checkpoints: undo of {many} cell{_s(back[-1])} is not possible"]
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _told(end: CellEnd) -> str:

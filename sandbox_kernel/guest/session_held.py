@@ -1,0 +1,170 @@
+"""Processes of a session as its gate holds them: by descriptors (pidfd), which never come to mean another process.
+
+A number alone may be used again as soon as a process is collected, and who collects a checkpoint is the runner, its
+hostile parent. Stdlib only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List, Sequence, Set, Tuple
+
+    from sandbox_kernel.guest import lockdown
+else:
+    from sandbox_guest import lockdown
+
+
+class Refused(Exception):
+    """A process is not what the runner says it is; the message says why."""
+
+
+class Held:
+    """One checkpoint. ``close`` it when it is of no interest any more: that ends nothing."""
+
+    def __init__(self, pid: int, parents: Sequence[int], runner: int) -> None:
+        if pid in (runner, os.getpid()) or not 0 < pid < 1 << 31:
+            raise Refused("it is no process of its own")
+        try:
+            self.fd = open_process(pid)
+        except OSError as error:
+            raise Refused(f"there is no such process: {error.strerror}") from None
+        self.pid = pid
+        try:
+            # Read after it is held: what is read is then true of the process that the descriptor means, if that lives.
+            parent, self.started = parent_and_start(pid)
+            if parent not in parents or parent == 0:
+                raise Refused("it is no child of the session's process")
+            if not self.alive:
+                raise Refused("it has ended already")
+        except Refused:
+            self.close()
+            raise
+        except (OSError, IndexError, ValueError):
+            self.close()
+            raise Refused("it has ended already") from None
+
+    @property
+    def alive(self) -> bool:
+        """Whether any thread of it lives; a process that nobody has collected yet is dead."""
+        return not select.select([self.fd], [], [], 0)[0]
+
+    def send(self, number: int) -> None:
+        """Signal it, if it lives."""
+        try:
+            send_signal(self.fd, number)
+        except OSError:
+            pass
+
+    def end(self) -> None:
+        """Kill it; it may take a moment (``await_ends``)."""
+        self.send(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
+
+
+def await_ends(processes: List[Held], patience_s: float) -> None:
+    """Return when these are gone and their memory is free, or after a while."""
+    deadline = time.monotonic() + patience_s
+    left = [held.fd for held in processes]
+    while left and time.monotonic() < deadline:
+        ended = select.select(left, [], [], max(0.0, deadline - time.monotonic()))[0]
+        left = [fd for fd in left if fd not in ended]
+
+
+def open_process(pid: int) -> int:
+    """A descriptor of a process; OSError when there is none."""
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    return lockdown.pidfd_open(pid)
+
+
+def send_signal(fd: int, number: int) -> None:
+    """Signal the process that a descriptor means, and no other; OSError when it is gone."""
+    if hasattr(signal, "pidfd_send_signal"):
+        signal.pidfd_send_signal(fd, number)
+    else:
+        lockdown.pidfd_send_signal(fd, number)
+
+
+def signal_same(pid: int, started: int, number: int) -> None:
+    """Signal a process that ``processes`` found, and nothing that got its number since."""
+    try:
+        fd = open_process(pid)
+    except OSError:
+        return
+    try:
+        if parent_and_start(pid)[1] == started:
+            send_signal(fd, number)
+    except (OSError, IndexError, ValueError):
+        pass
+    finally:
+        os.close(fd)
+
+
+def parent_and_start(pid: int) -> Tuple[int, int]:
+    """The parent of a process and when it started."""
+    fields = numbers_of(pid)
+    return int(fields[1]), int(fields[19])
+
+
+def numbers_of(pid: int) -> List[bytes]:
+    """The numbers of /proc/PID/stat, from the state on; OSError when the process is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+        return file.read().rpartition(b")")[2].split()
+
+
+def processes(root: int) -> Dict[int, int]:
+    """Every living descendant of a process, with its start time.
+
+    A process whose first thread has ended (state Z) lives as long as another thread of it does.
+    """
+    parents: Dict[int, Tuple[int, int]] = {}
+    dead: Set[int] = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            fields = numbers_of(int(name))
+            parents[int(name)] = (int(fields[1]), int(fields[19]))
+            if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1:
+                # Its children may still name it as their parent.
+                dead.add(int(name))
+        except (OSError, IndexError, ValueError):
+            continue
+    found: Dict[int, int] = {}
+    grown = True
+    while grown:
+        grown = False
+        for pid, (parent, started) in parents.items():
+            if pid not in found and (parent == root or parent in found):
+                found[pid] = started
+                grown = True
+    return {pid: started for pid, started in found.items() if pid not in dead}
+
+
+def calm(pid: int, patience_s: float) -> bool:
+    """Wait until a checkpoint has thrown away every signal that others sent to it; False when it does not.
+
+    One that waits already would swallow ours, and a checkpoint wakes for ours only.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            with open(f"/proc/{pid}/status", "rb") as file:
+                waiting = [line.split()[1].strip(b"0") for line in file if line[:7] in (b"SigPnd:", b"ShdPnd:")]
+        except OSError:
+            return False
+        if not any(waiting):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.0005)
