@@ -149,6 +149,6 @@ class SessionError(SandboxError):
 
 
 class CheckpointGone(SessionError):
-    """The checkpoint that was asked for was ended by something in the session; the message says what is left."""
+    """The checkpoint that was asked for was killed, by the session itself or for memory; the message says what is left."""
 
     code = "code.sandbox_checkpoint_gone"

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -56,6 +57,8 @@ static void set_oom_score(int score) {
 static off_t positions[MOST_FILES];
 static ino_t inodes[MOST_FILES];
 static char folder[4096];
+static cpu_set_t processors;
+static int processors_known;
 
 static void mark(void) {
   struct stat info;
@@ -66,6 +69,7 @@ static void mark(void) {
       inodes[fd] = info.st_ino;
     }
   }
+  processors_known = sched_getaffinity(0, sizeof processors, &processors) == 0;
   if (getcwd(folder, sizeof folder) == NULL) folder[0] = 0;
 }
 
@@ -73,6 +77,8 @@ static void put_back(void) {
   struct stat info;
   for (int fd = 0; fd < MOST_FILES; fd++)
     if (positions[fd] >= 0 && fstat(fd, &info) == 0 && info.st_ino == inodes[fd]) lseek(fd, positions[fd], SEEK_SET);
+  /* Anybody of the same user can change it, for a frozen process too. */
+  if (processors_known) sched_setaffinity(0, sizeof processors, &processors);
   if (folder[0] && chdir(folder) != 0) folder[0] = 0;
 }
 

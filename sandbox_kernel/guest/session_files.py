@@ -20,7 +20,7 @@ _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 #: File systems where a file that is mapped is open: a mapping holds the very file that was opened.
-_TELLING = ("tmpfs", "ext2", "ext3", "ext4", "xfs", "f2fs")
+_TELLING = (b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"f2fs")
 _F_SETSIG = 10
 
 
@@ -30,12 +30,15 @@ def tells_who_writes(root: str) -> bool:
     On an overlay it cannot: there a mapping holds a file of the layer beneath.
     """
     device = os.stat(root).st_dev
-    place = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo") as file:
-        for line in file:
-            mount, _, system = line.partition(" - ")
-            if mount.split()[2] == place:
-                return system.split()[0] in _TELLING
+    place = f"{os.major(device)}:{os.minor(device)}".encode()
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            for line in file:
+                mount, _, system = line.partition(b" - ")
+                if mount.split()[2] == place:
+                    return system.split()[0] in _TELLING
+    except OSError:
+        pass
     return False
 
 

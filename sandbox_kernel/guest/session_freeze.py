@@ -9,7 +9,8 @@ may wake it, and the kernel says who sent a signal. Signals of others are thrown
 
 A checkpoint is *sealed* from its first moment on: the parent forbids to be looked into before it forks, and allows it
 again afterwards. So no process of the session can read or write its memory, trace it, or take its descriptors. What a
-later cell still can do: kill it, which the gate notices; and write to memory that both share (MAP_SHARED).
+later cell still can do: kill it, which the gate notices; give it a lower priority; and write to memory that both share
+(MAP_SHARED).
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Marks:
         module = sys.modules.get("random")
         self.random = module.getstate() if module is not None else None
         self.folder = working_folder()
+        self.processors = os.sched_getaffinity(0)
         self.threads = len(os.listdir("/proc/self/task")) - 1
 
     def put_back(self) -> None:
@@ -73,6 +75,11 @@ class Marks:
                 continue
         if self.random is not None:
             sys.modules["random"].setstate(self.random)
+        try:
+            # Anybody of the same user can change it, for a frozen process too.
+            os.sched_setaffinity(0, self.processors)
+        except OSError:
+            pass
         if self.folder is not None:
             try:
                 os.chdir(self.folder)

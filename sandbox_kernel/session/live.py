@@ -79,7 +79,7 @@ class Live:
         self._sealed = sealed
         self._strays: list[Shown] = []
         self._lost: tuple[int, ...] = ()
-        #: Cells of the present state whose checkpoints something in the session has ended.
+        #: Cells of the present state whose checkpoints were killed without an order of ours.
         self.ended: set[int] = set()
         #: Why the present state has no checkpoint, when it has none.
         self.unfrozen = "" if keep else "checkpoints are switched off"
@@ -149,13 +149,13 @@ class Live:
         self.keeper.drop([old.cell for old in self.shelf.add(item) if old.cell != item.cell])
 
     def _note_lost(self) -> None:
-        """Take checkpoints from the shelf that something in the session has ended."""
+        """Take checkpoints from the shelf that were killed without an order of ours."""
         lost, self.keeper.lost = self.keeper.lost, set()
         gone = self.shelf.remove(lost)
         self._lost += gone
         self.ended.update(gone)
         if self.cell in gone:
-            self.unfrozen = "something in the session has ended its checkpoint"
+            self.unfrozen = "its checkpoint was killed, by the session itself or for memory"
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the shelf holds no checkpoint that has ended."""
@@ -163,7 +163,7 @@ class Live:
         self._note_lost()
 
     def take_lost(self) -> tuple[int, ...]:
-        """The cells whose checkpoints were ended by something in the session, as far as was not told yet."""
+        """The cells whose checkpoints were killed without an order of ours, as far as was not told yet."""
         self._note_lost()
         found, self._lost = self._lost, ()
         return found

@@ -133,7 +133,7 @@ class Lives(PresentLife):
             live.look_for_lost()
             if live.cell - steps in live.ended:
                 raise CheckpointGone(
-                    f"the checkpoint {steps} cells back is gone: something in the session has ended it; "
+                    f"the checkpoint {steps} cells back is gone: it was killed, by the session itself or for memory; "
                     "nothing was taken back, and the session is as it was"
                 )
             back = live.go_back(live.shelf.before(steps, live.cell))

@@ -143,12 +143,13 @@ def loss_notes(back: Comeback) -> list[str]:
 
 
 def lost_notes(cells: Collection[int], present: int) -> list[str]:
-    """Which checkpoints something in the session has ended. ``present`` counts the cells that are in the state."""
+    """Which checkpoints were killed without an order of ours. ``present`` counts the cells that are in the state."""
     back = sorted(present - cell for cell in cells if cell < present)
     if not back:
         return []
     many = ", ".join(map(str, back))
-    return [f"something in the session has ended its checkpoints: undo of {many} cell{_s(back[-1])} is not possible"]
+    why = "some checkpoints were killed, by the session itself or for memory"
+    return [f"{why}: undo of {many} cell{_s(back[-1])} is not possible"]
 
 
 def _s(count: int) -> str:

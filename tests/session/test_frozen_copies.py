@@ -3,6 +3,7 @@ and not to be killed in silence."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -135,6 +136,15 @@ for pid in frozen:
     assert value(session, "len(os.listdir('.'))") == "0"
 
 
+def test_a_checkpoint_that_was_tied_to_one_processor_wakes_on_all(session: Session, value: Value) -> None:
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("this machine has one processor")
+    session.run("import os")
+    tie = f"{FROZEN}\nfor pid in frozen: os.sched_setaffinity(pid, [min(os.sched_getaffinity(0))])\nos._exit(1)"
+    assert session.run(tie).rolled_back
+    assert value(session, "len(os.sched_getaffinity(0))") == str(len(os.sched_getaffinity(0)))
+
+
 @pytest.mark.parametrize("language", ["python", "javascript"])
 def test_a_checkpoint_wakes_although_a_cell_has_stopped_it_and_sent_it_as_many_signals_as_there_can_be(
     open_one: Open, language: str
@@ -173,9 +183,9 @@ def test_a_checkpoint_that_a_cell_killed_is_told_and_never_offered(session: Sess
     killed = session.run(f"{FROZEN}\nos.kill(frozen[1], 9); os.waitpid(frozen[1], 0); x = 4")
     assert [item.cell for item in session.checkpoints()] == [3, 2, 0]
     told = [*killed.notes, *session.run("x = 5").notes]
-    assert [note for note in told if "ended its checkpoints" in note] in (
-        ["something in the session has ended its checkpoints: undo of 3 cells is not possible"],
-        ["something in the session has ended its checkpoints: undo of 4 cells is not possible"],
+    assert [note for note in told if "checkpoints were killed" in note] in (
+        ["some checkpoints were killed, by the session itself or for memory: undo of 3 cells is not possible"],
+        ["some checkpoints were killed, by the session itself or for memory: undo of 4 cells is not possible"],
     )
     with pytest.raises(CheckpointGone, match="nothing was taken back"):
         session.undo(4)
