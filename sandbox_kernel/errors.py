@@ -149,6 +149,9 @@ class SessionError(SandboxError):
 
 
 class CheckpointGone(SessionError):
-    """The checkpoint that was asked for was killed, by the session itself or for memory; the message says what is left."""
+    """A checkpoint that was asked for was killed, by the session itself or for memory; the message says what is left.
+
+    Where nothing was taken back, the session is as it was.
+    """
 
     code = "code.sandbox_checkpoint_gone"

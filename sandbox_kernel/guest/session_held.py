@@ -11,13 +11,11 @@ import select
 import signal
 import time
 
+from . import lockdown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Set, Tuple
-
-    from sandbox_kernel.guest import lockdown
-else:
-    from sandbox_guest import lockdown
 
 
 class Refused(Exception):
