@@ -85,7 +85,8 @@ class Gate:
         elif op == "kill":
             answer["ok"] = bool(self.runner) and tell(self.runner, signal.SIGKILL)
         elif op == "hold":
-            answer["problem"] = self.hold(order["cell"], order["pid"])
+            self.hold(order["cell"], order["pid"], order["before"])
+            return
         elif op == "lives":
             answer["ok"] = order["cell"] in self.held and self.held[order["cell"]].alive
         elif op == "snapshot":
@@ -103,33 +104,36 @@ class Gate:
             answer.update(self.handover(order))
         self.send(answer)
 
-    def hold(self, cell: int, pid: int) -> str:
-        """Take a process for the checkpoint of a cell; returns why not, or nothing.
+    def hold(self, cell: int, pid: int, before: int) -> None:
+        """Take a process for the checkpoint of a cell; one that cannot be it is lost.
 
         The pid is a claim of the runner: behind Landlock it could be any process of the user, and everywhere another
-        checkpoint.
+        checkpoint. The host does not wait for us, so that the next cell may run already: what has started since is
+        not what was claimed.
         """
-        before = self.held.pop(cell, None)
-        if before is not None:
-            before.end()
-            before.close()
+        replaced = self.held.pop(cell, None)
+        if replaced is not None:
+            replaced.end()
+            replaced.close()
         try:
             if any(held.pid == pid and held.alive for held in self.held.values()):
                 raise Refused("it is the checkpoint of another cell")
             # A runner that died meanwhile has left its checkpoints to us.
-            self.held[cell] = Held(pid, parents=(self.runner, os.getpid()), runner=self.runner)
-        except Refused as error:
-            return str(error)
-        return ""
+            self.held[cell] = Held(pid, parents=(self.runner, os.getpid()), runner=self.runner, before=before)
+        except Refused:
+            self.lose([cell])
 
     def tell_lost(self) -> None:
         """Say which checkpoints have ended without our doing, before somebody relies on them."""
         ended = select.select([held.fd for held in self.held.values()], [], [], 0)[0]
-        lost = [cell for cell, held in self.held.items() if held.fd in ended]
-        if lost:
-            for held in self.drop(lost):
-                held.close()
-            self.send({"op": "lost", "cells": lost})
+        if ended:
+            self.lose([cell for cell, held in self.held.items() if held.fd in ended])
+
+    def lose(self, cells: List[int]) -> None:
+        """These cells have no checkpoint any more."""
+        for held in self.drop(cells):
+            held.close()
+        self.send({"op": "lost", "cells": cells})
 
     def drop(self, cells: List[int]) -> List[Held]:
         """End checkpoints that nobody goes back to, and forget what was kept for them; returns those to be closed."""

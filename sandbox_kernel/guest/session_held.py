@@ -23,9 +23,12 @@ class Refused(Exception):
 
 
 class Held:
-    """One checkpoint. ``close`` it when it is of no interest any more: that ends nothing."""
+    """One checkpoint, which started not later than ``before`` (clock ticks since boot).
 
-    def __init__(self, pid: int, parents: Sequence[int], runner: int) -> None:
+    ``close`` it when it is of no interest any more: that ends nothing.
+    """
+
+    def __init__(self, pid: int, parents: Sequence[int], runner: int, before: int) -> None:
         if pid in (runner, os.getpid()) or not 0 < pid < 1 << 31:
             raise Refused("it is no process of its own")
         try:
@@ -38,6 +41,8 @@ class Held:
             parent, self.started = parent_and_start(pid)
             if parent not in parents or parent == 0:
                 raise Refused("it is no child of the session's process")
+            if self.started > before:
+                raise Refused("it is younger than the claim")
             if not self.alive:
                 raise Refused("it has ended already")
         except Refused:

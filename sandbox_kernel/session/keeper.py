@@ -7,6 +7,7 @@ what shares a jail with hostile code is read with care (``jail/control.py``). Ch
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,7 @@ from sandbox_kernel.jail.readable import readable
 
 #: How long the gate may take for an order. It waits for killed processes and writes files; it never waits for a cell.
 PATIENCE_S = 20.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class GateLost(Exception):
@@ -32,7 +34,7 @@ class Keeper:
         #: The worker's pid inside the jail, and how it ended once it has.
         self.worker = 0
         self.gone: int | None = None
-        #: Cells whose checkpoints have ended without an order of ours; the reader empties it.
+        #: Cells whose checkpoints have ended without an order of ours, or were none; the reader empties it.
         self.lost: set[int] = set()
         self._answers: list[dict[str, object]] = []
         self._owed: list[str] = []
@@ -112,10 +114,10 @@ class Keeper:
         self._order({"op": "kill"})
         self._owed.append("kill")
 
-    def hold(self, cell: int, pid: int) -> str:
-        """Let the gate hold what the worker says is the checkpoint of a cell; returns why it is none, or nothing."""
-        self._order({"op": "hold", "cell": cell, "pid": pid})
-        return text(self._await("hold"), "problem")
+    def hold(self, cell: int, pid: int) -> None:
+        """Let the gate hold what the worker says is the checkpoint of a cell; if it cannot be one, it is ``lost``."""
+        now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+        self._order({"op": "hold", "cell": cell, "pid": pid, "before": now})
 
     def lives(self, cell: int) -> bool:
         """Whether the checkpoint of a cell lives."""

@@ -140,11 +140,7 @@ class Live:
         self.unfrozen = frozen.reason
         if not frozen.pid:
             return
-        problem = self.keeper.hold(self.cell, frozen.pid)
-        if problem:
-            self.unfrozen = f"what the worker gave as its checkpoint is none: {problem}"
-            self.keeper.drop([self.cell])
-            return
+        self.keeper.hold(self.cell, frozen.pid)
         item = Checkpoint(cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
         self.keeper.drop([old.cell for old in self.shelf.add(item) if old.cell != item.cell])
 
@@ -244,6 +240,8 @@ class Live:
     def go_back(self, target: Checkpoint, *, strict: bool = False) -> Comeback | None:
         """End the worker and let a checkpoint take over; None when that checkpoint is gone."""
         files = self.keeper.handover(target.cell, self.shelf.taken_over(target), strict=strict)
+        # What was lost before must not be taken for the checkpoint that this cell gets next.
+        self._note_lost()
         if files is None:
             return None
         self.channel.listen_to(self.keeper.worker)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,10 @@ def stay():
 threading.Thread(target=stay).start()
 ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)
 """
+
+
+#: In clock ticks since the machine was started.
+LATER = 1 << 60
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("calls")
 def test_a_child_is_held_until_it_ends_although_nobody_collects_it(child: subprocess.Popen[bytes]) -> None:
-    held = Held(child.pid, parents=(os.getpid(),), runner=0)
+    held = Held(child.pid, parents=(os.getpid(),), runner=0, before=LATER)
     assert held.alive
     held.end()
     await_ends([held], 10.0)
@@ -53,23 +58,30 @@ def test_a_child_is_held_until_it_ends_although_nobody_collects_it(child: subpro
 def test_what_is_no_child_of_the_runner_is_refused(child: subprocess.Popen[bytes]) -> None:
     for pid, parents in ((child.pid, (1,)), (1, (os.getpid(),)), (os.getpid(), (os.getppid(),)), (0, (0,)), (-1, (0,))):
         with pytest.raises(Refused):
-            Held(pid, parents=parents, runner=0)
+            Held(pid, parents=parents, runner=0, before=LATER)
     for pid in (1 << 31, 1 << 70):
         with pytest.raises(Refused):
-            Held(pid, parents=(os.getpid(),), runner=0)
+            Held(pid, parents=(os.getpid(),), runner=0, before=LATER)
     with pytest.raises(Refused, match="no process of its own"):
-        Held(child.pid, parents=(os.getpid(),), runner=child.pid)
+        Held(child.pid, parents=(os.getpid(),), runner=child.pid, before=LATER)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(Refused, match="no child"):
-        Held(child.pid, parents=(1,), runner=0)
+        Held(child.pid, parents=(1,), runner=0, before=LATER)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_one_that_is_younger_than_the_claim_is_refused(child: subprocess.Popen[bytes]) -> None:
+    now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    Held(child.pid, parents=(os.getpid(),), runner=0, before=now).close()
+    with pytest.raises(Refused, match="younger"):
+        Held(child.pid, parents=(os.getpid(),), runner=0, before=session_held.parent_and_start(child.pid)[1] - 1)
 
 
 def test_one_that_has_ended_is_refused() -> None:
     ended = subprocess.Popen(["true"])
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(Refused, match="ended"):
-        Held(ended.pid, parents=(os.getpid(),), runner=0)
+        Held(ended.pid, parents=(os.getpid(),), runner=0, before=LATER)
     ended.wait()
 
 
@@ -86,7 +98,7 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         assert half.stdout is not None
         assert half.stdout.readline() == b"Z\n"
         assert half.pid in processes(os.getpid())
-        held = Held(half.pid, parents=(os.getpid(),), runner=0)
+        held = Held(half.pid, parents=(os.getpid(),), runner=0, before=LATER)
         assert held.alive
         held.end()
         await_ends([held], 10.0)

@@ -289,3 +289,17 @@ os._exit(1)
     result = session.run(leave, timeout=30)
     assert result.rolled_back, result.notes
     assert session.run(f"print(os.path.exists('/proc/{int(result.stdout)}'))").stdout == "False\n"
+
+
+def test_a_checkpoint_that_was_lost_is_not_taken_for_the_next_one_of_the_same_cell(
+    session: Session, value: Value
+) -> None:
+    session.run("x = 1; import os")
+    session.run("x = 2")
+    # The newest is killed, the one before it takes over, and the cell after it is run again.
+    session.run(f"{FROZEN}\nos.kill(frozen[-1], 9); os.waitpid(frozen[-1], 0); os._exit(1)")
+    session.run("x = 22")
+    session.run("x = 3")
+    assert [item.cell for item in session.checkpoints()] == [2, 1, 0]
+    session.undo()
+    assert value(session, "x") == "22"
