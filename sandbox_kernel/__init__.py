@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm import WasmBackend
     from sandbox_kernel.errors import (
         BackendUnavailable,
+        CheckpointGone,
         CommandNotFound,
         EnforcerFailed,
         EnforcerUnavailable,
@@ -74,6 +75,7 @@ __all__ = [
     "BackendUnavailable",
     "CapabilityReport",
     "CellError",
+    "CheckpointGone",
     "CommandNotFound",
     "DaskBackend",
     "DirEntry",
@@ -129,9 +131,9 @@ _HOMES = {
     "backends.dask": "DaskBackend",
     "backends.process": "ProcessBackend",
     "backends.wasm": "WasmBackend",
-    "errors": "BackendUnavailable CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed FetchError "
-    "InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed SandboxError "
-    "SandboxTimeout SessionError",
+    "errors": "BackendUnavailable CheckpointGone CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed "
+    "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
+    "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
     "languages.recipe": "Availability ProcessConfig",
     "limits": "Limits",

@@ -146,3 +146,12 @@ class SessionError(SandboxError):
     """The session cannot go on as asked: its worker is gone, spoke nonsense, or has no such checkpoint."""
 
     code = "code.sandbox_session"
+
+
+class CheckpointGone(SessionError):
+    """A checkpoint that was asked for was killed, by the session itself or for memory; the message says what is left.
+
+    Where nothing was taken back, the session is as it was.
+    """
+
+    code = "code.sandbox_checkpoint_gone"

@@ -13,6 +13,7 @@ import sandbox_kernel
 from sandbox_kernel import errors
 from sandbox_kernel.errors import (
     BackendUnavailable,
+    CheckpointGone,
     CommandNotFound,
     EnforcerFailed,
     EnforcerUnavailable,
@@ -57,6 +58,7 @@ CASES: tuple[tuple[SandboxError, str, str], ...] = (
     (FetchError("refused", rule="private_address"), "code.sandbox_fetch", "refused"),
     (SandboxDestroyed("closed"), "code.sandbox_destroyed", "closed"),
     (SessionError("worker gone"), "code.sandbox_session", "worker gone"),
+    (CheckpointGone("ended"), "code.sandbox_checkpoint_gone", "ended"),
 )
 IDS = [type(error).__name__ for error, _, _ in CASES]
 

@@ -9,7 +9,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List
+    from typing import Dict, List
 
 
 class Seen:
@@ -24,37 +24,26 @@ class Seen:
         self.runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
 
+def look(pid: int) -> Seen:
+    """One process; OSError when there is none."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+        fields = file.read().rpartition(b")")[2].split()
+    if len(fields) < 20:
+        raise ProcessLookupError(f"process {pid} ended while it was looked at")
+    return Seen(fields)
+
+
 def all_processes() -> Dict[int, Seen]:
     """Every process that /proc shows, those too that have ended and were not collected yet."""
     found: Dict[int, Seen] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
-                    found[int(name)] = Seen(file.read().rpartition(b")")[2].split())
+                found[int(name)] = look(int(name))
             except OSError:
                 continue
     return found
-
-
-def speaker(pid: str) -> str:
-    """The folder below /proc that shows the memory of a process: that of a thread, when its main thread has ended."""
-    for task in (pid, *_tasks(pid)):
-        try:
-            with open(f"/proc/{task}/stat", "rb") as file:
-                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
-                    return task
-        except OSError:
-            continue
-    return pid
-
-
-def _tasks(pid: str) -> Iterator[str]:
-    try:
-        yield from (f"{pid}/task/{name}" for name in os.listdir(f"/proc/{pid}/task"))
-    except OSError:
-        return
 
 
 def descendants(root: int) -> Dict[int, int]:

@@ -22,6 +22,7 @@ import gc
 import mmap
 import os
 import resource
+import stat
 import struct
 import sys
 
@@ -135,9 +136,11 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
     copies: List[int] = []
     try:
         for path in paths:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > MAX_KEPT:
+            # What stands there was made by a program: a pipe must not be waited for.
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                info = os.fstat(file.fileno())
+                size = info.st_size
+                if size > MAX_KEPT or not stat.S_ISREG(info.st_mode):
                     return
                 copies.append(os.memfd_create("kept", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
                 while size:

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _NUMBERS = {
-    "x86_64": {"capset": 126, "seccomp": 317, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
-    "aarch64": {"capset": 91, "seccomp": 277, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446},
+    "x86_64": {"capset": 126, "seccomp": 317},
+    "aarch64": {"capset": 91, "seccomp": 277},
 }
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 8, 23, 24
-_PR_GET_SECUREBITS, _PR_SET_SECUREBITS = 27, 28
+#: Calls that have one number on all architectures.
+_SAME_NUMBERS = {
+    "pidfd_send_signal": 424, "pidfd_open": 434, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446,
+}  # fmt: skip
+_PR_SET_PDEATHSIG, _PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 3, 4, 8
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_GET_SECUREBITS, _PR_SET_SECUREBITS = 23, 24, 27, 28
 #: SECBIT_NO_SETUID_FIXUP and its lock: a change of user takes no capability away, and ``access`` asks with them too.
 _SAME_CAPABILITIES = 0b1100
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
@@ -179,6 +183,21 @@ def set_dumpable(flag: bool) -> None:
     _prctl("set_dumpable", _PR_SET_DUMPABLE, int(flag))
 
 
+def is_dumpable() -> bool:
+    """Whether other processes of this user may look inside."""
+    return _prctl("is_dumpable", _PR_GET_DUMPABLE, 0) == 1
+
+
+def pidfd_open(pid: int) -> int:
+    """A descriptor of a process, for a Python that has no such call."""
+    return _syscall("pidfd_open", "pidfd_open", pid, 0)
+
+
+def pidfd_send_signal(fd: int, number: int) -> None:
+    """Signal the process of a descriptor, for a Python that has no such call."""
+    _syscall("pidfd_send_signal", "pidfd_send_signal", fd, number, 0, 0)
+
+
 def load_seccomp(program: bytes) -> None:
     """Filter the calls of all threads of this process from now on; filters add up and the strictest answer counts."""
     count, rest = divmod(len(program), 8)
@@ -283,33 +302,37 @@ def _zeros(count: int) -> Iterable[ctypes.c_ulong]:
     return (ctypes.c_ulong(0) for _ in range(count))
 
 
-def _prctl(step: str, option: int, value: int, more: int = 0) -> None:
-    if isinstance(_libc, _Late) and _quick_prctl(option, value, more):
-        return
-    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), *_zeros(2)) < 0:
+def _prctl(step: str, option: int, value: int, more: int = 0) -> int:
+    if isinstance(_libc, _Late):
+        quick = _quick_prctl(option, value, more)
+        if quick >= 0:
+            return quick
+    answer: int = _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), *_zeros(2))
+    if answer < 0:
         raise _failure(step)
+    return answer
 
 
-def _quick_prctl(option: int, value: int, more: int) -> bool:
-    """The call by what lies beneath ``ctypes``; False when it did not succeed, for whatever reason."""
+def _quick_prctl(option: int, value: int, more: int) -> int:
+    """The call by what lies beneath ``ctypes``; negative when it did not succeed, for whatever reason."""
     try:
         import _ctypes
 
         address = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
         answer: int = _ctypes.call_cdeclfunction(address, (option, value, more, 0, 0))
     except (ImportError, AttributeError, OSError, TypeError):
-        return False
-    return answer >= 0
+        return -1
+    return answer
 
 
 def _syscall(
     step: str, name: str, *arguments: int | ctypes.Array[ctypes.c_uint32] | ctypes.Array[ctypes.c_uint64]
 ) -> int:
-    numbers = _NUMBERS.get(os.uname().machine)
-    if numbers is None:
+    number = _SAME_NUMBERS.get(name) or _NUMBERS.get(os.uname().machine, {}).get(name)
+    if number is None:
         raise OSError(_ENOSYS, f"{step}: no syscall numbers for {os.uname().machine}")
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    answer: int = _libc.syscall(ctypes.c_long(numbers[name]), *wide)
+    answer: int = _libc.syscall(ctypes.c_long(number), *wide)
     if answer < 0:
         raise _failure(step)
     return answer

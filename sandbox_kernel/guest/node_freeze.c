@@ -9,9 +9,11 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,7 +32,7 @@ extern int uv_loop_fork(void *);
 enum { MOST_FILES = 1024 };
 
 /* The same signal as session_gate.WAKE. */
-static int wake_signal(void) { return SIGRTMIN + 3; }
+enum { WAKE = SIGUSR2 };
 
 static void share_all_pages(void) {
   char line[4096];
@@ -55,6 +57,8 @@ static void set_oom_score(int score) {
 static off_t positions[MOST_FILES];
 static ino_t inodes[MOST_FILES];
 static char folder[4096];
+static cpu_set_t processors;
+static int processors_known;
 
 static void mark(void) {
   struct stat info;
@@ -65,6 +69,7 @@ static void mark(void) {
       inodes[fd] = info.st_ino;
     }
   }
+  processors_known = sched_getaffinity(0, sizeof processors, &processors) == 0;
   if (getcwd(folder, sizeof folder) == NULL) folder[0] = 0;
 }
 
@@ -72,42 +77,50 @@ static void put_back(void) {
   struct stat info;
   for (int fd = 0; fd < MOST_FILES; fd++)
     if (positions[fd] >= 0 && fstat(fd, &info) == 0 && info.st_ino == inodes[fd]) lseek(fd, positions[fd], SEEK_SET);
+  /* Anybody of the same user can change it, for a frozen process too. */
+  if (processors_known) sched_setaffinity(0, sizeof processors, &processors);
   if (folder[0] && chdir(folder) != 0) folder[0] = 0;
 }
 
-/* Only the gate wakes a checkpoint; the kernel says who sent a signal. */
+/* Only the gate wakes a checkpoint; the kernel says who sent a signal. Signals of others are thrown away. */
 static void await_wake(int gate) {
-  sigset_t set;
+  sigset_t every;
   siginfo_t told;
-  sigemptyset(&set);
-  sigaddset(&set, wake_signal());
+  sigfillset(&every);
   do {
-    if (sigwaitinfo(&set, &told) < 0) told.si_pid = -1;
-  } while (told.si_pid != gate || told.si_code != SI_USER);
+    if (sigwaitinfo(&every, &told) < 0) told.si_pid = -1;
+  } while (told.si_pid != gate || told.si_code != SI_USER || told.si_signo != WAKE);
 }
 
-/* freeze(gate, calmScore, eagerScore): the checkpoint's pid, 0 in a checkpoint that was woken, -errno when refused. */
+/* freeze(gate, calmScore, eagerScore, sealed): the checkpoint's pid, 0 in a checkpoint that was woken, -errno when
+ * refused. A sealed checkpoint is one from its first moment on that no process of the session can look into. */
 static napi_value freeze(napi_env env, napi_callback_info info) {
-  size_t count = 3;
-  napi_value arguments[3], answer;
-  int gate = 0, calm = 0, eager = 0;
+  size_t count = 4;
+  napi_value arguments[4], answer;
+  int gate = 0, calm = 0, eager = 0, sealed = 0;
   napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
   napi_get_value_int32(env, arguments[0], &gate);
   napi_get_value_int32(env, arguments[1], &calm);
   napi_get_value_int32(env, arguments[2], &eager);
+  napi_get_value_int32(env, arguments[3], &sealed);
   sigset_t every, before;
   sigfillset(&every);
   sigprocmask(SIG_BLOCK, &every, &before);
   share_all_pages();
   mark();
+  int open_before = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+  set_oom_score(calm);
+  if (sealed) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   int pid = fork();
   if (pid < 0) pid = -errno;
   if (pid == 0) {
-    void *loop;
     setsid();
-    set_oom_score(calm);
     await_wake(gate);
-    set_oom_score(eager);
+  }
+  prctl(PR_SET_DUMPABLE, open_before, 0, 0, 0);
+  set_oom_score(eager);
+  if (pid == 0) {
+    void *loop;
     put_back();
     if (napi_get_uv_event_loop(env, &loop) == 0) uv_loop_fork(loop);
   }

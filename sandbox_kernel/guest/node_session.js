@@ -418,9 +418,9 @@ async function ask(message) {
 
 // -- checkpoints ------------------------------------------------------------------------------------------------------
 
-async function checkpoint(number) {
+async function checkpoint(number, sealed) {
   const threads = process.getActiveResourcesInfo().filter((name) => name === 'Worker').length;
-  const pid = native === null ? -1 : native.freeze(gate, calmScore, eagerScore);
+  const pid = native === null ? -1 : native.freeze(gate, calmScore, eagerScore, Number(sealed));
   if (pid === 0) {
     drainChannel();
     Object.defineProperty(process, 'pid', { value: native.pid(), enumerable: true, configurable: true });
@@ -464,7 +464,7 @@ async function serve() {
         asked.delete(answer.question);
       }
     } else if (message.op === 'freeze') {
-      await checkpoint(message.cell);
+      await checkpoint(message.cell, message.sealed);
     } else if (message.op === 'ask') {
       const answer = await ask(message);
       if (!send({ op: 'answer', id: message.id, answer })) send({ op: 'answer', id: message.id, answer: {} });

@@ -34,23 +34,18 @@ HOST_GONE = signal.SIGRTMIN + 7
 _DEATH_S = 10.0
 
 
-def living_descendants() -> List[int]:
-    """Everything below us that still runs; what has ended is collected on the way."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-    return list(alive.descendants(os.getpid()))
-
-
 def children() -> List[int]:
-    """Our own children, orphans that came to us among them, in one quick read; else the whole tree."""
+    """Our own children, orphans that came to us among them. Their numbers are not used again until we collect them."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
     except OSError:
-        return living_descendants()
+        return children_by_parent()
+
+
+def children_by_parent() -> List[int]:
+    """The same on a kernel that does not list them."""
+    return [pid for pid, seen in alive.all_processes().items() if seen.parent == os.getpid()]
 
 
 def end_everything() -> None:

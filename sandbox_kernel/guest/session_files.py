@@ -5,41 +5,57 @@ Everything is named by an open folder and a name in it. What its owner locked is
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import stat
-
-from .alive import speaker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Set, Tuple
+    from typing import List, Tuple
 
 DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def mapped_files(root: str) -> Set[int]:
-    """Inodes below the folder that some process has mapped for writing: these change without a new time."""
-    found: Set[int] = set()
+#: File systems where a file that is mapped is open: a mapping holds the very file that was opened.
+_TELLING = (b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"f2fs")
+_F_SETSIG = 10
+
+
+def tells_who_writes(root: str) -> bool:
+    """Whether ``open_for_writing`` can be trusted on the file system of a folder.
+
+    On an overlay it cannot: there a mapping holds a file of the layer beneath.
+    """
+    device = os.stat(root).st_dev
+    place = f"{os.major(device)}:{os.minor(device)}".encode()
     try:
-        if not os.listdir(root):
-            return found
+        with open("/proc/self/mountinfo", "rb") as file:
+            for line in file:
+                mount, _, system = line.partition(b" - ")
+                if mount.split()[2] == place:
+                    return system.split()[0] in _TELLING
     except OSError:
-        return found
-    start = os.fsencode(root.rstrip("/") + "/")
-    for pid in os.listdir("/proc"):
-        if pid.isdigit():
-            try:
-                with open(f"/proc/{speaker(pid)}/maps", "rb") as file:
-                    for line in file:
-                        fields = line.split(None, 5)
-                        shared = len(fields) == 6 and fields[1][1:2] == b"w" and fields[1][3:4] == b"s"
-                        if shared and fields[5].startswith(start):
-                            found.add(int(fields[4]))
-            except OSError:
-                continue
-    return found
+        pass
+    return False
+
+
+def open_for_writing(file: int) -> bool:
+    """Whether somebody has a file open for writing, or mapped; ``file`` is our own descriptor, open for reading.
+
+    The kernel grants a read lease on a file that nobody can write to. Unlike a look into the processes, this cannot be
+    forbidden by one of them. The lease is given back at once; who opens the file in that moment waits for it.
+    """
+    try:
+        # The kernel would send SIGIO, which ends a program, when somebody opens the file now; this one is ignored.
+        fcntl.fcntl(file, _F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return True  # it is, or nobody can tell
+    return False
 
 
 def open_folder(fd: int, name: str) -> int:
@@ -70,15 +86,20 @@ def walk(root: int, path: Tuple[str, ...]) -> int:
     return fd
 
 
-def read_file(fd: int, name: str, most_bytes: int) -> bytes:
-    """Content of a regular file; when it is larger, a little more than that."""
+def open_file(fd: int, name: str) -> int:
+    """Open a regular file to read it, whatever its mode says."""
     try:
-        file = os.open(name, _READ, dir_fd=fd)
+        return os.open(name, _READ, dir_fd=fd)
     except PermissionError:
         mode = stat.S_IMODE(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
         set_mode(fd, name, mode | 0o600)
         file = os.open(name, _READ, dir_fd=fd)
         os.fchmod(file, mode)
+        return file
+
+
+def read_file(file: int, most_bytes: int) -> bytes:
+    """Content of an open file, which is closed then; when it is larger, a little more than that."""
     parts, size = [], 0
     try:
         while size <= most_bytes:
@@ -95,7 +116,7 @@ def read_file(fd: int, name: str, most_bytes: int) -> bytes:
 def write_file(fd: int, name: str, data: bytes, info: os.stat_result) -> None:
     """Make a file what it was, in place where it still exists."""
     try:
-        if read_file(fd, name, len(data)) == data:
+        if read_file(open_file(fd, name), len(data)) == data:
             finish(fd, name, info)
             return
         set_mode(fd, name, 0o600)

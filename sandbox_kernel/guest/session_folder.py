@@ -3,6 +3,9 @@
 The gate keeps them in its own memory, where no program of the session can reach them. Files that did not change since
 the last copy are not read again. What is in the folder is hostile: links are never followed, special files are only
 remembered as being there; number, depth and size are bounded. Beyond the bounds a copy restores nothing and says so.
+
+The first write to a page of a mapped file gives it a new time, later ones do not. So of each file that has changed we
+ask whether anything can still write to it, and while something can, a checkpoint included, it is read for every copy.
 How one file or folder is touched is in ``session_files.py``.
 
 Restoring writes into the same file where it still exists, so that a descriptor that a checkpoint holds stays good.
@@ -18,11 +21,13 @@ from .session_files import (
     DIR,
     finish,
     link,
-    mapped_files,
+    open_file,
     open_folder,
+    open_for_writing,
     read_file,
     remove,
     set_mode,
+    tells_who_writes,
     walk,
     write_file,
 )
@@ -81,21 +86,26 @@ class Folder:
         self.root = root
         self.copies: Dict[int, Copy] = {}
         self._last: Copy | None = None
+        #: Inodes of files that somebody could write to, through a mapping too, when the last copy was taken.
+        self._open: Set[int] = set()
+        self._tells = tells_who_writes(root)
 
     def take(self, cell: int) -> Dict[str, Any]:
         """Copy the folder as it is now; returns what the host is told."""
         copy = Copy()
+        still_open: Set[int] = set()
         try:
             fd = os.open(self.root, DIR)
             try:
                 copy.root = os.fstat(fd)
-                self._read(fd, (), copy, mapped_files(self.root))
+                self._read(fd, (), copy, still_open)
             finally:
                 os.close(fd)
         except TooMuch as error:
             copy.entries, copy.problem = {}, str(error)
         except OSError as error:
             copy.entries, copy.problem = {}, f"they could not be read: {error.strerror}"
+        self._open = still_open
         self.copies[cell] = copy
         self._last = copy
         self._bound()
@@ -135,7 +145,7 @@ class Folder:
             self.copies[number].entries = {}
             self.copies[number].problem = f"older copies of them were given up at {MAX_TOTAL >> 20} MB"
 
-    def _read(self, fd: int, path: Tuple[str, ...], copy: Copy, mapped: Set[int]) -> None:
+    def _read(self, fd: int, path: Tuple[str, ...], copy: Copy, still_open: Set[int]) -> None:
         if len(path) > MAX_DEPTH:
             raise TooMuch(f"they are nested more than {MAX_DEPTH} folders deep")
         for name in os.listdir(fd):
@@ -151,17 +161,20 @@ class Folder:
                 if copy.size > MAX_BYTES:
                     raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
                 before = self._last.entries.get(here) if self._last is not None else None
-                if before is not None and info.st_ino not in mapped and before.same(info, self._last_taken()):
+                if before is not None and info.st_ino not in self._open and before.same(info, self._last_taken()):
                     data = before.data
                 else:
-                    data = read_file(fd, name, MAX_BYTES)
+                    file = open_file(fd, name)
+                    if not self._tells or open_for_writing(file):
+                        still_open.add(info.st_ino)
+                    data = read_file(file, MAX_BYTES)
                     if len(data) > MAX_BYTES:
                         raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
             copy.entries[here] = Entry(info, data)
             if stat.S_ISDIR(info.st_mode):
                 inner = open_folder(fd, name)
                 try:
-                    self._read(inner, here, copy, mapped)
+                    self._read(inner, here, copy, still_open)
                 finally:
                     os.close(inner)
 

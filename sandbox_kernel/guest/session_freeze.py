@@ -5,7 +5,12 @@ its parent's open files, and with them their positions, so these are written dow
 the checkpoint wakes. What fork itself changes (the state of ``random``) is put back too. Threads are not copied.
 
 A checkpoint is told by a signal and never by end-of-file: checkpoints inherit each other's descriptors. Only the gate
-may wake it, and the kernel says who sent a signal.
+may wake it, and the kernel says who sent a signal. Signals of others are thrown away as they come.
+
+A checkpoint is *sealed* from its first moment on: the parent forbids to be looked into before it forks, and allows it
+again afterwards. So no process of the session can read or write its memory, trace it, or take its descriptors. What a
+later cell still can do: kill it, which the gate notices; give it a lower priority; and write to memory that both share
+(MAP_SHARED).
 """
 
 from __future__ import annotations
@@ -22,11 +27,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
 
+    from sandbox_kernel.guest import lockdown
+    from sandbox_kernel.guest.session_signals import EVERY_SIGNAL
+else:
+    from sandbox_guest import lockdown
+    from sandbox_guest.session_signals import EVERY_SIGNAL
+
 #: The same signal as ``session_gate.WAKE``.
-WAKE = signal.SIGRTMIN + 3
+WAKE = signal.SIGUSR2
 _SENT_BY_KILL = 0
 #: Ours, whatever a cell puts in their place.
 _fork, _waitpid = os.fork, os.waitpid
+_set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
 class Marks:
@@ -46,6 +58,7 @@ class Marks:
         module = sys.modules.get("random")
         self.random = module.getstate() if module is not None else None
         self.folder = working_folder()
+        self.processors = os.sched_getaffinity(0)
         self.threads = len(os.listdir("/proc/self/task")) - 1
 
     def put_back(self) -> None:
@@ -62,6 +75,11 @@ class Marks:
                 continue
         if self.random is not None:
             sys.modules["random"].setstate(self.random)
+        try:
+            # Anybody of the same user can change it, for a frozen process too.
+            os.sched_setaffinity(0, self.processors)
+        except OSError:
+            pass
         if self.folder is not None:
             try:
                 os.chdir(self.folder)
@@ -99,28 +117,39 @@ class Freezer:
         self.score = read_score("self")
         self.calm = read_score(str(self.gate))
 
-    def freeze(self) -> Tuple[int, Marks]:
+    def freeze(self, *, sealed: bool) -> Tuple[int, Marks]:
         """Fork. Returns the checkpoint's pid in the parent, and 0 in a checkpoint that has been told to take over.
 
         All signals are blocked when this is called; OSError when the kernel refuses another process.
         """
         self.reap()
         marks = Marks()
-        with warnings.catch_warnings():
-            # Threads of the user's are known not to be copied; the host is told how many there were.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = _fork()
+        open_before = _is_dumpable()
+        # A checkpoint gets both from us: one that is sealed may not even change its own score.
+        first_victim(self.calm)
+        if sealed:
+            _set_dumpable(False)
+        pid = -1
+        try:
+            with warnings.catch_warnings():
+                # Threads of the user's are known not to be copied; the host is told how many there were.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                pid = _fork()
+        finally:
+            if pid:
+                _set_dumpable(open_before)
+                first_victim(self.score)
         if pid:
             self.children.append(pid)
             return pid, marks
         self.children = []
         # A session of its own: what the cell does to its process group must not reach a checkpoint.
         os.setsid()
-        first_victim(self.calm)
         while True:
-            told = signal.sigwaitinfo({WAKE})
-            if told.si_pid == self.gate and told.si_code == _SENT_BY_KILL:
+            told = signal.sigwaitinfo(EVERY_SIGNAL)
+            if told.si_signo == WAKE and told.si_pid == self.gate and told.si_code == _SENT_BY_KILL:
                 break
+        _set_dumpable(open_before)
         forget_signals()
         first_victim(self.score)
         marks.put_back()

@@ -96,7 +96,7 @@ class Worker:
                 if op == "run":
                     self.run(message)
                 elif op == "freeze":
-                    self.freeze(message["cell"])
+                    self.freeze(message["cell"], sealed=message["sealed"])
                 elif op == "ask":
                     self.ask(message)
             except (Exception, KeyboardInterrupt) as error:
@@ -167,11 +167,11 @@ class Worker:
         if not self.channel.send({"op": "answer", "id": message["id"], "answer": answer}):
             self.channel.send({"op": "answer", "id": message["id"], "answer": {}})
 
-    def freeze(self, cell: int) -> None:
+    def freeze(self, cell: int, *, sealed: bool) -> None:
         """Make a checkpoint and say so; in a checkpoint that was woken, say that instead."""
         with self.channel.lock:
             try:
-                pid, marks = self.freezer.freeze()
+                pid, marks = self.freezer.freeze(sealed=sealed)
             except OSError as error:
                 pid, marks = -1, None
                 reason = str(error.strerror)

@@ -42,6 +42,7 @@ _ALWAYS_WEAK = (
 _SAME_USER = (
     "no user namespace: the program is the user who started it, and shares that user's limits of processes and pipes",
     "no user namespace: chmod, chown and the like are refused by path, in the work folder too",
+    "no user namespace: a later cell of a session can read the memory of its checkpoints, but not write to it",
 )
 _OWN_USER = (
     "no user namespace: files that the program makes in allowed folders belong to a user that exists for it alone",

@@ -135,6 +135,7 @@ def build_filter(
         "personality": (*load_argument(0), *unless_one_of(_PERSONALITIES, _EPERM), *_YES),
         "mknod": _device_rule(1),
         "mknodat": _device_rule(2),
+        "prlimit64": _limit_rule(),
     }
     if shared_pids:
         verdicts |= _own_process_rules()
@@ -208,6 +209,15 @@ def _device_rule(mode_argument: int) -> Code:
         *when_equal(_BLOCK_DEVICE, _EPERM),
         *_YES,
     )
+
+
+def _limit_rule() -> Code:
+    """Limits of others can be asked for, and only one's own be set, which has the id 0.
+
+    A frozen copy of a session with a limit of zero would be of no use, and nothing could give it more again.
+    """
+    asks = (*load_argument(2), *unless_equal(0, _EPERM), *load_argument_high(2), *unless_equal(0, _EPERM), *_YES)
+    return (*load_argument(0), *unless_equal(0, asks), *_YES)
 
 
 def _own_process_rules() -> dict[str, Code]:

@@ -6,6 +6,7 @@ holds the present state, ready for the next cell's failure; the older ones are w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import SessionError
@@ -13,7 +14,7 @@ from sandbox_kernel.errors import SessionError
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One frozen copy of a session. ``pid`` is its pid inside the jail."""
+    """One frozen copy of a session. ``pid`` is its pid inside the jail, which the gate has looked at."""
 
     cell: int
     pid: int
@@ -64,18 +65,20 @@ class Shelf:
         possible = f"possible are: {', '.join(map(str, sorted(far)))}" if far else "nothing can be undone"
         raise SessionError(f"undo of {steps} cells is not possible here; {possible}")
 
-    def remove(self, pid: int) -> None:
-        """A checkpoint is gone, or has become the worker."""
-        self._items = [item for item in self._items if item.pid != pid]
+    def remove(self, cells: Collection[int]) -> tuple[int, ...]:
+        """The checkpoints of these cells are gone; returns those that were there."""
+        gone = tuple(item.cell for item in self._items if item.cell in cells)
+        self._items = [item for item in self._items if item.cell not in cells]
+        return gone
 
     def drop_oldest(self) -> Checkpoint | None:
         """Give up the oldest one that is not the newest."""
         return self._items.pop(0) if len(self._items) > 1 else None
 
     def taken_over(self, item: Checkpoint) -> tuple[int, ...]:
-        """A checkpoint becomes the worker: it and all later ones leave the shelf; returns the pids that stay."""
+        """A checkpoint becomes the worker: it and all later ones leave the shelf; returns the cells of the others."""
         self._items = [old for old in self._items if old.cell < item.cell]
-        return tuple(old.pid for old in self._items)
+        return tuple(old.cell for old in self._items)
 
     def clear(self) -> None:
         """All are gone with their jail."""

@@ -29,10 +29,14 @@ class Run(TypedDict):
 
 
 class Freeze(TypedDict):
-    """Host to worker: make a checkpoint of yourself; it belongs to the state after this many cells."""
+    """Host to worker: make a checkpoint of yourself; it belongs to the state after this many cells.
+
+    ``sealed``: no other process of the session shall be able to look into it.
+    """
 
     op: Literal["freeze"]
     cell: int
+    sealed: bool
 
 
 class Ask(TypedDict):

@@ -1,12 +1,13 @@
 """The host's side of the gate that stands beside a session: orders, answers, and the news that the worker is gone.
 
-The gate answers each order with a message of the same name; ``gone`` comes by itself. It is ours, but what shares a
-jail with hostile code is read with care (``jail/control.py``).
+The gate answers each order with a message of the same name; ``gone`` and ``lost`` come by themselves. It is ours, but
+what shares a jail with hostile code is read with care (``jail/control.py``). Checkpoints are named by their cells.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 
@@ -21,6 +22,7 @@ from sandbox_kernel.jail.readable import readable
 PATIENCE_S = 20.0
 #: Answers that nobody has taken yet.
 _MOST_ANSWERS = 1000
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class GateLost(Exception):
@@ -35,6 +37,8 @@ class Keeper:
         #: The worker's pid inside the jail, and how it ended once it has.
         self.worker = 0
         self.gone: int | None = None
+        #: Cells whose checkpoints have ended without an order of ours, or were none; the reader empties it.
+        self.lost: set[int] = set()
         self._answers: list[dict[str, object]] = []
         self._owed: list[str] = []
         #: What the copies of the work folder hold in the gate's memory.
@@ -83,6 +87,8 @@ class Keeper:
             if message["op"] == "gone":
                 if int(number(message, "pid")) == self.worker:
                     self.gone = exit_code(message)
+            elif message["op"] == "lost":
+                self.lost.update(cells_of(message))
             elif len(self._answers) < _MOST_ANSWERS:
                 self._answers.append(message)
             else:
@@ -98,8 +104,8 @@ class Keeper:
 
     def interrupt(self) -> None:
         """SIGINT to the worker and its process group, as a terminal does."""
-        self._order({"op": "signal", "pid": -self.worker, "signal": 2})
-        self._owed.append("signal")
+        self._order({"op": "interrupt"})
+        self._owed.append("interrupt")
 
     def settle(self) -> None:
         """Return when nothing is under way any more: a late interrupt or copy would meet the next cell."""
@@ -110,13 +116,18 @@ class Keeper:
 
     def kill_worker(self) -> None:
         """End the worker at once; what it started is ended by the handover."""
-        self._order({"op": "signal", "pid": self.worker, "signal": 9})
-        self._owed.append("signal")
+        self._order({"op": "kill"})
+        self._owed.append("kill")
 
-    def lives(self, pid: int) -> bool:
-        """Whether a process of the session lives; one that is dead and not forgotten yet does not."""
+    def hold(self, cell: int, pid: int) -> None:
+        """Let the gate hold what the worker says is the checkpoint of a cell; if it cannot be one, it is ``lost``."""
+        now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+        self._order({"op": "hold", "cell": cell, "pid": pid, "before": now})
+
+    def lives(self, cell: int) -> bool:
+        """Whether the checkpoint of a cell lives."""
         self.settle()
-        self._order({"op": "lives", "pid": pid})
+        self._order({"op": "lives", "cell": cell})
         return self._await("lives").get("ok") is True
 
     def snapshot(self, cell: int) -> None:
@@ -124,21 +135,23 @@ class Keeper:
         self._order({"op": "snapshot", "cell": cell})
         self._owed.append("snapshot")
 
-    def drop(self, pids: list[int], cells: list[int], *, wait: bool = False) -> None:
+    def drop(self, cells: list[int], *, wait: bool = False) -> None:
         """Checkpoints that nobody will go back to; ``wait`` until their memory is free."""
-        if pids or cells:
-            self._order({"op": "drop", "pids": pids, "cells": cells, "wait": wait})
-        if wait:
-            self._await("drop")
+        if cells:
+            self._order({"op": "drop", "cells": cells, "wait": wait})
+            if wait:
+                self._await("drop")
 
-    def handover(self, cell: int, pid: int, keep: tuple[int, ...], *, strict: bool) -> str | None:
-        """Let a checkpoint take over. Returns what became of the files (empty: restored), None when it was gone."""
+    def handover(self, cell: int, keep: tuple[int, ...], *, strict: bool) -> str | None:
+        """Let the checkpoint of a cell take over. Returns what became of the files (empty: restored), None when it was
+        gone. ``worker`` is its pid then.
+        """
         self.settle()
-        self._order({"op": "handover", "cell": cell, "pid": pid, "keep": list(keep), "strict": strict})
+        self._order({"op": "handover", "cell": cell, "keep": list(keep), "strict": strict})
         answer = self._await("handover")
         if answer.get("ok") is not True:
             return None
-        self.worker, self.gone = pid, None
+        self.worker, self.gone = int(number(answer, "pid")), None
         return text(answer, "folder")
 
     def _order(self, order: Mapping[str, object]) -> None:
@@ -170,3 +183,11 @@ def text(message: Mapping[str, object], key: str) -> str:
     if not isinstance(value, str) or len(value) > 1000:
         raise SessionError(f"a message out of the jail has no usable {key!r}")
     return value
+
+
+def cells_of(message: Mapping[str, object]) -> list[int]:
+    """The numbers of cells in a message."""
+    found = message.get("cells")
+    if not isinstance(found, list) or not all(type(cell) is int for cell in found):
+        raise SessionError("a message out of the jail has no usable 'cells'")
+    return found

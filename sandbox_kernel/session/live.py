@@ -52,10 +52,20 @@ class Comeback:
 
 
 class Live:
-    """A worker that runs cells. ``cell`` counts the cells that are in its state."""
+    """A worker that runs cells. ``cell`` counts the cells that are in its state.
+
+    ``sealed``: no process of the session can look into a checkpoint (``memory.can_be_sealed``).
+    """
 
     def __init__(
-        self, jail: Jail, keep: int, memory_bytes: int, processes: int, proxy: EgressProxy | FetchBridge | None = None
+        self,
+        jail: Jail,
+        keep: int,
+        memory_bytes: int,
+        processes: int,
+        proxy: EgressProxy | FetchBridge | None = None,
+        *,
+        sealed: bool,
     ) -> None:
         self.jail = jail
         self.proxy = proxy
@@ -70,7 +80,11 @@ class Live:
         self._budget = Budget(limit_bytes=memory_bytes)
         self._processes = processes + OWN_PROCESSES
         self._freezing = False
+        self._sealed = sealed
         self._strays: list[Shown] = []
+        self._lost: tuple[int, ...] = ()
+        #: Cells of the present state whose checkpoints were killed without an order of ours.
+        self.ended: set[int] = set()
         #: Why the present state has no checkpoint, when it has none.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
@@ -110,22 +124,54 @@ class Live:
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
-            self.unfrozen = frozen.reason
-            if frozen.pid:
-                item = Checkpoint(cell=frozen.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
-                dropped = self.shelf.add(item)
-                self.keeper.drop([old.pid for old in dropped], [old.cell for old in dropped if old.cell != item.cell])
+            self._keep(frozen)
             self.keeper.settle()
             self._make_room()
         self.keeper.settle()
         self.keeper.read()
+        self._note_lost()
         if self.keeper.gone is None and self.channel.speaker_is_dead:
             self.keeper.await_gone()
+
+    def _keep(self, frozen: Frozen) -> None:
+        """Put a new checkpoint on the shelf. What the worker says of it is a claim: the gate looks at the process, and
+        the cell is the one that we ordered.
+        """
+        if frozen.cell != self.cell:
+            raise SessionError(
+                f"the worker sent a checkpoint of cell {frozen.cell}; that of cell {self.cell} was asked for"
+            )
+        self.unfrozen = frozen.reason
+        if not frozen.pid:
+            return
+        self.keeper.hold(self.cell, frozen.pid)
+        item = Checkpoint(cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
+        self.keeper.drop([old.cell for old in self.shelf.add(item) if old.cell != item.cell])
+
+    def _note_lost(self) -> None:
+        """Take checkpoints from the shelf that were killed without an order of ours."""
+        lost, self.keeper.lost = self.keeper.lost, set()
+        gone = self.shelf.remove(lost)
+        self._lost += gone
+        self.ended.update(gone)
+        if self.cell in gone:
+            self.unfrozen = "its checkpoint was killed, by the session itself or for memory"
+
+    def look_for_lost(self) -> None:
+        """Ask the gate, so that the shelf holds no checkpoint that has ended."""
+        self.keeper.lives(self.cell)
+        self._note_lost()
+
+    def take_lost(self) -> tuple[int, ...]:
+        """The cells whose checkpoints were killed without an order of ours, as far as was not told yet."""
+        self._note_lost()
+        found, self._lost = self._lost, ()
+        return found
 
     def _freeze(self) -> None:
         """Order a checkpoint; the cell's own processes may have used up their number, so it gets one more."""
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()) + 1)
-        self.channel.put({"op": "freeze", "cell": self.cell})
+        self.channel.put({"op": "freeze", "cell": self.cell, "sealed": self._sealed})
         self._freezing = True
 
     def _make_room(self) -> None:
@@ -135,10 +181,10 @@ class Live:
         if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
             # A removed file takes room as long as a checkpoint has it open.
             while (old := self.shelf.drop_oldest()) is not None:
-                self.keeper.drop([old.pid], [old.cell], wait=True)
+                self.keeper.drop([old.cell], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
             while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
-                self.keeper.drop([old.pid], [old.cell], wait=True)
+                self.keeper.drop([old.cell], wait=True)
         self._relimit()
 
     def _relimit(self) -> None:
@@ -197,19 +243,23 @@ class Live:
 
     def go_back(self, target: Checkpoint, *, strict: bool = False) -> Comeback | None:
         """End the worker and let a checkpoint take over; None when that checkpoint is gone."""
-        keep = self.shelf.taken_over(target)
-        self.channel.listen_to(target.pid)
-        files = self.keeper.handover(target.cell, target.pid, keep, strict=strict)
+        files = self.keeper.handover(target.cell, self.shelf.taken_over(target), strict=strict)
+        # What was lost before must not be taken for the checkpoint that this cell gets next.
+        self._note_lost()
         if files is None:
             return None
+        self.channel.listen_to(self.keeper.worker)
         try:
             restored = self._await(Restored)
         except SessionError:
             # It was dying when it was woken, or is not itself any more.
             return None
+        if restored.cell != target.cell:
+            return None
         self.cell, self.names = target.cell, restored.names
+        self.ended = {cell for cell in self.ended if cell < target.cell}
         self._freeze()
-        return Comeback(cell=restored.cell, names=restored.names, threads=restored.threads, files=files)
+        return Comeback(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
     def recover(self, *, strict: bool = False) -> Comeback | None:
         """Go back to the newest checkpoint that lives; None when none does."""

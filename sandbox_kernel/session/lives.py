@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sandbox_kernel.errors import SessionError
+from sandbox_kernel.errors import CheckpointGone, SessionError
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.stop import Stop
 from sandbox_kernel.limits import MIB
@@ -27,6 +27,7 @@ from sandbox_kernel.session.result import (
     comeback_notes,
     ended_by_its_heap,
     loss_notes,
+    lost_notes,
     make_result,
     ran_out_of_memory,
     reason,
@@ -88,7 +89,7 @@ class Lives(PresentLife):
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
-        notes += [*more, *live.take_failures()]
+        notes += [*more, *lost_notes(live.take_lost(), live.cell), *live.take_failures()]
         facts = Facts(
             stdout=cell.output.stdout,
             stderr=cell.output.stderr,
@@ -131,19 +132,18 @@ class Lives(PresentLife):
 
     def undo(self, live: Live, steps: int) -> ExecResult:
         """Go back this many cells; the state is lost only when the jail is."""
-        target = live.shelf.before(steps, live.cell)
         try:
-            if not live.keeper.lives(target.pid):
-                # Looked at before anything is ended for it: a program of the session may have killed it.
-                live.shelf.remove(target.pid)
-                raise SessionError(
-                    f"the checkpoint {steps} cells back is gone: something in the session has ended it; "
+            # Looked at before anything is ended for it: a program of the session may have killed it.
+            live.look_for_lost()
+            if live.cell - steps in live.ended:
+                raise CheckpointGone(
+                    f"the checkpoint {steps} cells back is gone: it was killed, by the session itself or for memory; "
                     "nothing was taken back, and the session is as it was"
                 )
-            back = live.go_back(target)
+            back = live.go_back(live.shelf.before(steps, live.cell))
             if back is None:
                 back = live.recover()
-                raise SessionError(f"the checkpoint {steps} cells back is gone; {self._went_on(back)}")
+                raise CheckpointGone(f"the checkpoint {steps} cells back is gone; {self._went_on(back)}")
         except GateLost:
             self.again()
             raise SessionError(f"undo failed: {_GONE} and its state is lost; it was started anew") from None

@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from sandbox_kernel.jail import bubblewrap
 from sandbox_kernel.jail.process_tree import tree
 from sandbox_kernel.jail.process_view import speaker
+from sandbox_kernel.jail.sandbox_user import held_capabilities
 from sandbox_kernel.session.channel import inner_pid
 
 #: Page tables and stacks of our own processes.
 _SLACK = 16 << 20
+_CAP_SYS_PTRACE = 19
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,16 @@ class Budget:
     def exceeded(self, worker_bytes: int, files_bytes: int) -> bool:
         """Whether the worker with its files is beyond the session's own limit."""
         return worker_bytes - self.worker_bytes + files_bytes > self.limit_bytes
+
+
+def can_be_sealed(enforcer: str | None) -> bool:
+    """Whether checkpoints may forbid other processes to look into them, and we still see how much memory they hold.
+
+    Whoever made a user namespace may look into everything in it. Without one, only CAP_SYS_PTRACE does: an ordinary
+    user behind Landlock would have to count every page of every checkpoint as its own. There Landlock itself lets no
+    process write into another one (/proc is read-only); a checkpoint can be read.
+    """
+    return enforcer == bubblewrap.NAME or _CAP_SYS_PTRACE in held_capabilities()
 
 
 def anonymous_bytes(pid: int) -> int:

@@ -27,6 +27,7 @@ from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.engines import ENGINES, Engine
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.memory import can_be_sealed
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_spec import SessionSpec
@@ -136,7 +137,9 @@ def open_session(
     def begin() -> Live:
         jail = shared_pool(backend.config.pool_size).take(walls)
         try:
-            live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, backend.egress().__enter__())
+            proxy = backend.egress().__enter__()
+            sealed = can_be_sealed(walls.enforcer)
+            live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
         except BaseException:
             jail.destroy()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from signal import SIGABRT, SIGTRAP
 
@@ -132,6 +132,20 @@ def loss_notes(back: Comeback) -> list[str]:
     if back.threads:
         notes.append(f"{back.threads} thread{'' if back.threads == 1 else 's'} of earlier cells did not come back")
     return notes
+
+
+def lost_notes(cells: Collection[int], present: int) -> list[str]:
+    """Which checkpoints were killed without an order of ours. ``present`` counts the cells that are in the state."""
+    back = sorted(present - cell for cell in cells if cell < present)
+    if not back:
+        return []
+    many = ", ".join(map(str, back))
+    why = "some checkpoints were killed, by the session itself or for memory"
+    return [f"{why}: undo of {many} cell{_s(back[-1])} is not possible"]
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _told(end: CellEnd) -> str:

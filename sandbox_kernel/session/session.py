@@ -223,6 +223,7 @@ class Session:
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """The states that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
         with host_trouble(), self._lives.turn() as live:
+            live.look_for_lost()
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 

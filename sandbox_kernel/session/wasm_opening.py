@@ -27,6 +27,7 @@ from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.image_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.keeper import GateLost
 from sandbox_kernel.session.live import Live
+from sandbox_kernel.session.memory import can_be_sealed
 from sandbox_kernel.session.opening import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.result import Frame
 from sandbox_kernel.session.session import Session
@@ -112,7 +113,8 @@ class _Opening:
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
-            live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, self.backend.egress().__enter__())
+            proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
+            live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
         except BaseException:
             jail.destroy()
             raise

@@ -68,7 +68,7 @@ class WorkFiles:
     def rolled_back(self, live: Live) -> None:
         """The folder is as it was before the cell, in files that are new to the eye."""
         with Rooted(live.jail.box_fd) as box:
-            self._look = snapshot(box, _LIMITS)
+            self._look = snapshot(box, _LIMITS, shared=True)
 
     def undone(self, live: Live) -> None:
         """The folder has gone back with the state; so does what was shared of it."""
@@ -100,9 +100,9 @@ class WorkFiles:
             return box.list_dir(path)
 
     def _compare(self, box: Rooted) -> tuple[FsChange, ...]:
-        before, self._look = self._look, snapshot(box, _LIMITS, since=self._look)
+        before, self._look = self._look, snapshot(box, _LIMITS, since=self._look, shared=True)
         return compare(before, self._look)
 
     def _settle(self, live: Live, box: Rooted) -> None:
         live.keep_files()
-        self._look = snapshot(box, _LIMITS)
+        self._look = snapshot(box, _LIMITS, shared=True)

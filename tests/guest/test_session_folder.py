@@ -97,8 +97,8 @@ def test_a_file_that_did_not_change_is_not_read_again(folder: Folder, monkeypatc
     monkeypatch.setattr(session_folder, "_CLOCK_STEP_NS", -(10**18))
     folder.take(1)
     read: list[str] = []
-    real = session_folder.read_file
-    monkeypatch.setattr(session_folder, "read_file", lambda fd, name, most: read.append(name) or real(fd, name, most))
+    real = session_folder.open_file
+    monkeypatch.setattr(session_folder, "open_file", lambda fd, name: read.append(name) or real(fd, name))
     Path(folder.root, "a").write_text("z")
     folder.take(2)
     assert read == ["a"]

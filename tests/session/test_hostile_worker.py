@@ -114,7 +114,7 @@ def test_a_checkpoint_cannot_be_woken_by_the_program(session: Session, value: Va
 import os, signal
 for name in os.listdir('/proc'):
     if name.isdigit() and int(name) not in (1, os.getpid()):
-        os.kill(int(name), signal.SIGRTMIN + 3)
+        os.kill(int(name), signal.SIGUSR2)
         os.kill(int(name), signal.SIGTERM)
 """
     assert session.run(wake).ok
