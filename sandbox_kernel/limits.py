@@ -1,4 +1,4 @@
-"""How much a program may use. Written here once, enforced in ``jail/``, parsed in ``notebook/options.py``."""
+"""How much a program may use. Written here once, enforced in ``jail/``, parsed in ``notebook/options/``."""
 
 from __future__ import annotations
 

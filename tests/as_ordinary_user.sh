@@ -33,4 +33,4 @@ cd "$place/source"
 setpriv --reuid 65534 --regid 65534 --clear-groups \
   env -i HOME="$place/home" PATH=/usr/bin:/bin LANG=C.UTF-8 SANDBOX_KERNEL_REQUIRE_ALL="${SANDBOX_KERNEL_REQUIRE_ALL:-}" \
   "$place/venv/bin/python" -m pytest -n "$(($(nproc) + 2))" --dist loadfile -p no:cacheprovider -q --reruns 2 tests/attacks/test_process.py tests/attacks/test_landlock.py tests/attacks/test_deaths.py \
-  tests/attacks/test_session_attacks.py tests/jail tests/session/test_memory.py tests/session/test_rollback.py tests/backends/test_process.py tests/backends/test_network.py "$@"
+  tests/attacks/test_session_attacks.py tests/jail tests/session/worker/test_memory_budget.py tests/session/test_rollback.py tests/backends/test_process.py tests/backends/test_network.py "$@"

@@ -127,7 +127,7 @@ def end_spares() -> None:
 @pytest.fixture(autouse=True)
 def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a test pretends to have measured must not be kept for anybody else."""
-    from sandbox_kernel.backends import measured_cache
+    from sandbox_kernel.backends.measured import measured_cache
 
     monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.net.egress import Egress
@@ -15,8 +15,8 @@ from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.dask import DaskBackend
-    from sandbox_kernel.backends.wasm import WasmBackend
-    from sandbox_kernel.backends.wasm_prepare import OnProgress
+    from sandbox_kernel.backends.wasm.prepare import OnProgress
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
 BACKENDS = ("auto", "process", "wasm", "dask")
 
@@ -81,7 +81,7 @@ class Backends:
 
     def wasm(self, check: bool = False) -> WasmBackend:
         """WebAssembly; one for the life of the sandbox, and one for each run whose types are checked first."""
-        from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
+        from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # its engine is heavy and rarely needed
 
         size, client = self.process.config.pool_size, self._egress.client
         if check or self.process.config.check_types:

@@ -19,16 +19,16 @@ from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, O
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.asking import OnInput
-from sandbox_kernel.jail.meter import OnUsage
-from sandbox_kernel.jail.readable import readable
-from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.asking import OnInput
+from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep
-from sandbox_kernel.workspace.rooted import Rooted
-from sandbox_kernel.workspace.walk import DIRECTORY, FILE
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE
 
 if TYPE_CHECKING:
     from distributed import Client, Future

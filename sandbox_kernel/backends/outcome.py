@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from sandbox_kernel.jail.control import StepExit
-from sandbox_kernel.jail.job import Job, Outcome
-from sandbox_kernel.languages.recipe import Plan
+from sandbox_kernel.jail.core.gate_messages import StepExit
+from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.languages.support.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 _STOPPED = {

@@ -54,7 +54,7 @@ class BoxFetching(BoxState):
                 f"networking disabled: {quoted(asked)} cannot be fetched; allow it with policy.allow_domain(…) first"
             )
         if self._client is None:
-            from sandbox_kernel.net.fetch_policy import FetchPolicy
+            from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
             self._client = self._egress.client(FetchPolicy.from_sandbox_policy(self.policy))
         return self._client

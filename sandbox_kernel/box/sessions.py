@@ -13,7 +13,7 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm_prepare import OnProgress
+    from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.session.session import Session
 
 
@@ -57,7 +57,7 @@ class BoxSessions(BoxState):
         if chosen == "wasm":
             if python is not None:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
-            from sandbox_kernel.session.wasm_opening import open_wasm_session
+            from sandbox_kernel.session.open_wasm import open_wasm_session
 
             return open_wasm_session(
                 self._backends.wasm(),
@@ -69,7 +69,7 @@ class BoxSessions(BoxState):
                 on_open=self._sessions.add,
                 share=self._folder.link(),
             )
-        from sandbox_kernel.session.opening import open_session
+        from sandbox_kernel.session.open_session import open_session
 
         opened = open_session(
             self.backend,
@@ -105,7 +105,7 @@ class BoxSessions(BoxState):
 
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
         self._check_alive()
-        from sandbox_kernel.session.wasm_opening import load_wasm_session
+        from sandbox_kernel.session.open_wasm import load_wasm_session
 
         return load_wasm_session(
             self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._folder.link()

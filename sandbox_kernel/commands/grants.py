@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.network_rule import parse_rule
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy.network_rule import parse_rule
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret

@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
+from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.echo import Echo
 from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
 from sandbox_kernel.commands.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
-from sandbox_kernel.sandbox import BACKENDS, Sandbox
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",

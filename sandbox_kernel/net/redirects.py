@@ -7,7 +7,7 @@ from urllib.parse import quote, urljoin
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.messages import FetchRequest
-from sandbox_kernel.net.targets import Target, parse_url
+from sandbox_kernel.net.rules.targets import Target, parse_url
 
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _KEEP_METHOD = (307, 308)

@@ -17,17 +17,17 @@ import httpcore
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
-from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.loop_thread import run_on_network_loop
 from sandbox_kernel.net.messages import FetchRequest, FetchResponse, Headers, forwardable
+from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.pinned_backend import PinnedBackend, verifying_context
-from sandbox_kernel.net.rate_limit import RateLimit
 from sandbox_kernel.net.redirects import next_request
-from sandbox_kernel.net.refusal import Refused, refused
 from sandbox_kernel.net.resolve import Pinned, Resolver, pin_in_thread, system_resolver
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.rules.rate_limit import RateLimit
+from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.targets import Target
+from sandbox_kernel.net.rules.violation_log import ViolationLog
 from sandbox_kernel.net.secret_headers import Vault
-from sandbox_kernel.net.targets import Target
-from sandbox_kernel.net.violation_log import ViolationLog
 
 __all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel import receipt
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Status, describe_end
-from sandbox_kernel.session.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
-from sandbox_kernel.network_rule import NetworkRule, domain_rule
+from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.places import current_folder, mount_target, path_text
 
 PRESETS = ("standard", "strict", "classroom", "data", "build")

@@ -18,25 +18,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.jail.meter import OnUsage
-from sandbox_kernel.jail.stop import Stop
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session import answers
-from sandbox_kernel.session.asking import OnInput
-from sandbox_kernel.session.cell_check import make_order, takes_memory
-from sandbox_kernel.session.checkpoints import Checkpoint
-from sandbox_kernel.session.displays import OnDisplay
-from sandbox_kernel.session.frames import What
-from sandbox_kernel.session.listeners import ListenerFailed
-from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import Lives
-from sandbox_kernel.session.memory import private_bytes
-from sandbox_kernel.session.session_spec import SessionSpec
-from sandbox_kernel.workspace.paths import plain_path
+from sandbox_kernel.session.cell.cell_check import make_order, takes_memory
+from sandbox_kernel.session.cell.cell_prompt import OnInput
+from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.listeners import ListenerFailed
+from sandbox_kernel.session.spec import SessionSpec
+from sandbox_kernel.session.supervisor import Lives
+from sandbox_kernel.session.worker.checkpoints import Checkpoint
+from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.worker.messages import What
+from sandbox_kernel.session.worker.worker import Live
 from sandbox_kernel.workspace.shared_folder import FolderLink
-from sandbox_kernel.workspace.walk import DirEntry
+from sandbox_kernel.workspace.tree.paths import plain_path
+from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
     import asyncio
@@ -174,7 +174,7 @@ class Session:
         Only ``on_usage`` is called on the thread that runs the cell.
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
-        from sandbox_kernel.backends.in_thread import check_cancel
+        from sandbox_kernel.backends.async_bridge import check_cancel
         from sandbox_kernel.session.async_run import run_in_thread
 
         self._lives.refuse_if_closed()

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.sealed_memory import SealedMemory
-from sandbox_kernel.session.image_file import MOST_MEMORY
-from sandbox_kernel.session.live import Live
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.session.saved_file import MOST_MEMORY
+from sandbox_kernel.session.worker.worker import Live
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 _SAVE_S = 60.0
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.paths import Names, names_beneath
-from sandbox_kernel.workspace.refusals import explained, shown
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely, pack_files
-from sandbox_kernel.workspace.walk import type_name
+from sandbox_kernel.workspace.tree.paths import Names, names_beneath
+from sandbox_kernel.workspace.tree.refusals import explained, shown
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import type_name
 
 MAX_ARCHIVE_BYTES = 1024 * MIB
 MAX_ARCHIVE_FILES = 100_000

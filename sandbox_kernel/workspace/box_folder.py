@@ -18,11 +18,11 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.paths import display_name
-from sandbox_kernel.workspace.rooted import Rooted, encoded
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import collect, pack_files
-from sandbox_kernel.workspace.walk import DirEntry
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
+from sandbox_kernel.workspace.tree.walk import DirEntry
 
 #: What one run may leave here.
 MAX_KEPT_BYTES = 1024 * MIB

@@ -14,8 +14,8 @@ from dataclasses import replace
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
 from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.rooted import Rooted
-from sandbox_kernel.workspace.walk import FILE, Entry
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import FILE, Entry
 
 #: How many changes a result tells of.
 MAX_CHANGES = 1000

@@ -20,17 +20,17 @@ from sandbox_kernel import ExecRequest, ExecResult, SandboxPolicy
 from sandbox_kernel.agent.tool import SandboxTool
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, PolicyViolation
-from sandbox_kernel.guest.wasm_binary import Malformed
-from sandbox_kernel.guest.wasm_inspect import Caps, inspect
-from sandbox_kernel.guest.wasm_rewrite import prepare
-from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
+from sandbox_kernel.guest.wasm.binary.format import Malformed
+from sandbox_kernel.guest.wasm.binary.inspect_module import Caps, inspect
+from sandbox_kernel.guest.wasm.binary.rewrite import prepare
+from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
-from sandbox_kernel.net.fetch_policy import Refused as Forbidden
-from sandbox_kernel.net.proxy_http import read_request, refusal_reply
+from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
+from sandbox_kernel.net.rules.fetch_policy import Refused as Forbidden
 from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
-from sandbox_kernel.workspace.paths import names_beneath
+from sandbox_kernel.workspace.tree.paths import names_beneath
 
 
 def fixed(examples: int) -> settings:

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail.seccomp import build_filter, build_no_spawn_filter, host_arch
-from sandbox_kernel.jail.syscalls import NAMES, number
+from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_spawn_filter, host_arch
+from sandbox_kernel.jail.rules.syscalls import NAMES, number
 
 BWRAP = "/usr/bin/bwrap"
 PYTHON = "/usr/bin/python3"

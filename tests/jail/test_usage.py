@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm_job import RUNTIME_MB
-from sandbox_kernel.jail.meter import USAGE_S
+from sandbox_kernel.backends.wasm.wasm_job import RUNTIME_MB
+from sandbox_kernel.jail.meter.meter import USAGE_S
 from sandbox_kernel.limits import MIB
 
 HOLD_IN_WASM = """const hoard = new Uint8Array(100 << 20).fill(7);

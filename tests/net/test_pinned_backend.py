@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.net.pinned_backend import PinnedBackend, verifying_context
 from sandbox_kernel.net.resolve import Pinned
-from sandbox_kernel.net.targets import parse_url
+from sandbox_kernel.net.rules.targets import parse_url
 
 
 @pytest.mark.parametrize(("host", "port"), [("other.test", 80), ("site.test", 81), ("127.0.0.1", 80)])

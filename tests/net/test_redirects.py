@@ -5,7 +5,7 @@ import pytest
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.messages import FetchRequest
 from sandbox_kernel.net.redirects import next_request
-from sandbox_kernel.net.targets import parse_url
+from sandbox_kernel.net.rules.targets import parse_url
 
 POST = FetchRequest(
     url="https://a.test/x",

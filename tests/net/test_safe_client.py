@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.audit import AuditRecord
-from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 from sandbox_kernel.net.safe_client import FetchRequest, SafeClient
 
 PUBLIC = FetchPolicy(allow_all_public=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel import InvalidRequest, Limits, Sandbox, Session, SessionError, Status
-from sandbox_kernel.jail.cgroup import find_hierarchies
+from sandbox_kernel.jail.meter.cgroup import find_hierarchies
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
