@@ -159,7 +159,7 @@ def test_o10_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_take
 #: What a policy can ask for, without control groups.
 CLAIMS = """
 from sandbox_kernel.jail import meter
-from sandbox_kernel.backends import capabilities, process
+from sandbox_kernel.backends import process; from sandbox_kernel.backends.measured import capabilities
 for room in (meter, process, capabilities): room.find_hierarchies = lambda: None
 from sandbox_kernel import *
 backend = ProcessBackend(ProcessConfig(pool_size=0))

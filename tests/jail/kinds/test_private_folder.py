@@ -79,7 +79,7 @@ def test_what_has_no_lock_is_swept_and_what_has_one_is_not(in_tmp: Path) -> None
 
 def test_a_lock_of_another_process_counts_until_it_is_killed(in_tmp: Path) -> None:
     code = (
-        "import sys\nfrom sandbox_kernel.jail import private_folder\n"
+        "import sys\nfrom sandbox_kernel.jail.kinds import private_folder\n"
         "private_folder.choose_parent = lambda size: sys.argv[1]\n"
         "folder = private_folder.PrivateFolder(1)\nprint(folder.path, flush=True)\nsys.stdin.read()"
     )
