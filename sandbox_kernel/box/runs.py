@@ -15,7 +15,7 @@ from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput
-from sandbox_kernel.limits import Limits, quoted
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class BoxRuns(BoxState):
         code: str | bytes,
         language: str | Language = Language.PYTHON,
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         stdin: str | bytes | BinaryIO | None = None,
         env: Mapping[str, str] | None = None,
@@ -59,7 +59,7 @@ class BoxRuns(BoxState):
         code: str | bytes,
         language: str | Language = Language.PYTHON,
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         stdin: str | bytes | None = None,
         env: Mapping[str, str] | None = None,
@@ -93,7 +93,7 @@ class BoxRuns(BoxState):
         command: str,
         args: Sequence[str] = (),
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         stdin: str | bytes | None = None,
         env: Mapping[str, str] | None = None,
@@ -125,7 +125,7 @@ class BoxRuns(BoxState):
         language: str | Language = Language.PYTHON,
         max_workers: int | None = None,
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[ExecResult]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.box.given_files import named_files
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BoxSessions(BoxState):
         language: str | Language = Language.PYTHON,
         *,
         name: str | None = None,
-        memory_mb: int = 512,
+        memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
         checkpoints: int = 5,
         python: str | None = None,
         limits: Limits | None = None,

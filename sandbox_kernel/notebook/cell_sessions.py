@@ -14,16 +14,13 @@ from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import limits_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.session.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.session import Session
-
-#: What ``Sandbox.session`` gives when nobody asks for more.
-SESSION_MEMORY_MB = 512
 
 #: What a cell may touch; whoever asks for it once often goes on working with what came of it.
 _GRANTS = frozenset(("--allow-net", "--mount", "--policy"))
@@ -212,7 +209,7 @@ def _key(options: CellOptions) -> Key:
 
 def begun_with(options: CellOptions) -> dict[str, object]:
     """What a session that begins with these options has."""
-    return {"--memory": SESSION_MEMORY_MB, **asks(options)}
+    return {"--memory": DEFAULT_SESSION_MEMORY_MB, **asks(options)}
 
 
 def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:

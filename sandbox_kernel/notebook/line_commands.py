@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.options.cell_options import DEFAULT_TIMEOUT_S, CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand

@@ -21,7 +21,7 @@ from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
 from sandbox_kernel.languages.support.recipe import SYSTEM_PATH, rlimits
-from sandbox_kernel.limits import MIB, Limits, check_memory_mb
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.cell.cell_result import Frame
@@ -82,7 +82,7 @@ def open_session(
     language: str | Language = Language.PYTHON,
     *,
     name: str | None = None,
-    memory_mb: int = 512,
+    memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
     checkpoints: int = 5,
     python: str | None = None,
     limits: Limits | None = None,

@@ -21,7 +21,7 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls, Warm
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.languages.support.guest_catalogue import Guest, catalogue
-from sandbox_kernel.limits import MIB, Limits, check_memory_mb, quoted
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.cell.cell_result import Frame
@@ -174,7 +174,7 @@ def open_wasm_session(
     language: str | Language = Language.JAVASCRIPT,
     *,
     name: str | None = None,
-    memory_mb: int = 512,
+    memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
     checkpoints: int = 5,
     limits: Limits | None = None,
     on_open: OnOpen | None = None,

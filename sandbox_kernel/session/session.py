@@ -22,6 +22,7 @@ from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session import answers
 from sandbox_kernel.session.cell.cell_check import make_order, takes_memory
@@ -114,7 +115,7 @@ class Session:
     def run(
         self,
         code: str,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         on_output: OnOutput | None = None,
         on_input: OnInput | None = None,
         *,
@@ -157,7 +158,7 @@ class Session:
     async def arun(
         self,
         code: str,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         on_output: OnOutput | None = None,
         on_input: AnyOnInput | None = None,
         *,

@@ -18,7 +18,7 @@ from typing import Final
 from sandbox_kernel.agent.answer import Answer, bounded, error_answer, result_answer, storable
 from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.box_backend import BoxBackend
-from sandbox_kernel.agent.describe import DEFAULT_TIMEOUT_S, MOST_TIMEOUT_S
+from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
 from sandbox_kernel.agent.mcp import tool_specs as specs
 from sandbox_kernel.agent.mcp.pictures import pictures_of
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
@@ -26,6 +26,7 @@ from sandbox_kernel.agent.tool import SandboxTool, internal_error
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session.open_session import session_languages
 from sandbox_kernel.session.session import Session
@@ -125,7 +126,7 @@ class Toolbox:
         fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
         language = _language(fields)
         name, code = _session_name(fields, language), fields.text("code")
-        timeout = fields.whole("timeout_secs", DEFAULT_TIMEOUT_S, 1, MOST_TIMEOUT_S)
+        timeout = fields.whole("timeout_secs", int(DEFAULT_TIMEOUT_S), 1, MOST_TIMEOUT_S)
         restart = fields.flag("restart")
         seat = self._seat(name)
         async with seat.turn:

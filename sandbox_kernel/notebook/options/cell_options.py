@@ -11,13 +11,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy.network_rule import NetworkRule
 
 #: A cell without a time limit gets this one; nothing unvetted runs for ever.
-DEFAULT_TIMEOUT_S = 30.0
 #: Languages whose cells share state unless they ask not to.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 

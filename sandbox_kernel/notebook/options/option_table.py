@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandbox_kernel.backends.choice import BACKENDS
 from sandbox_kernel.notebook.options.units import DURATION_FORM, SIZE_FORM
 
-BACKENDS = ("auto", "process", "wasm", "dask")
 COUNT_FORM = "a whole number, like 5"
 NAME_FORM = "a name: letters, digits, _ . -"
 

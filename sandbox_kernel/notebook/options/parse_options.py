@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from sandbox_kernel.backends.choice import BACKENDS
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
 from sandbox_kernel.notebook.options.cell_options import CellOptions, MountGrant, NetGrant
-from sandbox_kernel.notebook.options.option_table import BACKENDS, BY_NAME
+from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
