@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret
@@ -42,10 +43,11 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
                 f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
             ) from None
     for mount in mounts:
-        parts = mount.split(":")
-        if len(parts) not in (2, 3) or (len(parts) == 3 and parts[2] not in ("rw", "ro")):
-            raise InvalidRequest(f"--mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
-        policy = policy.mount(parts[0], parts[1], writable=parts[2:] == ["rw"])
+        try:
+            shown = parse_mount(mount)
+        except PolicyViolation as error:
+            raise InvalidRequest(f"--mount {mount!r}: {error}; give HOST:GUEST or HOST:GUEST:rw") from None
+        policy = policy.mount(shown.host, shown.guest, shown.writable)
     for rule in domains:
         try:
             read = parse_rule(rule)

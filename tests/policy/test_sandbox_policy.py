@@ -24,6 +24,7 @@ from sandbox_kernel.policy import (
     SandboxPolicy,
     resolve_grants,
 )
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 _text = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1, max_size=20)
 _paths = _text.map(lambda tail: f"/data/{tail}")
@@ -452,3 +453,22 @@ def test_policy_files_of_other_editors_and_things_that_are_no_files(tmp_path: Pa
     for name in ("fifo.json", "huge.toml"):
         with pytest.raises(PolicyViolation, match=name):
             SandboxPolicy.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "mount"),
+    [
+        ("data:/data", Mount("data", "/data", False)),
+        ("data:/data:ro", Mount("data", "/data", False)),
+        ("data:/data:rw", Mount("data", "/data", True)),
+        ("/srv/a:b:/x:rw", Mount("/srv/a:b", "/x", True)),
+    ],
+)
+def test_a_mount_is_read_the_same_way_at_every_door_also_with_a_colon_in_the_host_path(text: str, mount: Mount) -> None:
+    assert parse_mount(text) == mount
+
+
+@pytest.mark.parametrize("text", ["", "data", ":/data", "data:", "data:rw", ":rw"])
+def test_a_mount_that_lacks_a_part_is_refused(text: str) -> None:
+    with pytest.raises(PolicyViolation, match="a part is missing"):
+        parse_mount(text)

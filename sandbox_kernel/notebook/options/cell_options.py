@@ -1,7 +1,7 @@
 """What a cell asked for, as one frozen value; the notebook's defaults are the same value with other fields set.
 
 A field that is None (or empty) was not asked for: ``over`` lays a cell's options over the notebook's defaults, and
-whatever is still None afterwards is decided by the facade. Made by ``option_words``, used by ``runner``.
+whatever is still None afterwards is decided by the facade. Made by ``parse_options.py``, used by ``runner``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text
+from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule
 
-#: A cell without a time limit gets this one; nothing unvetted runs for ever.
 #: Languages whose cells share state unless they ask not to.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
@@ -27,15 +27,6 @@ class NetGrant:
 
     domain: str
     port: int | None = None
-
-
-@dataclass(frozen=True)
-class MountGrant:
-    """One ``--mount``."""
-
-    host: str
-    guest: str
-    writable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +48,7 @@ class CellOptions:
     env: tuple[tuple[str, str], ...] = ()
     args: tuple[str, ...] = ()
     allow_net: tuple[NetGrant, ...] = ()
-    mounts: tuple[MountGrant, ...] = ()
+    mounts: tuple[Mount, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     policy: str | None = None

@@ -17,11 +17,11 @@ from sandbox_kernel.backends.choice import BACKENDS
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
-from sandbox_kernel.notebook.options.cell_options import CellOptions, MountGrant, NetGrant
+from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
-from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 #: An option line longer than this is data in the wrong place.
 MAX_LINE = 65536
@@ -195,16 +195,10 @@ def _allow_net(options: CellOptions, value: str) -> CellOptions:
 
 
 def _mount(options: CellOptions, value: str) -> CellOptions:
-    rest, _, mode = value.rpartition(":")
-    if mode not in ("rw", "ro"):
-        rest, mode = value, "ro"
-    host, colon, guest = rest.rpartition(":")
-    if not colon or not host:
-        raise InvalidRequest(f"--mount {_short(value)!r} lacks a part; give {BY_NAME['--mount'].form}")
     with _quoting("--mount", value):
-        mount = SandboxPolicy().mount(host, guest, mode == "rw").mounts[0]
+        mount = parse_mount(value)
     _added("--mount", tuple(known.guest for known in options.mounts), mount.guest)
-    return replace(options, mounts=(*options.mounts, MountGrant(mount.host, mount.guest, mount.writable)))
+    return replace(options, mounts=(*options.mounts, mount))
 
 
 def _policy(options: CellOptions, value: str) -> CellOptions:

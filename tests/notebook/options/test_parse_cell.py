@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language, SandboxError
-from sandbox_kernel.notebook.options.cell_options import CellOptions, MountGrant, NetGrant
+from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand, parse_cell, parse_line, parse_magic
 from sandbox_kernel.notebook.options.parse_options import _APPLY, parse_options
 from sandbox_kernel.notebook.options.units import duration_text, parse_bytes, parse_duration, size_text
+from sandbox_kernel.policy import Mount
 
 NONE = CellOptions()
 
@@ -52,7 +53,7 @@ def test_every_option_of_the_table_is_understood_together():
         env=(("A", "1"), ("B", "x y")),
         args=("one", "--two"),
         allow_net=(NetGrant("example.org"), NetGrant("api.example.org", 8443)),
-        mounts=(MountGrant("data", "/data"), MountGrant("/srv/x", "/x", True)),
+        mounts=(Mount("data", "/data"), Mount("/srv/x", "/x", True)),
         inputs=("a", "b"),
         outputs=("c",),
         policy="strict",
@@ -120,7 +121,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("--allow-net x.org:99999", "--allow-net 'x.org:99999'"),
         ("--allow-net x.org:", "port '' must be a number from 1 to 65535"),
         ("--allow-net x.org --allow-net x.org", "--allow-net 'x.org' is given twice"),
-        ("--mount /x", "--mount '/x' lacks a part; give HOST:GUEST"),
+        ("--mount /x", "--mount '/x': a part is missing; give HOST:GUEST"),
         ("--mount /x:y", "must be an absolute path"),
         ("--mount /x:/etc", "is a place of the sandbox itself"),
         ("--mount a:/d --mount b:/d", "--mount '/d' is given twice"),
