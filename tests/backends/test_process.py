@@ -609,7 +609,7 @@ def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypa
     assert len(taken) == 2
 
 
-@pytest.mark.parametrize("name", ["gate", "steps", "lockdown", "python_once", "sandbox_guest", "session"])
+@pytest.mark.parametrize("name", ["gate", "steps", "lockdown", "python_once", "session", "wasm"])
 def test_a_module_of_the_users_own_is_not_taken_for_one_of_ours(name: str) -> None:
     with Sandbox() as box:
         result = box.run(f"import {name}; print({name}.mine)", "python", files={f"{name}.py": "mine = 1"})

@@ -59,7 +59,7 @@ class Python(Engine):
 
         builtins.input = ask
         getpass.getpass = ask_secret
-        sys.path[:] = ["", *(path for path in sys.path if path not in ("", os.path.dirname(__file__)))]
+        sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:

@@ -27,7 +27,8 @@ from . import top_level_await  # noqa: E402
 from .display import SCREEN, Hook, Publisher  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+#: The folder of all guest programs; a user sees no frame of them in a traceback.
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -66,7 +67,7 @@ class Shell(InteractiveShell):
         kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
         last, walk = None, trace
         while walk is not None:
-            if os.path.dirname(walk.tb_frame.f_code.co_filename) != _HERE:
+            if not walk.tb_frame.f_code.co_filename.startswith(_OURS):
                 last = walk
             walk = walk.tb_next
         if last is not None:

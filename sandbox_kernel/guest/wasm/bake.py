@@ -77,9 +77,9 @@ def make_image(plan: BakePlan) -> Ending:
 
 def _boot(js: QuickJs, plan: BakePlan) -> dict[str, int]:
     js.boot()
-    folder = os.path.dirname(os.path.abspath(__file__))
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     functions = [js.host_function(name) for name in ("host", STDOUT, STDERR)]
-    driver = js.call(js.evaluate(_source(f"{folder}/javascript_boot.js"), "<boot>"), *functions)
+    driver = js.call(js.evaluate(_source(f"{folder}/wasm/javascript/javascript_boot.js"), "<boot>"), *functions)
     handles = {name: js.get(driver, name) for name in DRIVER}
     if plan.glue is not None:
         js.free(js.call(js.evaluate(_OPEN, "<boot>"), functions[0]))
