@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import errno
 import getpass
-import os
 import sys
 import traceback
 
