@@ -5,13 +5,25 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 
-.PHONY: demo test lint bench screenshots lab clean
+.PHONY: demo test test-all durations lint bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
 
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# Every promise once, in its cheapest honest form: five minutes on two cores.
 test: $(TEST_STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(PYTEST) --quick $(PYTEST_ARGS)
+
+# Everything: attacks behind every wall, every parameter, notebooks, browsers, soaks, languages inside WebAssembly.
+test-all: $(TEST_STAMP)
+	$(PYTEST) $(PYTEST_ARGS)
+
+# Measure every test anew; decides what `make test` runs.
+durations: $(TEST_STAMP)
+	$(PYTEST) --junitxml=artifacts/durations.xml $(PYTEST_ARGS)
+	$(BIN)/python -m tests.tiers artifacts/durations.xml
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from sandbox_kernel.workspace import changes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import collect, pack_files
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 FOLDERS = 100
 CHANGED = 100

@@ -20,7 +20,7 @@ from benchmarks.measure import machine
 from benchmarks.measure import table as times_table
 from benchmarks.start_peers import find_peers, one_peer
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, Sandbox
-from sandbox_kernel.backends.wasm import WasmBackend
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
 _MB = 1 << 20
 TOUCH = "b = bytearray(1 << 30)\nfor i in range(0, 1 << 30, 4096): b[i] = 1"

@@ -92,7 +92,7 @@ def in_session(megabytes: int) -> int:
 
 def in_wasm(megabytes: int) -> int:
     """A module that writes 64 KiB at a time, behind the same walls."""
-    from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
     code = FLOOD.format(writes=megabytes * 16)
     return WasmBackend().run(ExecRequest(language=Language.WASM, code=code, timeout=300)).stdout_bytes

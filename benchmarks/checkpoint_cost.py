@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 #: The floor, and what a kernel without forks would do: in a program of its own, milliseconds as JSON.

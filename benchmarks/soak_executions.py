@@ -28,12 +28,12 @@ from benchmarks.soak_holdings import Holdings, resident_mb, slope
 from benchmarks.soak_programs import BAD, GOOD, backend_with, module, program
 from benchmarks.soak_waves import WAVES, Place
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
-from sandbox_kernel.backends.wasm import WasmBackend
-from sandbox_kernel.backends.wasm_store import WasmStore
+from sandbox_kernel.backends.wasm.store import WasmStore
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.pool import close_all
 from sandbox_kernel.model import ExecRequest, Language, Status
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.opening.open_session import open_session
 
 #: How often each kind of execution is chosen.
 KINDS = {"good": 56, "bad": 26, "cancelled": 10, "session": 4, "wasm": 4}

@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.bubblewrap import find_bwrap
-from sandbox_kernel.jail.cgroup import GROUP_PREFIX, find_hierarchies
-from sandbox_kernel.jail.cgroup_tree import mounts, own_folder, own_groups
-from sandbox_kernel.jail.process_tree import tree
+from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, find_hierarchies
+from sandbox_kernel.jail.cgroups.cgroup_tree import mounts, own_folder, own_groups
+from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 
 #: A second host on the same cache: argv is the folder and how many programs it runs.
 NEIGHBOUR = """

@@ -10,9 +10,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox_kernel.jail.cgroup_leaf import own_leaves
-from sandbox_kernel.jail.process_tree import tree
-from sandbox_kernel.jail.undertaker import wait_buried
+from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
+from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.meter.process_tree import tree
 
 
 @dataclass(frozen=True)

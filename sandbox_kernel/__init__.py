@@ -18,9 +18,10 @@ if TYPE_CHECKING:
         SandboxBackend,
         validate_policy,
     )
-    from sandbox_kernel.backends.dask import DaskBackend
+    from sandbox_kernel.backends.dask.dask_backend import DaskBackend
     from sandbox_kernel.backends.process import ProcessBackend
-    from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+    from sandbox_kernel.box.sandbox import Sandbox
     from sandbox_kernel.errors import (
         BackendUnavailable,
         CheckpointGone,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         SessionError,
     )
     from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-    from sandbox_kernel.languages.recipe import Availability, ProcessConfig
+    from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig
     from sandbox_kernel.limits import Limits
     from sandbox_kernel.model import (
         CellError,
@@ -52,18 +53,17 @@ if TYPE_CHECKING:
         Status,
         Violation,
     )
-    from sandbox_kernel.net.domain_pattern import DomainPattern
-    from sandbox_kernel.net.fetch_policy import FetchPolicy
-    from sandbox_kernel.net.messages import FetchRequest, FetchResponse
-    from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse
+    from sandbox_kernel.net.client.safe_client import SafeClient
+    from sandbox_kernel.net.rules.domain_pattern import DomainPattern
+    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.net.secret_headers import Secret
-    from sandbox_kernel.network_rule import NetworkRule
     from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, SandboxPolicy
-    from sandbox_kernel.report import CapabilityReport
-    from sandbox_kernel.sandbox import Sandbox
+    from sandbox_kernel.policy.network_rule import NetworkRule
+    from sandbox_kernel.report.capability_report import CapabilityReport
     from sandbox_kernel.session.session import Session
     from sandbox_kernel.workspace.manifest import Manifest
-    from sandbox_kernel.workspace.walk import DirEntry
+    from sandbox_kernel.workspace.tree.walk import DirEntry
 
 __version__ = "0.1.0"
 
@@ -128,28 +128,28 @@ __all__ = [
 _HOMES = {
     "agent.tool": "SandboxTool",
     "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
-    "backends.dask": "DaskBackend",
+    "backends.dask.dask_backend": "DaskBackend",
     "backends.process": "ProcessBackend",
-    "backends.wasm": "WasmBackend",
+    "backends.wasm.wasm_backend": "WasmBackend",
     "errors": "BackendUnavailable CheckpointGone CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed "
     "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
     "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
-    "languages.recipe": "Availability ProcessConfig",
+    "languages.support.recipe": "Availability ProcessConfig",
     "limits": "Limits",
     "model": "CellError Display ExecRequest ExecResult FsChange Language Status Violation",
-    "net.domain_pattern": "DomainPattern",
-    "net.fetch_policy": "FetchPolicy",
-    "net.messages": "FetchRequest FetchResponse",
-    "net.safe_client": "SafeClient",
+    "net.rules.domain_pattern": "DomainPattern",
+    "net.rules.fetch_policy": "FetchPolicy",
+    "net.client.fetch_messages": "FetchRequest FetchResponse",
+    "net.client.safe_client": "SafeClient",
     "net.secret_headers": "Secret",
-    "network_rule": "NetworkRule",
+    "policy.network_rule": "NetworkRule",
     "policy": "AccessMode AllowedPath Mount SandboxPolicy",
-    "report": "CapabilityReport",
-    "sandbox": "Sandbox",
+    "report.capability_report": "CapabilityReport",
+    "box.sandbox": "Sandbox",
     "session.session": "Session",
     "workspace.manifest": "Manifest",
-    "workspace.walk": "DirEntry",
+    "workspace.tree.walk": "DirEntry",
 }
 _HOME_OF = {name: f"sandbox_kernel.{home}" for home, names in _HOMES.items() for name in names.split()}
 

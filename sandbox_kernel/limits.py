@@ -1,4 +1,4 @@
-"""How much a program may use. Written here once, enforced in ``jail/``, parsed in ``notebook/options.py``."""
+"""How much a program may use. Written here once, enforced in ``jail/``, parsed in ``notebook/options/``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ MAX_TIMEOUT_S = 7 * 24 * 3600.0
 MAX_MEMORY_MB = 16 << 20
 #: Longest CPU limit that is taken seriously: thirty years of one core.
 MAX_CPU_S = 1e9
-#: What a run gets when the caller names no memory limit: unvetted code never gets the whole machine.
+#: Time limit of a run or cell whose caller may leave it out.
+DEFAULT_TIMEOUT_S = 30.0
+#: Memory limit of a single run when the caller names none: unvetted code never gets the whole machine.
 DEFAULT_MEMORY_MB = 2048
+#: Memory limit of a session when the caller names none. Smaller than a run's, because a session holds its memory and
+#: that of its checkpoints until it is closed, and a notebook opens one for each language.
+DEFAULT_SESSION_MEMORY_MB = 512
 
 #: The names that ``ExecResult.limit`` may carry.
 LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel")

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import second_tries, tiers
+
 # A shared machine may stop for a second at any place: no test here fails for the time it took. In CI the same examples
 # are tried each time, so that a red run can be had again.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,16 +35,23 @@ os.chmod(TEMPORARY, 0o755)
 os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
-#: The files that take longest, longest first. A file is run by one worker: a long one that comes last is waited for.
-LONGEST = (
-    "test_notebooks.py", "test_wasm_languages.py", "test_sandbox_kernel.py", "test_further.py", "test_receipt.py",
-    "test_further_sessions.py", "test_highlight.py", "test_hostile_receipt.py", "test_hostile_cell.py",
-)  # fmt: skip
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--quick`` runs what ``make test`` runs; see ``tests/tiers.py``."""
+    parser.addoption("--quick", action="store_true", help="every promise once, in its cheapest form (make test)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; the others stay in their order."""
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--quick`` leave out repetitions. Files that take long come first: each is run by one worker."""
+    files, functions = tiers.load()
+    if config.getoption("--quick"):
+        chosen = [item for item in items if tiers.is_quick(item.nodeid, functions)]
+        config.hook.pytest_deselected(items=[item for item in items if not tiers.is_quick(item.nodeid, functions)])
+        items[:] = chosen
+    items.sort(key=lambda item: -files.get(item.nodeid.split("::", 1)[0], 0))
+
+
+_tried_again: set[str] = set()
 
 
 #: Where to write what came of the attacks; ``tests/attacks/table.py`` asks for it and makes the table of it.
@@ -66,7 +75,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how each test of an attack ended, and what it saw (its property ``ended``)."""
+    """Note tests that needed a second try, how each test of an attack ended, and what it saw (``ended``)."""
+    if report.outcome == "rerun":
+        _tried_again.add(report.nodeid)
     if ATTACK_RECORD is None or (report.when != "call" and report.passed):
         return
     ended = next((str(value) for name, value in report.user_properties if name == "ended"), "")
@@ -77,9 +88,27 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the record, once, by the process that all reports come to."""
-    if ATTACK_RECORD is not None and not hasattr(session.config, "workerinput"):
+    """Write the records, once, by the process that all reports come to."""
+    if hasattr(session.config, "workerinput"):
+        return
+    if ATTACK_RECORD is not None:
         Path(ATTACK_RECORD).write_text(json.dumps(_attacks, indent=1))
+    if second_tries.FOLDER is not None:
+        repeated = second_tries.record(_tried_again, Path(second_tries.FOLDER), second_tries.commit())
+        if repeated:
+            _flaky.extend(repeated)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+_flaky: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the tests that needed a second try, and those that needed one at the commit before too."""
+    for name in sorted(_tried_again):
+        terminalreporter.write_line(f"needed a second try: {name}")
+    for name in _flaky:
+        terminalreporter.write_line(f"FAILED {name}: needed a second try in two commits in a row")
 
 
 def descendants(pid: int) -> set[int]:
@@ -100,7 +129,7 @@ def descendants(pid: int) -> set[int]:
 
 def cgroup_leaves() -> set[str]:
     """Groups that sandboxes of this very process hold."""
-    from sandbox_kernel.jail.cgroup_leaf import own_leaves
+    from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
 
     return own_leaves()
 
@@ -128,7 +157,7 @@ def end_spares() -> None:
 @pytest.fixture(autouse=True)
 def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a test pretends to have measured must not be kept for anybody else."""
-    from sandbox_kernel.backends import measured_cache
+    from sandbox_kernel.backends.measured import measured_cache
 
     monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
 
@@ -182,7 +211,7 @@ def nothing_left() -> Iterator[None]:
 
 def holdings() -> tuple[set[object], ...]:
     """Processes, control groups, descriptors, mounts and temporary folders of this process; its spares are ended."""
-    from sandbox_kernel.jail.cgroup import find_hierarchies
+    from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 
     find_hierarchies()  # the process's own place for control groups, which it keeps, and the locks on it
     end_spares()

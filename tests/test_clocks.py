@@ -15,15 +15,15 @@ from sandbox_kernel.model import Status
 PACKAGE = Path(sandbox_kernel.__file__).parent
 #: Where the time of day is read, and for what: dates that are shown, or compared with those of files.
 TIME_OF_DAY = {
-    "backends/capabilities.py": "when the report was measured",
-    "guest/session_folder.py": "files that are as young as the copy are compared by content",
-    "guest/wasm_plain_wasi.py": "the guest asked for it",
-    "guest/wasm_wasi_files.py": "the guest asked for it",
-    "guest/wasm_wasi_world.py": "the guest asked for it",
-    "languages/compile_cache.py": "files that a dead host left aside",
+    "backends/measured/capabilities.py": "when the report was measured",
+    "guest/session/folder_copies.py": "files that are as young as the copy are compared by content",
+    "guest/wasm/wasi/quickjs_calls.py": "the guest asked for it",
+    "guest/wasm/wasi/file_calls.py": "the guest asked for it",
+    "guest/wasm/wasi/world_calls.py": "the guest asked for it",
+    "languages/support/compile_cache.py": "files that a dead host left aside",
     "net/audit.py": "when a request was decided",
-    "report.py": "when it was measured",
-    "session/live.py": "when a checkpoint was made",
+    "report/capability_report.py": "when it was measured",
+    "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
 }
 _NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}

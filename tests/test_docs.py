@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.cli import make_parser, split_arguments
-from sandbox_kernel.notebook.option_table import BY_NAME, COMMAND_NAMES
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

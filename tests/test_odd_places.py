@@ -29,7 +29,7 @@ TIERS = """
 import json, os, sys
 import sandbox_kernel
 from sandbox_kernel import CommandNotFound, ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.opening.open_session import open_session
 
 said = {"package": sandbox_kernel.__file__, "python": sys.executable}
 for tier in sys.argv[1:]:
@@ -56,7 +56,7 @@ import sys
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from sandbox_kernel import Sandbox
-from sandbox_kernel.notebook.install import install
+from sandbox_kernel.notebook.kernelspec import install
 
 folder = install(False, sys.argv[1], False)
 specs = KernelSpecManager(kernel_dirs=[str(folder.parent)])

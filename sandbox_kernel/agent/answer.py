@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Final
 
 from sandbox_kernel.errors import MemoryExceeded, SandboxError, SandboxTimeout
-from sandbox_kernel.jail.pump import NOTICE, Capture
+from sandbox_kernel.jail.streams.output import NOTICE, Capture
 from sandbox_kernel.model import ExecResult, Status, describe_end
 
 Answer = dict[str, object]

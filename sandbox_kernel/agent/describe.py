@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox_kernel.backends.base import BackendCapabilities
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import SandboxPolicy
 
-DEFAULT_TIMEOUT_S = 30
 MOST_TIMEOUT_S = 300
 
 _PROMISES = {
@@ -84,7 +83,7 @@ def timeout_schema() -> dict[str, object]:
         "type": "integer",
         "minimum": 1,
         "maximum": MOST_TIMEOUT_S,
-        "default": DEFAULT_TIMEOUT_S,
+        "default": int(DEFAULT_TIMEOUT_S),
         "description": "Wall-clock limit in seconds; what was printed until then is kept.",
     }
 
@@ -101,7 +100,7 @@ def _language(capabilities: BackendCapabilities, language: Language) -> str:
 
 def _limits(limits: Limits) -> str:
     return (
-        f"Limits: timeout_secs (default {DEFAULT_TIMEOUT_S}, at most {MOST_TIMEOUT_S}), {DEFAULT_MEMORY_MB} MB of "
+        f"Limits: timeout_secs (default {DEFAULT_TIMEOUT_S:g}, at most {MOST_TIMEOUT_S}), {DEFAULT_MEMORY_MB} MB of "
         f"memory, {limits.processes} processes, {limits.disk_mb} MB of files, {limits.output_bytes} bytes of each "
         "output stream (head and tail are kept)."
     )

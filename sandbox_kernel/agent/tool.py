@@ -16,10 +16,10 @@ from typing import TypedDict
 
 from sandbox_kernel.agent.answer import OUTPUT_BYTES, Answer, error_answer, result_answer
 from sandbox_kernel.agent.arguments import Fields, shown
-from sandbox_kernel.agent.describe import DEFAULT_TIMEOUT_S, MOST_TIMEOUT_S, describe, parameters_schema
+from sandbox_kernel.agent.describe import MOST_TIMEOUT_S, describe, parameters_schema
 from sandbox_kernel.backends.base import OnOutput, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -104,7 +104,7 @@ def make_request(args: object, languages: Sequence[Language], limits: Limits) ->
     return ExecRequest(
         language=read_language(fields.text("language"), languages),
         code=fields.text("code"),
-        timeout=fields.whole("timeout_secs", DEFAULT_TIMEOUT_S, 1, MOST_TIMEOUT_S),
+        timeout=fields.whole("timeout_secs", int(DEFAULT_TIMEOUT_S), 1, MOST_TIMEOUT_S),
         stdin=fields.optional_text("stdin"),
         limits=limits,
     )

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.jail.asking import AnyOnInput, OnInput
-from sandbox_kernel.jail.meter import OnUsage
-from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.languages.recipe import Availability
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep
@@ -136,7 +136,7 @@ class BlockingBackend(SandboxBackend):
         ``on_input`` is asked as in ``run``, but on this loop, and may be a coroutine function.
         """
         # asyncio takes longer to import than a run
-        from sandbox_kernel.backends.in_thread import in_thread, on_this_loop
+        from sandbox_kernel.backends.async_bridge import in_thread, on_this_loop
 
         asked = on_this_loop(on_input)
 

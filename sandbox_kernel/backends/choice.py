@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.dask import DaskBackend
-    from sandbox_kernel.backends.wasm import WasmBackend
-    from sandbox_kernel.backends.wasm_prepare import OnProgress
+    from sandbox_kernel.backends.dask.dask_backend import DaskBackend
+    from sandbox_kernel.backends.wasm.prepare import OnProgress
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
 BACKENDS = ("auto", "process", "wasm", "dask")
 
@@ -75,13 +75,13 @@ class Backends:
                 "audit, allow_private_for and resolver are of this machine, and the network of backend='dask' is its "
                 "workers'; leave them out, or use backend='process'"
             )
-        from sandbox_kernel.backends.dask import DaskBackend
+        from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 
         return DaskBackend(config=config or self.process.config, policy=self._policy)
 
     def wasm(self, check: bool = False) -> WasmBackend:
         """WebAssembly; one for the life of the sandbox, and one for each run whose types are checked first."""
-        from sandbox_kernel.backends.wasm import WasmBackend  # its engine is heavy and rarely needed
+        from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # its engine is heavy and rarely needed
 
         size, client = self.process.config.pool_size, self._egress.client
         if check or self.process.config.check_types:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from sandbox_kernel.jail.control import StepExit
-from sandbox_kernel.jail.ending import Ending
-from sandbox_kernel.jail.job import Job, Outcome
-from sandbox_kernel.languages.recipe import Plan
+from sandbox_kernel.jail.core.gate_messages import StepExit
+from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.languages.support.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 #: Status of what was ended before its time; the limit is the ending's own. Sessions use it too.

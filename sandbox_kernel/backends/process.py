@@ -10,37 +10,37 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.fitness import check_files_fit, check_request
-from sandbox_kernel.backends.host_trouble import Listener, check_listener, host_trouble
-from sandbox_kernel.backends.network_note import network_notes
+from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
+from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.program_lookup import check_command
+from sandbox_kernel.backends.request_checks import check_files_fit, check_request
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.jail import seccomp
-from sandbox_kernel.jail.asking import OnInput
-from sandbox_kernel.jail.cgroup import find_hierarchies
-from sandbox_kernel.jail.control import JobFile
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
+from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.job import OWN_PROCESSES, Job, SpareGone
-from sandbox_kernel.jail.meter import OnUsage
+from sandbox_kernel.jail.kinds.template_cache import Templates
+from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run_job import run_job
+from sandbox_kernel.jail.rules import seccomp
+from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
-from sandbox_kernel.jail.stop import Stop
-from sandbox_kernel.jail.templates import Templates
-from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes
-from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.recipe import Kitchen, Plan, ProcessConfig, Recipe, rlimits, search_path
+from sandbox_kernel.jail.streams.asking import OnInput
+from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.support.recipe import Kitchen, Plan, ProcessConfig, Recipe, rlimits, search_path
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.egress_proxy import EgressProxy
-    from sandbox_kernel.net.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
 @functools.lru_cache(maxsize=8)
@@ -90,7 +90,7 @@ class ProcessBackend(BlockingBackend):
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail of this very kind."""
-        from sandbox_kernel.backends.capabilities import process_capabilities  # few ask, and it is heavy
+        from sandbox_kernel.backends.measured.capabilities import process_capabilities  # few ask, and it is heavy
 
         return process_capabilities(self)
 
@@ -156,8 +156,8 @@ class ProcessBackend(BlockingBackend):
         """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.egress_proxy import EgressProxy
-        from sandbox_kernel.net.fetch_policy import FetchPolicy
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 

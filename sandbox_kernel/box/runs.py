@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import check_listener
+from sandbox_kernel.backends.host_failures import check_listener
 from sandbox_kernel.backends.program_lookup import BECOME
 from sandbox_kernel.box.given_files import named_files, split_input
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.asking import AnyOnInput
-from sandbox_kernel.jail.meter import OnUsage
-from sandbox_kernel.limits import Limits, quoted
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.asking import AnyOnInput
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class BoxRuns(BoxState):
         code: str | bytes,
         language: str | Language = Language.PYTHON,
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         stdin: str | bytes | BinaryIO | None = None,
         env: Mapping[str, str] | None = None,
@@ -59,7 +59,7 @@ class BoxRuns(BoxState):
         code: str | bytes,
         language: str | Language = Language.PYTHON,
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         stdin: str | bytes | None = None,
         env: Mapping[str, str] | None = None,
@@ -78,7 +78,7 @@ class BoxRuns(BoxState):
 
         ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
         ``on_input(prompt, password)`` is asked for a line when a program waits for its standard input and no ``stdin``
-        is given; the input ends where nobody can tell whether a program waits (``jail/waiting_reader.py``).
+        is given; the input ends where nobody can tell whether a program waits (``jail/streams/blocked_reader.py``).
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
@@ -93,7 +93,7 @@ class BoxRuns(BoxState):
         command: str,
         args: Sequence[str] = (),
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         stdin: str | bytes | None = None,
         env: Mapping[str, str] | None = None,
@@ -125,7 +125,7 @@ class BoxRuns(BoxState):
         language: str | Language = Language.PYTHON,
         max_workers: int | None = None,
         *,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         memory_mb: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[ExecResult]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.box.given_files import named_files
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm_prepare import OnProgress
+    from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.session.session import Session
 
 
@@ -36,7 +36,7 @@ class BoxSessions(BoxState):
         language: str | Language = Language.PYTHON,
         *,
         name: str | None = None,
-        memory_mb: int = 512,
+        memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
         checkpoints: int = 5,
         python: str | None = None,
         limits: Limits | None = None,
@@ -57,7 +57,7 @@ class BoxSessions(BoxState):
         if chosen == "wasm":
             if python is not None:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
-            from sandbox_kernel.session.wasm_opening import open_wasm_session
+            from sandbox_kernel.session.opening.open_wasm import open_wasm_session
 
             return open_wasm_session(
                 self._backends.wasm(),
@@ -69,7 +69,7 @@ class BoxSessions(BoxState):
                 on_open=self._sessions.add,
                 share=self._folder.link(),
             )
-        from sandbox_kernel.session.opening import open_session
+        from sandbox_kernel.session.opening.open_session import open_session
 
         opened = open_session(
             self.backend,
@@ -105,7 +105,7 @@ class BoxSessions(BoxState):
 
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
         self._check_alive()
-        from sandbox_kernel.session.wasm_opening import load_wasm_session
+        from sandbox_kernel.session.opening.open_wasm import load_wasm_session
 
         return load_wasm_session(
             self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._folder.link()

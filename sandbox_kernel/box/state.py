@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.choice import Backends, known_backend
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.box.files import BoxFiles
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.net.egress import Egress, with_placeholders
 from sandbox_kernel.policy import SandboxPolicy, check_policy
-from sandbox_kernel.workspace.box_files import BoxFiles
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm_prepare import OnProgress
+    from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret

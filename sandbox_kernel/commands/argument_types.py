@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.notebook.units import parse_duration, parse_megabytes
+from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
 
 
 def duration(text: str) -> float:

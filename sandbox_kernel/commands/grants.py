@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.network_rule import parse_rule
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret
@@ -42,12 +43,11 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
                 f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
             ) from None
     for mount in mounts:
-        # From the right: the host path may hold colons.
-        rest, _, mode = mount.rpartition(":")
-        host, _, guest = (rest if mode in ("rw", "ro") else mount).rpartition(":")
-        if not host or not guest.startswith("/"):
-            raise InvalidRequest(f"--mount {mount!r} must be HOST:GUEST or HOST:GUEST:rw")
-        policy = policy.mount(host, guest, writable=mode == "rw")
+        try:
+            shown = parse_mount(mount)
+        except PolicyViolation as error:
+            raise InvalidRequest(f"--mount {mount!r}: {error}; give HOST:GUEST or HOST:GUEST:rw") from None
+        policy = policy.mount(shown.host, shown.guest, shown.writable)
     for rule in domains:
         try:
             read = parse_rule(rule)

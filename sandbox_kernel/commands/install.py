@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    from sandbox_kernel.notebook.install import install
+    from sandbox_kernel.notebook.kernelspec import install
 
     place = install(
         user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,

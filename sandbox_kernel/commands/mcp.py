@@ -26,14 +26,14 @@ def execute(options: argparse.Namespace) -> int:
     if not options.http and (options.host or options.port is not None or options.token_file):
         raise InvalidRequest("--host, --port and --token-file are of the HTTP server; add --http")
     if options.http:
-        from sandbox_kernel.agent.mcp_http import serve_http
+        from sandbox_kernel.agent.mcp.mcp_http import serve_http
 
         serve_http(
             policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file,
             version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets,
         )  # fmt: skip
     else:
-        from sandbox_kernel.agent.mcp import serve_stdio
+        from sandbox_kernel.agent.mcp.mcp_server import serve_stdio
 
         serve_stdio(
             policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Now and with a bar, or in the background."""
-    from sandbox_kernel.backends.wasm import WasmBackend
+    from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
     names = [name for name in options.languages if name != SCIENCE]
     languages = [Language.parse(name) for name in names]
@@ -43,7 +43,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _prepare_in_background(names: Sequence[str]) -> int:
     """The same command, in a process of its own that outlives this one; two at once wait for each other."""
-    from sandbox_kernel.backends.wasm_store import WasmStore
+    from sandbox_kernel.backends.wasm.store import WasmStore
 
     told = os.path.join(WasmStore().folder, ".prepare.log")
     with open(told, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm_prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import Progress
 
 
 def show_measuring(done: int, total: int) -> None:

@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 
+from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.argument_types import names
 from sandbox_kernel.commands.grants import add_policy_options, make_policy
 from sandbox_kernel.commands.progress import show_measuring
-from sandbox_kernel.sandbox import BACKENDS, Sandbox
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

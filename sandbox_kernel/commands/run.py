@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
+from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.echo import Echo
 from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
 from sandbox_kernel.commands.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
-from sandbox_kernel.sandbox import BACKENDS, Sandbox
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -34,7 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
     parser.add_argument("-c", "--code", help="the program itself")
     parser.add_argument("-l", "--language", help="language (else by the file's suffix)")
-    parser.add_argument("-t", "--timeout", type=duration, default=30.0, metavar="5s", help="wall-clock limit (30s)")
+    parser.add_argument(
+        "-t",
+        "--timeout",
+        type=duration,
+        default=DEFAULT_TIMEOUT_S,
+        metavar="5s",
+        help=f"wall-clock limit ({DEFAULT_TIMEOUT_S:g}s)",
+    )
     parser.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
     parser.add_argument(

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.jail import bubblewrap
-from sandbox_kernel.jail.appcontainer import probe_appcontainer
-from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.landlock import landlock_abi, landlock_weaknesses
+from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import Walls, sizes
+from sandbox_kernel.jail.kinds.open_spec import LANDLOCK
 from sandbox_kernel.jail.landlock_proof import prove_walls
-from sandbox_kernel.jail.open_spec import LANDLOCK
-from sandbox_kernel.jail.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
-from sandbox_kernel.jail.seatbelt import probe_seatbelt
+from sandbox_kernel.jail.root.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
+from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.rules.appcontainer import probe_appcontainer
+from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_weaknesses
+from sandbox_kernel.jail.rules.seatbelt import probe_seatbelt
 from sandbox_kernel.jail.start import start_jail
-from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.policy import SandboxPolicy
 

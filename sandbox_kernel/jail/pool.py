@@ -2,9 +2,9 @@
 
 Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
 while the last one is in use. A kind (``Walls``) is learnt when it is first asked for, and forgotten when it has not
-been asked for in a while. Where it can be done, all jails of a kind are forked from one template (``templates.py``), so
-that a spare costs little time and memory. Spares hold no secret; one that died or lost its control group is noticed
-before it is handed out.
+been asked for in a while. Where it can be done, all jails of a kind are forked from one template
+(``template_cache.py``), so that a spare costs little time and memory. Spares hold no secret; one that died or lost its
+control group is noticed before it is handed out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.kinds.template_cache import Templates
 from sandbox_kernel.jail.start import start_jail
-from sandbox_kernel.jail.templates import Templates
-from sandbox_kernel.jail.undertaker import wait_buried
-from sandbox_kernel.jail.walls import Walls
 
 #: Spares of all kinds together, and how long a kind that nobody asks for is kept.
 MAX_SPARES = 8

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail import bubblewrap
-from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
-from sandbox_kernel.jail.guest_programs import guest_folder
-from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.meter import counts_processes
-from sandbox_kernel.jail.open_jail import OpenJail
-from sandbox_kernel.jail.sandbox_user import has_own_user
-from sandbox_kernel.jail.walls import Places, Walls
+from sandbox_kernel.jail.core.guest_programs import guest_folder
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import Places, Walls
+from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.kinds.open_jail import OpenJail
+from sandbox_kernel.jail.meter.meter import counts_processes
+from sandbox_kernel.jail.root.sandbox_user import has_own_user
+from sandbox_kernel.jail.rules import bubblewrap
 
 
 def start_jail(walls: Walls) -> Jail:

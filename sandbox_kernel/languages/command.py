@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 
-from sandbox_kernel.jail.control import JobFile
-from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 
 SCRIPT = "cell.sh"

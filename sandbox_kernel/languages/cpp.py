@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.languages.c_family import CFamily
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.support.c_family import CFamily
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 
 

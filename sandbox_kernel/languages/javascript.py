@@ -5,10 +5,10 @@ CommonJS and ES modules: Node.js decides by the syntax (``import``, ``export``, 
 
 from __future__ import annotations
 
-from sandbox_kernel.jail.control import JobFile
-from sandbox_kernel.jail.walls import Places
-from sandbox_kernel.languages.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
+from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.languages.scripted import Scripted
+from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import Language
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox_kernel.languages.recipe import Kitchen
-from sandbox_kernel.languages.scripted import Scripted
+from sandbox_kernel.languages.support.recipe import Kitchen
+from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import ExecRequest, Language
 
 

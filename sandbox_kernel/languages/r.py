@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from sandbox_kernel.jail.interpreter import runtime_grants
-from sandbox_kernel.languages.recipe import Kitchen, ProcessConfig
-from sandbox_kernel.languages.scripted import Scripted
+from sandbox_kernel.jail.core.interpreter import runtime_grants
+from sandbox_kernel.languages.support.recipe import Kitchen, ProcessConfig
+from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 
@@ -31,5 +31,5 @@ class R(Scripted):
 
     def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
         """See ``Scripted``; run as a file, R would neither print values nor say where an error was."""
-        start = f"local({{ cell <- '{path}'; source('{kitchen.places.guest}/r_run.R', local = TRUE) }})"
+        start = f"local({{ cell <- '{path}'; source('{kitchen.places.guest}/scripts/r_run.R', local = TRUE) }})"
         return [self.program(), "--vanilla", "-e", start]

@@ -16,10 +16,10 @@ from sandbox_kernel.languages.perl import Perl
 from sandbox_kernel.languages.php import Php
 from sandbox_kernel.languages.python import Python
 from sandbox_kernel.languages.r import R
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
 from sandbox_kernel.languages.ruby import Ruby
 from sandbox_kernel.languages.rust import Rust
 from sandbox_kernel.languages.sql import Sql
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, Recipe
 from sandbox_kernel.languages.typescript import TypeScript
 from sandbox_kernel.languages.zig import ZigLanguage
 from sandbox_kernel.model import Language

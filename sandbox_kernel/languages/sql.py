@@ -7,10 +7,10 @@ import os
 import subprocess
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.control import JobFile, Step
-from sandbox_kernel.jail.guest_programs import guest_folder
-from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.jail.core.gate_messages import JobFile, Step
+from sandbox_kernel.jail.core.guest_programs import guest_folder
+from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -20,12 +20,12 @@ _ASK = "import sqlite3; print(sqlite3.sqlite_version)"
 
 @functools.lru_cache(maxsize=1)
 def _program() -> bytes:
-    with open(os.path.join(guest_folder(), "sql_run.py"), "rb") as file:
+    with open(os.path.join(guest_folder(), "scripts", "sql_run.py"), "rb") as file:
         return file.read()
 
 
 class Sql(Recipe):
-    """SQLite; see ``guest/sql_run.py`` for what a cell can ask for beside SQL."""
+    """SQLite; see ``guest/scripts/sql_run.py`` for what a cell can ask for beside SQL."""
 
     language = Language.SQL
     minimum_memory_mb = 32
@@ -49,7 +49,8 @@ class Sql(Recipe):
         """See ``Recipe``."""
         script = f"{kitchen.places.cell}/{SCRIPT}"
         step = Step(
-            kind="python", argv=[f"{kitchen.places.guest}/sql_run.py", script, *request.args], source=_program(),
+            kind="python", argv=[f"{kitchen.places.guest}/scripts/sql_run.py", script, *request.args],
+            source=_program(),
             cwd=kitchen.places.work, env=kitchen.environment(request), rlimits=kitchen.rlimits,
             seccomp=kitchen.no_spawn,
         )  # fmt: skip

@@ -11,12 +11,12 @@ import os
 import re
 import subprocess
 
-from sandbox_kernel.jail.control import JobFile, Step
-from sandbox_kernel.jail.interpreter import runtime_grants
-from sandbox_kernel.jail.walls import Places
-from sandbox_kernel.languages.compiled import parts_beside
-from sandbox_kernel.languages.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.jail.core.gate_messages import JobFile, Step
+from sandbox_kernel.jail.core.interpreter import runtime_grants
+from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.languages.support.compiled import parts_beside
+from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
+from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 

@@ -30,7 +30,7 @@ def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> 
             )
 
 
-#: A folder that is nested deeper is not looked into afterwards (``workspace/walk.py``).
+#: A folder that is nested deeper is not looked into afterwards (``workspace/tree/walk.py``).
 MAX_LEVELS = 256
 
 

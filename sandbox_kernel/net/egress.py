@@ -15,10 +15,10 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.net.audit import AuditSink, audit_sink
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.egress_proxy import EgressProxy
-    from sandbox_kernel.net.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.client.safe_client import SafeClient
+    from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.resolve import Resolver
-    from sandbox_kernel.net.safe_client import SafeClient
+    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.net.secret_headers import Secret, Vault
     from sandbox_kernel.policy import SandboxPolicy
 
@@ -59,19 +59,19 @@ class Egress:
         #: Whether anything was asked for that only holds on this machine.
         self.special = log is not None or bool(self._private) or resolver is not None or bool(held)
         if self._private:
-            from sandbox_kernel.net.fetch_policy import FetchPolicy
+            from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
             self._opened(FetchPolicy())
 
     def proxy(self, policy: FetchPolicy) -> EgressProxy:
         """The way out of one sandbox."""
-        from sandbox_kernel.net.egress_proxy import EgressProxy
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
         return EgressProxy(self._opened(policy), resolver=self._resolver, audit=self._audit, vault=self.vault)
 
     def client(self, policy: FetchPolicy) -> SafeClient:
         """Fetches of the host, or of one guest, under the same rules."""
-        from sandbox_kernel.net.safe_client import SafeClient
+        from sandbox_kernel.net.client.safe_client import SafeClient
 
         return SafeClient(self._opened(policy), self._resolver, self._audit, vault=self.vault)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.refusal import Refused
-from sandbox_kernel.net.targets import Target
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.targets import Target
 
 #: Host name and port in, numeric addresses out; may block, and may raise OSError.
 Resolver = Callable[[str, int], list[str]]

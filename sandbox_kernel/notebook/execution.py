@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
-from sandbox_kernel.notebook.options import CellPlan, LineCommand, parse_cell
-from sandbox_kernel.notebook.preparation_bar import PreparationBar
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
+from sandbox_kernel.notebook.options.variables import encode
+from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
+from sandbox_kernel.notebook.page.stream_batch import StreamBatch
+from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
 from sandbox_kernel.notebook.render import Cleared, Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
-from sandbox_kernel.notebook.streams import StreamBatch
-from sandbox_kernel.notebook.told_apart import INTERNAL_ERROR
-from sandbox_kernel.notebook.variables import encode
 from sandbox_kernel.receipt import MARK
-from sandbox_kernel.session.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import SessionDisplay
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm_prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import Progress
 
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]

@@ -28,10 +28,10 @@ from sandbox_kernel.notebook.interrupts import RunningCells
 from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
-    from sandbox_kernel.notebook.complete import Completion
+    from sandbox_kernel.notebook.editor.complete import Completion
+    from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
-    from sandbox_kernel.notebook.history import History
-    from sandbox_kernel.notebook.widgets import RunPanel
+    from sandbox_kernel.notebook.page.widgets import RunPanel
 
 #: How long a shutdown waits for running cells to be killed before the process ends anyway (their walls die with it).
 _SHUTDOWN_S = 2.0
@@ -69,7 +69,7 @@ class SandboxKernel(Kernel):
     @cached_property
     def history(self) -> History:
         """What was run in this kernel."""
-        from sandbox_kernel.notebook.history import History
+        from sandbox_kernel.notebook.editor.history import History
 
         return History()
 
@@ -122,12 +122,12 @@ class SandboxKernel(Kernel):
         cell_id: object = None,
     ) -> dict[str, object]:
         """Called by the base class for each ``execute_request``, one at a time on each (sub)shell."""
+        from sandbox_kernel.notebook.editor.explain import is_question
+        from sandbox_kernel.notebook.editor.history import Entry
         from sandbox_kernel.notebook.execution import CellExecution
-        from sandbox_kernel.notebook.explain import is_question
-        from sandbox_kernel.notebook.history import Entry
-        from sandbox_kernel.notebook.option_table import usage
-        from sandbox_kernel.notebook.stdin import Questions, StdinChannel
-        from sandbox_kernel.notebook.wire import Wire, failure_fields
+        from sandbox_kernel.notebook.options.option_table import usage
+        from sandbox_kernel.notebook.page.kernel_door import Wire, failure_fields
+        from sandbox_kernel.notebook.page.stdin_channel import Questions, StdinChannel
         from sandbox_kernel.untrusted.json_value import encodable
 
         number = self.execution_count
@@ -160,14 +160,14 @@ class SandboxKernel(Kernel):
 
     def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
         """See ``wire.Publisher``."""
-        from sandbox_kernel.notebook.widgets import report_widget, view
+        from sandbox_kernel.notebook.page.widgets import report_widget, view
 
         self._enable_widgets()
         return view(report_widget(document, self._measure_again), "Capability report, to explore")
 
     def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
         """See ``wire.Publisher``."""
-        from sandbox_kernel.notebook.widgets import RunPanel
+        from sandbox_kernel.notebook.page.widgets import RunPanel
 
         self._enable_widgets()
         return RunPanel(timeout_s, stop)
@@ -220,7 +220,7 @@ class SandboxKernel(Kernel):
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, object]:
         """Magics and options from the table; everything else from the cell's session, if it runs."""
-        from sandbox_kernel.notebook.complete import complete_magic, complete_python, with_magics
+        from sandbox_kernel.notebook.editor.complete import complete_magic, complete_python, with_magics
 
         found = complete_magic(code, cursor_pos, self.state.known())
         if found is not None and "magic" not in found.kinds:
@@ -236,7 +236,7 @@ class SandboxKernel(Kernel):
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
     ) -> dict[str, object]:
         """The same order as for completion."""
-        from sandbox_kernel.notebook.explain import explain_builtin, explain_magic
+        from sandbox_kernel.notebook.editor.explain import explain_builtin, explain_magic
         from sandbox_kernel.notebook.render import told_apart
         from sandbox_kernel.untrusted.sanitize import sanitize_docstring
 
@@ -254,7 +254,7 @@ class SandboxKernel(Kernel):
 
     async def do_is_complete(self, code: str) -> dict[str, str]:
         """For consoles: run it, or wait for more lines?"""
-        from sandbox_kernel.notebook.is_complete import completeness
+        from sandbox_kernel.notebook.editor.is_complete import completeness
 
         return completeness(code, self.state.defaults)
 
@@ -285,7 +285,7 @@ class SandboxKernel(Kernel):
     async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
         """What the session knows in which this cell would run; None when there is none, or it cannot say."""
         from sandbox_kernel.errors import SandboxError
-        from sandbox_kernel.notebook.complete import program_of
+        from sandbox_kernel.notebook.editor.complete import program_of
 
         plan = program_of(code, self.state.defaults)
         try:

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.cell_options import DEFAULT_TIMEOUT_S, CellOptions
-from sandbox_kernel.notebook.files_view import files_message, list_files
-from sandbox_kernel.notebook.grants import policy_of
-from sandbox_kernel.notebook.option_table import usage
-from sandbox_kernel.notebook.options import LineCommand
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_policy import policy_of
+from sandbox_kernel.notebook.options.option_table import usage
+from sandbox_kernel.notebook.options.parse_cell import LineCommand
+from sandbox_kernel.notebook.options.units import duration_text
+from sandbox_kernel.notebook.page.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, Shown
 from sandbox_kernel.notebook.runner import CellRunner
-from sandbox_kernel.notebook.units import duration_text
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.untrusted.tex import defused
+from sandbox_kernel.untrusted.markup.tex import defused
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, context_
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.notebook.complete import complete_magic
+from sandbox_kernel.notebook.editor.complete import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, Done, NotebookState
-from sandbox_kernel.notebook.ipython_door import MainThread
-from sandbox_kernel.notebook.loop_thread import LoopThread
-from sandbox_kernel.notebook.option_table import usage
-from sandbox_kernel.notebook.options import CellPlan, new_defaults, parse_line, parse_magic
+from sandbox_kernel.notebook.options.option_table import usage
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic
+from sandbox_kernel.notebook.page.ipython_door import MainThread
+from sandbox_kernel.notebook.page.loop_thread import LoopThread
 from sandbox_kernel.notebook.render import Failure, refusal
 
 #: Output and the cell's end wake the main thread at once; this is only for signals that arrive in between.

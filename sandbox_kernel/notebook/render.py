@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel import receipt, visible
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Status, describe_end
-from sandbox_kernel.notebook.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
+from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.session.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
-from sandbox_kernel.untrusted.tex import defused
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

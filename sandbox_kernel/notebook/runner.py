@@ -15,24 +15,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.jail.meter import OnUsage
-from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, Status
-from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.grants import config_of, limits_of, may_share, policy_of
-from sandbox_kernel.notebook.options import CellPlan
-from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
-from sandbox_kernel.notebook.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.parse_cell import CellPlan
+from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.sandbox import Sandbox
 from sandbox_kernel.session.async_run import AnyOnInput
-from sandbox_kernel.session.displays import OnDisplay
+from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.session import Session
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm_prepare import OnProgress as OnPrepare
-    from sandbox_kernel.backends.wasm_prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
+    from sandbox_kernel.backends.wasm.prepare import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

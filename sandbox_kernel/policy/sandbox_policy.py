@@ -11,7 +11,7 @@ from types import MappingProxyType
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
-from sandbox_kernel.network_rule import NetworkRule, domain_rule
+from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.places import current_folder, mount_target, path_text
 
 PRESETS = ("standard", "strict", "classroom", "data", "build")
@@ -174,3 +174,17 @@ def flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
         raise PolicyViolation(f"{what} must be true or false, got {quoted(value)}")
     return value
+
+
+def parse_mount(text: str) -> Mount:
+    """Read ``HOST:GUEST``, ``HOST:GUEST:ro`` or ``HOST:GUEST:rw``, as people write it after ``--mount``.
+
+    A host path may hold colons; the path inside may not. Raises ``PolicyViolation`` for anything else.
+    """
+    rest, _, mode = text.rpartition(":")
+    if mode not in ("rw", "ro"):
+        rest, mode = text, "ro"
+    host, _, guest = rest.rpartition(":")
+    if not host or not guest:
+        raise PolicyViolation("a part is missing")
+    return SandboxPolicy().mount(host, guest, writable=mode == "rw").mounts[0]

@@ -1,0 +1,4 @@
+"""Sessions: state between cells, checkpoints, rollback, undo. One ``Session`` drives one worker inside a jail.
+
+Called by ``box/``. Read ``session.py`` (the public object) first, then ``worker/worker.py`` and ``cell/run_cell.py``.
+"""

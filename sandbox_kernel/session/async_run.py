@@ -11,8 +11,8 @@ from concurrent.futures import Executor
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.session.asking import OnInput, takes_prompt_alone
-from sandbox_kernel.session.displays import OnDisplay, SessionDisplay
+from sandbox_kernel.session.cell.cell_prompt import OnInput, takes_prompt_alone
+from sandbox_kernel.session.cell.displays import OnDisplay, SessionDisplay
 
 AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
 Work = Callable[[OnOutput | None, OnDisplay | None, OnInput | None], ExecResult]

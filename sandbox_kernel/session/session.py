@@ -18,25 +18,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_trouble import host_trouble
+from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.jail.meter import OnUsage
-from sandbox_kernel.jail.stop import Stop
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
-from sandbox_kernel.session import answers
-from sandbox_kernel.session.asking import OnInput
-from sandbox_kernel.session.cell_check import make_order, takes_memory
-from sandbox_kernel.session.checkpoints import Checkpoint
-from sandbox_kernel.session.displays import OnDisplay
-from sandbox_kernel.session.frames import What
-from sandbox_kernel.session.listeners import ListenerFailed
-from sandbox_kernel.session.live import Live
-from sandbox_kernel.session.lives import Lives
-from sandbox_kernel.session.memory import private_bytes
-from sandbox_kernel.session.session_spec import SessionSpec
-from sandbox_kernel.workspace.paths import plain_path
+from sandbox_kernel.session import code_answers
+from sandbox_kernel.session.cell.cell_check import make_order, takes_memory
+from sandbox_kernel.session.cell.cell_prompt import OnInput
+from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.listeners import ListenerFailed
+from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.supervisor import Lives
+from sandbox_kernel.session.worker.checkpoints import Checkpoint
+from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.worker.messages import What
+from sandbox_kernel.session.worker.worker import Live
 from sandbox_kernel.workspace.shared_folder import FolderLink
-from sandbox_kernel.workspace.walk import DirEntry
+from sandbox_kernel.workspace.tree.paths import plain_path
+from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
     import asyncio
@@ -114,7 +115,7 @@ class Session:
     def run(
         self,
         code: str,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         on_output: OnOutput | None = None,
         on_input: OnInput | None = None,
         *,
@@ -157,7 +158,7 @@ class Session:
     async def arun(
         self,
         code: str,
-        timeout: float = 30.0,
+        timeout: float = DEFAULT_TIMEOUT_S,
         on_output: OnOutput | None = None,
         on_input: AnyOnInput | None = None,
         *,
@@ -174,7 +175,7 @@ class Session:
         Only ``on_usage`` is called on the thread that runs the cell.
         Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
         """
-        from sandbox_kernel.backends.in_thread import check_cancel
+        from sandbox_kernel.backends.async_bridge import check_cancel
         from sandbox_kernel.session.async_run import run_in_thread
 
         self._lives.refuse_if_closed()
@@ -252,15 +253,15 @@ class Session:
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
         """What could stand at ``pos``: ``matches``, ``cursor_start``, ``cursor_end``, ``metadata``."""
-        return answers.completions(self._ask("complete", code, pos), code, pos)
+        return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
     def inspect(self, code: str, pos: int) -> Mapping[str, object]:
         """What stands at ``pos``, as a MIME bundle; empty when unknown."""
-        return answers.documentation(self._ask("inspect", code, pos))
+        return code_answers.documentation(self._ask("inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
         """``status`` is complete, incomplete, invalid or unknown; ``indent`` is for the next line."""
-        return answers.completeness(self._ask("is_complete", code, 0))
+        return code_answers.completeness(self._ask("is_complete", code, 0))
 
     def close(self) -> None:
         """End the session and everything in it, a running cell included. May be called twice."""
@@ -289,7 +290,7 @@ class Session:
                 stop.close()
 
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
-        if not answers.worth_asking(code, pos):
+        if not code_answers.worth_asking(code, pos):
             return {}
         if self._lives.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.

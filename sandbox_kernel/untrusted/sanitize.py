@@ -17,7 +17,7 @@ from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
-from sandbox_kernel.untrusted.tex import check_latex
+from sandbox_kernel.untrusted.markup.tex import check_latex
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
@@ -166,19 +166,19 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.html import clean_html  # nh3 is loaded by the first cell that needs it
+    from sandbox_kernel.untrusted.markup.html import clean_html  # nh3 is loaded by the first cell that needs it
 
     return clean_html(text)
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.svg import clean_svg
+    from sandbox_kernel.untrusted.markup.svg import clean_svg
 
     return clean_svg(text), ()
 
 
 def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.markdown import markdown_to_html
+    from sandbox_kernel.untrusted.markup.markdown import markdown_to_html
 
     return markdown_to_html(text)
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.paths import Names, names_beneath
-from sandbox_kernel.workspace.refusals import explained, shown
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.tar_headers import BLOCK, TarHeader, read_headers
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely, pack_files
-from sandbox_kernel.workspace.walk import WalkLimits, type_name
+from sandbox_kernel.workspace.tree.paths import Names, names_beneath
+from sandbox_kernel.workspace.tree.refusals import explained, shown
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import WalkLimits, type_name
 
 MAX_ARCHIVE_BYTES = 1024 * MIB
 MAX_ARCHIVE_FILES = 100_000

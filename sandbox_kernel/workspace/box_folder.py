@@ -17,11 +17,11 @@ from dataclasses import replace
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.model import ExecResult, FsChange, Status
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.paths import display_name
-from sandbox_kernel.workspace.rooted import Rooted, encoded
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, collect, pack_files
-from sandbox_kernel.workspace.walk import FILE, DirEntry
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
+from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
 
 
 class BoxFolder:

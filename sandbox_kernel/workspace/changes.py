@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.paths import display_name
-from sandbox_kernel.workspace.rooted import Rooted, chunks
-from sandbox_kernel.workspace.walk import DIRECTORY, FILE, SYMLINK, Entry, WalkLimits
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, Entry, WalkLimits
 from sandbox_kernel.workspace.writers import open_for_writing, tells_who_writes
 
 #: Longer than the coarsest kernel tick (10 ms): a file changed this long before the look can be told from later ones.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.workspace.archive import MAX_ARCHIVE_BYTES, MAX_ARCHIVE_FILES, unpack
-from sandbox_kernel.workspace.paths import names_beneath
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tree.paths import names_beneath
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 _FORMS = (
     '{"type": "file", "path": …, "content": …} (or "base64" instead of "content"), '

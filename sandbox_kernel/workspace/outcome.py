@@ -15,8 +15,8 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
 from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.rooted import Rooted, chunks
-from sandbox_kernel.workspace.walk import FILE, Entry
+from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
+from sandbox_kernel.workspace.tree.walk import FILE, Entry
 
 #: How many changes a result tells of.
 MAX_CHANGES = 1000

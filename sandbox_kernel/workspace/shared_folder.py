@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.paths import display_name
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import Skipped, collect
-from sandbox_kernel.workspace.walk import FILE
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import FILE
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.box_folder import BoxFolder

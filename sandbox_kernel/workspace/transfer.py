@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, check_file_name
-from sandbox_kernel.workspace.paths import Names
-from sandbox_kernel.workspace.refusals import explained, shown
-from sandbox_kernel.workspace.rooted import Rooted, chunks
-from sandbox_kernel.workspace.walk import DIRECTORY, FILE, Entry, WalkLimits
+from sandbox_kernel.workspace.tree.paths import Names
+from sandbox_kernel.workspace.tree.refusals import explained, shown
+from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, Entry, WalkLimits
 
 #: What a work folder may bring into a sandbox unless the caller says otherwise.
 MAX_PACKED_BYTES = 256 * MIB

@@ -12,7 +12,7 @@ import functools
 import signal
 import sys
 
-from sandbox_kernel.workspace.owner import as_owner_of
+from sandbox_kernel.workspace.tree.owner import as_owner_of
 
 #: File systems (``statfs``) where a file that is mapped is open: tmpfs, ext2 to ext4, XFS, F2FS. On an overlay a
 #: mapping holds a file of the layer beneath.

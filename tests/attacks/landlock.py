@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import Attack
 
-from sandbox_kernel.jail.meter import counts_processes
+from sandbox_kernel.jail.meter.meter import counts_processes
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from harness import MARK, running
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, ProcessConfig, Status
-from sandbox_kernel.jail.landlock import landlock_abi
+from sandbox_kernel.jail.rules.landlock import landlock_abi
 
 ROOT = Path(__file__).resolve().parents[2]
 

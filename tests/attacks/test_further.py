@@ -13,7 +13,7 @@ from harness import Attack, survive
 from landlock import on_landlock
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxError
-from sandbox_kernel.jail.landlock import landlock_abi
+from sandbox_kernel.jail.rules.landlock import landlock_abi
 from tests.conftest import need
 
 #: Spares are of the languages whose interpreters templates hold; what a compiled program meets is the same jail.

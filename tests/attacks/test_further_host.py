@@ -24,7 +24,7 @@ from sandbox_kernel import (
     Sandbox,
     SandboxError,
 )
-from sandbox_kernel.jail.landlock import landlock_abi
+from sandbox_kernel.jail.rules.landlock import landlock_abi
 
 #: By what it leaves: nothing of it may be in the way of the next run of the same box.
 LEFT = {

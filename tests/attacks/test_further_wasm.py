@@ -16,8 +16,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from harness import SECRET, make_sentinels, sentinel_state, unharmed
 
-from sandbox_kernel.backends.wasm import WasmBackend
-from sandbox_kernel.backends.wasm_store import WasmStore
+from sandbox_kernel.backends.wasm.store import WasmStore
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status

@@ -8,8 +8,8 @@ import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.session.opening.open_session import open_session
 from tests.jail.headless import END_MAIN_THREAD
 from tests.jail.tiers import TIERS, Tier
 

@@ -20,17 +20,17 @@ from sandbox_kernel import ExecRequest, ExecResult, SandboxPolicy
 from sandbox_kernel.agent.tool import SandboxTool
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, PolicyViolation
-from sandbox_kernel.guest.wasm_binary import Malformed
-from sandbox_kernel.guest.wasm_inspect import Caps, inspect
-from sandbox_kernel.guest.wasm_rewrite import prepare
-from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
+from sandbox_kernel.guest.wasm.binary.format import Malformed
+from sandbox_kernel.guest.wasm.binary.inspect_module import Caps, inspect
+from sandbox_kernel.guest.wasm.binary.rewrite import prepare
+from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
-from sandbox_kernel.net.fetch_policy import Refused as Forbidden
-from sandbox_kernel.net.proxy_http import read_request, refusal_reply
+from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
+from sandbox_kernel.net.rules.fetch_policy import Refused as Forbidden
 from sandbox_kernel.untrusted import Refused
 from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
-from sandbox_kernel.workspace.paths import names_beneath
+from sandbox_kernel.workspace.tree.paths import names_beneath
 
 
 def fixed(examples: int) -> settings:
@@ -162,7 +162,7 @@ def _valid(data: bytes) -> bool:
     """Whether the engine takes a module as it is."""
     import wasmtime
 
-    from sandbox_kernel.guest.wasm_engine import PLAIN, make_engine
+    from sandbox_kernel.guest.wasm.engine import PLAIN, make_engine
 
     try:
         wasmtime.Module.validate(make_engine(PLAIN), data)
@@ -173,8 +173,8 @@ def _valid(data: bytes) -> bool:
 
 @pytest.mark.attack("W01", "wasm")
 def test_a_damaged_module_that_is_compiled_was_valid_before_it_was_rewritten(folder: Path) -> None:
-    from sandbox_kernel.guest.wasm_compile import compile_module
-    from sandbox_kernel.guest.wasm_plan import CompilePlan
+    from sandbox_kernel.guest.wasm.compile_module import compile_module
+    from sandbox_kernel.guest.wasm.plan import CompilePlan
 
     originals = [module for module in _modules() if b"_start" in module]
 

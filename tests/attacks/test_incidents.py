@@ -17,11 +17,11 @@ from harness import SECRET, listeners, make_sentinels, running, sentinel_state, 
 from titles import LINES
 
 from sandbox_kernel import ExecRequest, Language, Limits, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
-from sandbox_kernel.backends.wasm import WasmBackend
-from sandbox_kernel.backends.wasm_store import WasmStore
+from sandbox_kernel.backends.wasm.store import WasmStore
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, SandboxError
-from sandbox_kernel.jail.landlock import landlock_abi
-from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.jail.rules.landlock import landlock_abi
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 #: Incidents whose regression is a line of the attack list, by its id.
 ELSEWHERE = {

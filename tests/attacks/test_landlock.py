@@ -14,7 +14,7 @@ from harness import Attack, survive
 from landlock import DIFFERENCES, on_landlock
 from programs import ATTACKS
 
-from sandbox_kernel.jail.landlock import landlock_abi
+from sandbox_kernel.jail.rules.landlock import landlock_abi
 
 pytestmark = pytest.mark.skipif(landlock_abi() < 6, reason="needs a kernel whose Landlock keeps signals in (6.12)")
 

@@ -27,11 +27,11 @@ from session_ends import DIFFERENCES, REMARKS, in_a_session
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import describe_end
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 from tests.conftest import holdings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.backends.wasm import WasmBackend
-from sandbox_kernel.backends.wasm_store import WasmStore
+from sandbox_kernel.backends.wasm.store import WasmStore
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel.backends.outcome import judge, make_result
-from sandbox_kernel.jail.control import Step, StepExit
-from sandbox_kernel.jail.ending import Ending
-from sandbox_kernel.jail.job import Job, Outcome
-from sandbox_kernel.jail.pump import Capture
-from sandbox_kernel.jail.reading import Reading
-from sandbox_kernel.languages.recipe import Plan
+from sandbox_kernel.jail.core.gate_messages import Step, StepExit
+from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.meter.reading import Reading
+from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.streams.output import Capture
+from sandbox_kernel.languages.support.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 MEMORY = 64 << 20

@@ -32,8 +32,8 @@ from sandbox_kernel import (
     Status,
     validate_policy,
 )
-from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.walls import Walls
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import Walls
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -609,7 +609,7 @@ def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypa
     assert len(taken) == 2
 
 
-@pytest.mark.parametrize("name", ["gate", "gate_step", "lockdown", "python_once", "template", "namespaces"])
+@pytest.mark.parametrize("name", ["gate", "steps", "lockdown", "python_once", "session", "wasm"])
 def test_a_module_of_the_users_own_is_not_taken_for_one_of_ours(name: str) -> None:
     with Sandbox() as box:
         result = box.run(f"import {name}; print({name}.mine)", "python", files={f"{name}.py": "mine = 1"})

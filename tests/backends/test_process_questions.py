@@ -10,8 +10,8 @@ import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Status
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail import input_watch
-from sandbox_kernel.jail.waiting_reader import CannotTell
+from sandbox_kernel.jail.streams import input_watch
+from sandbox_kernel.jail.streams.blocked_reader import CannotTell
 from tests.conftest import need
 
 PROGRAMS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_kernel.notebook.told_apart import framed
+from sandbox_kernel.notebook.page.told_apart import framed
 from sandbox_kernel.receipt import MIME
 
 

@@ -1,4 +1,4 @@
-"""For guests: ``wasm`` starts guest/wasm_run.py as the host does and reads its report; ``python`` is a session."""
+"""For guests: ``wasm`` starts guest/wasm/run.py as the host does and reads its report; ``python`` is a session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import sandbox_kernel
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.guest.wasm_compile import compile_module
-from sandbox_kernel.guest.wasm_plan import CompilePlan, read_plan
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.guest.wasm.compile_module import compile_module
+from sandbox_kernel.guest.wasm.plan import CompilePlan, read_plan
+from sandbox_kernel.jail.core.guest_programs import guest_folder, start_of
+from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 
-RUNNER = Path(sandbox_kernel.__file__).parent / "guest" / "wasm_run.py"
+RUNNER = ("-c", start_of("wasm.run"), guest_folder())
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Runner:
         reader, writer = os.pipe()
         pipe = subprocess.PIPE
         process = subprocess.Popen(  # type: ignore[call-overload]
-            [sys.executable, "-I", "-B", str(RUNNER), str(plan_file), str(writer)],
+            [sys.executable, "-I", "-B", *RUNNER, str(plan_file), str(writer)],
             **{"stdin": pipe, "stdout": pipe, "stderr": pipe, "env": {}, "pass_fds": [writer], **popen},
         )
         os.close(writer)

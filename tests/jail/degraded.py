@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import sandbox_kernel
-from sandbox_kernel.jail.bpf import (
+from sandbox_kernel.jail.rules.bpf import (
     ALLOW,
     Code,
     give,
@@ -17,8 +17,8 @@ from sandbox_kernel.jail.bpf import (
     refuse,
     when_equal,
 )
-from sandbox_kernel.jail.lockdown_spec import LockdownSpec
-from sandbox_kernel.jail.seccomp import build_filter, host_arch
+from sandbox_kernel.jail.rules.lockdown_spec import LockdownSpec
+from sandbox_kernel.jail.rules.seccomp import build_filter, host_arch
 
 ROOT = Path(sandbox_kernel.__file__).parent.parent
 _ARM = host_arch() == "aarch64"
@@ -64,7 +64,7 @@ def run_without(program: str, *filters: bytes, before: tuple[str, ...] = ()) -> 
     try:
         os.write(spec_fd, LockdownSpec(seccomp=filters).to_bytes())
         os.lseek(spec_fd, 0, os.SEEK_SET)
-        guest = str(ROOT / "sandbox_kernel" / "guest")
+        guest = str(ROOT / "sandbox_kernel" / "guest" / "gate")
         # The filter that bars seccomp comes last: it would bar the others too.
         argv = [*before, sys.executable, "-c", _LOADER, guest, str(spec_fd), sys.executable, "-c", program]
         return subprocess.run(

@@ -22,13 +22,14 @@ from degraded import (
 )
 
 from sandbox_kernel import EnforcerUnavailable, InvalidRequest
-from sandbox_kernel.jail import bubblewrap, enforcer
+from sandbox_kernel.jail import enforcer
+from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.walls import Walls, sizes
 from sandbox_kernel.jail.enforcer import LADDER, get_enforcer
-from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.jail.landlock import landlock_abi
 from sandbox_kernel.jail.landlock_proof import prove_walls
+from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.start import start_jail
-from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the first two rungs are Linux's")
@@ -158,7 +159,7 @@ def test_o10_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_take
 #: What a policy can ask for, without control groups.
 CLAIMS = """
 from sandbox_kernel.jail import meter
-from sandbox_kernel.backends import capabilities, process
+from sandbox_kernel.backends import process; from sandbox_kernel.backends.measured import capabilities
 for room in (meter, process, capabilities): room.find_hierarchies = lambda: None
 from sandbox_kernel import *
 backend = ProcessBackend(ProcessConfig(pool_size=0))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.landlock import landlock_abi, landlock_plan
-from sandbox_kernel.jail.lockdown_spec import LockdownSpec, lockdown_argv
-from sandbox_kernel.jail.seccomp import build_filter, host_arch
+from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_plan
+from sandbox_kernel.jail.rules.lockdown_spec import LockdownSpec, lockdown_argv
+from sandbox_kernel.jail.rules.seccomp import build_filter, host_arch
 
 ABI = landlock_abi()
 pytestmark = pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail.bubblewrap import find_bwrap
-from sandbox_kernel.jail.seccomp import build_filter, build_no_spawn_filter, host_arch
-from sandbox_kernel.jail.syscalls import NAMES, number
+from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
+from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_spawn_filter, host_arch
+from sandbox_kernel.jail.rules.syscalls import NAMES, number
 
 #: The system's, which every user may run; the package's own where there is none.
 BWRAP = "/usr/bin/bwrap" if os.path.exists("/usr/bin/bwrap") else find_bwrap()

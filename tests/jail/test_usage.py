@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm_job import RUNTIME_MB
-from sandbox_kernel.jail.meter import USAGE_S
+from sandbox_kernel.backends.wasm.wasm_job import RUNTIME_MB
+from sandbox_kernel.jail.meter.meter import USAGE_S
 from sandbox_kernel.limits import MIB
 from tests.conftest import need
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.notebook.option_table import OPTIONS
+from sandbox_kernel.notebook.options.option_table import OPTIONS
 from tests.labextension.conftest import Evaluate
 
 

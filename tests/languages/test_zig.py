@@ -9,9 +9,10 @@ import pytest
 
 from sandbox_kernel import Sandbox, Status
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.languages import zig, zig_toolchain
-from sandbox_kernel.languages.compiled import CACHED
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages import zig
+from sandbox_kernel.languages.support import zig_toolchain
+from sandbox_kernel.languages.support.compiled import CACHED
+from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -10,7 +10,7 @@ import pytest
 from sandbox_kernel.errors import FetchError, PolicyViolation
 from sandbox_kernel.net import audit
 from sandbox_kernel.net.audit import AuditFile, AuditRecord, audit_sink
-from sandbox_kernel.net.safe_client import SafeClient
+from sandbox_kernel.net.client.safe_client import SafeClient
 
 
 def record(**more: object) -> AuditRecord:

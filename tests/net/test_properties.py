@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import FetchError, InvalidRequest
-from sandbox_kernel.net.addresses import is_public
-from sandbox_kernel.net.bridge import decode_request
-from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.messages import FetchRequest
-from sandbox_kernel.net.redirects import next_request
-from sandbox_kernel.net.targets import parse_endpoint, parse_url
-from sandbox_kernel.net.tls_hello import parse_client_hello
+from sandbox_kernel.net.client.fetch_messages import FetchRequest
+from sandbox_kernel.net.client.redirects import next_request
+from sandbox_kernel.net.guest_fetch.fetch_json import decode_request
+from sandbox_kernel.net.proxy.tls_hello import parse_client_hello
+from sandbox_kernel.net.rules.addresses import is_public
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.rules.targets import parse_endpoint, parse_url
 
 hosts = st.text(st.sampled_from("aA0127.x-_:[]@%\\/ü①。\t\n?#*"), max_size=20)
 urls = st.one_of(st.text(max_size=40), st.builds("http://{}/{}".format, hosts, st.text(max_size=10)))

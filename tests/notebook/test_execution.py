@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult, Status
-from sandbox_kernel.notebook import execution, sessions
+from sandbox_kernel.notebook import cell_sessions, execution
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import Shown
 from sandbox_kernel.notebook.runner import CellRunner
@@ -14,7 +14,7 @@ from sandbox_kernel.notebook.runner import CellRunner
 
 @pytest.fixture(autouse=True)
 def no_sessions(monkeypatch):
-    monkeypatch.setattr(sessions, "has_sessions", lambda language, backend: False)
+    monkeypatch.setattr(cell_sessions, "has_sessions", lambda language, backend: False)
 
 
 class Box:

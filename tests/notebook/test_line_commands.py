@@ -3,12 +3,12 @@
 import pytest
 
 from sandbox_kernel import ExecResult, FsChange, InvalidRequest, SessionError
-from sandbox_kernel.notebook.cell_options import CellOptions
 from sandbox_kernel.notebook.line_commands import _COMMANDS, Desk, run_command
-from sandbox_kernel.notebook.option_table import COMMAND_NAMES
-from sandbox_kernel.notebook.options import parse_line
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
+from sandbox_kernel.notebook.options.parse_cell import parse_line
 from sandbox_kernel.notebook.render import ReportPanel
-from sandbox_kernel.session.checkpoints import Checkpoint
+from sandbox_kernel.session.worker.checkpoints import Checkpoint
 
 
 class Session:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ExecResult, ProcessConfig, Sandbox, SandboxPolicy
-from sandbox_kernel.notebook.cell_options import CellOptions
-from sandbox_kernel.notebook.options import parse_cell
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.runner import CellIO, CellRunner
 from tests.loopback_server import QuietHandler, serving
 

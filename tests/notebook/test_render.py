@@ -18,7 +18,7 @@ from sandbox_kernel.notebook.render import (
     render_result,
 )
 from sandbox_kernel.receipt import MIME
-from sandbox_kernel.session.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import SessionDisplay
 
 GOOD = ExecResult(
     stdout="1\n", exit_code=0, duration=1.2345, cpu_seconds=0.777, peak_memory_bytes=12_345_678,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.notebook.cell_options import CellOptions
+from sandbox_kernel.notebook.cell_sessions import NotebookSessions
 from sandbox_kernel.notebook.line_commands import Desk, run_command
-from sandbox_kernel.notebook.options import parse_cell, parse_line
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.runner import CellRunner
-from sandbox_kernel.notebook.sessions import NotebookSessions
-from sandbox_kernel.session.wasm_opening import WasmSession
+from sandbox_kernel.session.opening.open_wasm import WasmSession
 
 
 def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean() -> None:

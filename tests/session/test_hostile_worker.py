@@ -88,7 +88,7 @@ def test_what_a_child_process_writes_to_the_channel_is_not_even_looked_at(sessio
 
 def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Session, value: Value) -> None:
     session.run("x = 1")
-    silence = "import sandbox_guest.session_channel as c\nc.Channel.send = lambda self, message: True"
+    silence = "import sandbox_guest.session.worker_channel as c\nc.Channel.send = lambda self, message: True"
     result = session.run(f"x = 2\n{silence}", timeout=2)
     assert (result.status, result.rolled_back) == (Status.TIMEOUT, True)
     assert value(session, "x") == "1"
@@ -98,7 +98,7 @@ def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Sess
 def test_a_cell_that_claims_to_be_done_and_goes_on_is_found_out(
     session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox_kernel.session.live.PATIENCE_S", 1.0)
+    monkeypatch.setattr("sandbox_kernel.session.worker.worker.PATIENCE_S", 1.0)
     session.run(FIND)
     session.run("x = 1")
     lie = "send({'op': 'done', 'id': 3, 'status': 'ok', 'names': 0})\nimport time; time.sleep(1000)"

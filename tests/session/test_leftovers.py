@@ -14,10 +14,10 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.cgroup_leaf import own_leaves
-from sandbox_kernel.jail.process_tree import tree
-from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.session.opening import open_session
+from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
+from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 Open = Callable[..., Session]
@@ -103,8 +103,8 @@ def run_host(program: str) -> subprocess.Popen[str]:
 
 HOST = """
     from sandbox_kernel.backends.process import ProcessBackend
-    from sandbox_kernel.session.opening import open_session
-    from sandbox_kernel.jail.process_tree import tree
+    from sandbox_kernel.session.opening.open_session import open_session
+    from sandbox_kernel.jail.meter.process_tree import tree
     session = open_session(ProcessBackend())
     session.run("x = 1")
     print(*tree(session._lives.live.jail.init_pid), flush=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.session.answers import completeness, completions
+from sandbox_kernel.session.code_answers import completeness, completions
 from sandbox_kernel.session.suggestions import MAX_MATCHES, suggestions
 
 KINDS = "_jupyter_types_experimental"

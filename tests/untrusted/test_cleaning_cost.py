@@ -5,10 +5,11 @@ import base64
 import nh3
 import pytest
 
-from sandbox_kernel.untrusted import Refused, html
-from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.markup import html
+from sandbox_kernel.untrusted.markup.html import clean_html
+from sandbox_kernel.untrusted.markup.svg import clean_svg
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle, sanitize_docstring
-from sandbox_kernel.untrusted.svg import clean_svg
 from tests.untrusted.hostile_texts import texts
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_kernel.untrusted.html import _ATTRIBUTES, _TAGS
+from sandbox_kernel.untrusted.markup.html import _ATTRIBUTES, _TAGS
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.workspace import beneath
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tree import beneath
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100

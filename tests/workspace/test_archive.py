@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, SandboxError
 from sandbox_kernel.workspace.archive import restore, save
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 

@@ -13,7 +13,7 @@ from sandbox_kernel import ExecResult, FsChange, Sandbox, Status
 from sandbox_kernel.errors import BackendUnavailable, PathTraversal
 from sandbox_kernel.workspace import box_folder, shared_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
 def refuse(prefix: str) -> str:

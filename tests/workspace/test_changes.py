@@ -12,8 +12,8 @@ import pytest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace import changes
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
-from sandbox_kernel.workspace.rooted import Rooted
-from sandbox_kernel.workspace.walk import WalkLimits
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import WalkLimits
 
 
 def short(found: tuple[FsChange, ...]) -> list[tuple[str, str, str]]:

@@ -13,8 +13,8 @@ import pytest
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal
 from sandbox_kernel.workspace.archive import restore, save
 from sandbox_kernel.workspace.changes import compare, snapshot
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import collect, pack_files
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 NOBODY = 65534
 PROGRAM = """

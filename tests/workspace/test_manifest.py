@@ -8,7 +8,7 @@ import pytest
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.workspace.archive import save
 from sandbox_kernel.workspace.manifest import ArchiveEntry, DirectoryEntry, FileEntry, Manifest
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
 def test_provision_empty_manifest(rooted: Rooted, folder: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.workspace import outcome
 from sandbox_kernel.workspace.outcome import RENAMES_READ_BYTES, changes_since
-from sandbox_kernel.workspace.rooted import Rooted
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
 def read_so_far() -> int:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.workspace.archive import restore
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.tar_headers import TarHeader, read_headers
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 END = bytes(1024)
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=120)

@@ -10,8 +10,8 @@ import pytest
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.rooted import Rooted
 from sandbox_kernel.workspace.transfer import Skipped, collect, pack_files
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 MANY = 10**9
 pytestmark = pytest.mark.usefixtures("both_ways")

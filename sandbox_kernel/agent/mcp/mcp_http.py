@@ -1,0 +1,148 @@
+"""The MCP server over streamable HTTP: on this machine only, and only for who has the token.
+
+Loopback is shared with every other user and every web page of this machine. So each request must carry the bearer
+token, whatever else is right about it; Host and Origin are checked by the SDK (a page that rebinds its name gets in
+neither way).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.agent.mcp.http_patience import impatient_protocol
+from sandbox_kernel.agent.mcp.mcp_server import make_server, need_sdk
+from sandbox_kernel.agent.mcp.toolbox import Toolbox
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.policy import SandboxPolicy
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from sandbox_kernel.net.secret_headers import Secret
+
+PATH = "/mcp"
+TOKEN_VARIABLE = "SANDBOX_KERNEL_MCP_TOKEN"  # noqa: S105
+_SHORTEST_TOKEN = 16
+_SHUTDOWN_S = 3
+
+
+class BearerOnly:
+    """Lets requests through that carry the token; the others learn nothing but that."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._digest = _digest(token.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Called by the HTTP server for each request."""
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._admits(scope)):
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        # Without "close" the connection would stay, at no cost to a stranger.
+        headers = [
+            (b"www-authenticate", b'Bearer realm="sandbox-kernel"'),
+            (b"content-length", b"0"),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _admits(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) != 1 or given[0][:7].lower() != b"bearer ":
+            return False
+        # Digests have one length: the comparison tells nothing about the token's.
+        return hmac.compare_digest(_digest(given[0][7:].strip()), self._digest)
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+def make_app(toolbox: Toolbox, token: str, version: str = "") -> ASGIApp:
+    """The server as an ASGI application."""
+    return BearerOnly(make_server(toolbox, version).streamable_http_app(streamable_http_path=PATH), token)
+
+
+def read_token(file: str | None) -> tuple[str, bool]:
+    """The token and whether it was made just now: from a file, else the environment, else a new one.
+
+    There is no option for it: a command line is visible to every user of the machine.
+    """
+    token = Path(file).read_text().strip() if file is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token and file is None:
+        return secrets.token_urlsafe(32), True
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        source = f"the token in {file}" if file is not None else f"the token in ${TOKEN_VARIABLE}"
+        raise InvalidRequest(f"{source} must be at least {_SHORTEST_TOKEN} visible ASCII characters")
+    return token, False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket on a loopback address, and nowhere else."""
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise InvalidRequest(f"--host {host!r} is not an address; for example 127.0.0.1 or ::1") from None
+    if not address.is_loopback:
+        raise InvalidRequest(
+            f"--host {host!r} is not a loopback address; the server is for this machine only: use 127.0.0.1 or ::1, "
+            "and a tunnel (ssh -L) from elsewhere"
+        )
+    if not 0 <= port <= 65535:
+        raise InvalidRequest(f"--port {port} is not a port; give 1 to 65535, or 0 for a free one")
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    return socket.create_server((str(address), port), family=family)
+
+
+def serve_http(
+    policy: SandboxPolicy | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token_file: str | None = None,
+    version: str = "",
+    audit: str | None = None,
+    allow_private_for: Iterable[str] = (),
+    secrets: Iterable[Secret] = (),
+) -> None:
+    """Serve until interrupted; says on standard error where, and the token if it made one."""
+    need_sdk()
+    token, made = read_token(token_file)
+    private = tuple(allow_private_for)
+    with listen(host, port) as server, Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets) as box:
+        address, bound = server.getsockname()[:2]
+        place = f"[{address}]" if ":" in address else address
+        sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")
+        if made:
+            sys.stderr.write(f"Authorization: Bearer {token}\n")
+        sys.stderr.flush()
+        asyncio.run(_serve(make_app(Toolbox(box), token, version), server))
+
+
+async def _serve(app: ASGIApp, listener: socket.socket) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        http=impatient_protocol(),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+    )
+    await uvicorn.Server(config).serve(sockets=[listener])

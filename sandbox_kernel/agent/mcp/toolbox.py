@@ -1,0 +1,295 @@
+"""The tools of one sandbox: runs, sessions, files and the report, each a call that answers with JSON.
+
+One toolbox serves one user: whoever may call it may see its files and sessions. Nothing here knows about MCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import codecs
+import logging
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sandbox_kernel.agent.answer import Answer, bounded, error_answer, result_answer, storable, with_failures
+from sandbox_kernel.agent.arguments import Fields, shown
+from sandbox_kernel.agent.box_backend import BoxBackend
+from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
+from sandbox_kernel.agent.mcp import tool_specs as specs
+from sandbox_kernel.agent.mcp.pictures import pictures_of
+from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
+from sandbox_kernel.agent.tool import SandboxTool, internal_error
+from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
+from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.session.opening.open_session import session_languages
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PackedFiles
+
+_log = logging.getLogger(__name__)
+
+MOST_SESSIONS: Final = 8
+_MOST_ENTRIES = 1000
+_MOST_DISPLAYS = 20
+_MOST_DISPLAY_BYTES = 16 << 10
+_SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+_STATE = (
+    "Each call starts anew, without variables or processes of earlier ones; the files in /box, the working folder, are "
+    "shared by all calls, by sessions and by read_file, write_file and list_dir. A program that ends with another "
+    'exit code than 0, or does not compile, has the status "failed" here.'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call: what was asked, who wants to see the output as it comes, and how it is called off."""
+
+    args: Mapping[str, object]
+    on_output: OnOutput | None = None
+    cancel: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """The answer, and pictures beside it as base64 PNG."""
+
+    answer: Answer
+    pictures: tuple[str, ...] = ()
+
+
+class _Seat:
+    """A named session. Calls take turns here: cancelling one that waits must not interrupt one that runs."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.session: Session | None = None
+        self.language = Language.PYTHON
+
+
+class Toolbox:
+    """The tools of a sandbox; use it on one event loop, and end it with the sandbox."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.exec = SandboxTool(BoxBackend(box), state=_STATE)
+        self._seats: dict[str, _Seat] = {}
+        self._writing = threading.Lock()
+        self._acts: dict[str, Callable[[Call], Awaitable[Reply]]] = {
+            self.exec.name: self._exec,
+            "session_run": self._session_run,
+            "session_undo": self._session_undo,
+            "read_file": self._read_file,
+            "write_file": self._write_file,
+            "list_dir": self._list_dir,
+            "report": self._report,
+        }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every tool that ``call`` takes."""
+        return tuple(self._acts)
+
+    async def specs(self) -> tuple[ToolSpec, ...]:
+        """What each tool is and takes; the first look measures the sandbox, which takes some seconds."""
+        tool = self.exec
+        description = await asyncio.to_thread(lambda: tool.description)
+        run = ToolSpec(
+            name=tool.name,
+            title="Run a program in a sandbox",
+            description=description,
+            parameters=tool.parameters_schema(),
+            output=specs.RUN_ANSWER,
+            open_world=self._open_world,
+        )
+        session = replace(specs.SESSION_RUN, open_world=self._open_world)
+        return (run, session, specs.SESSION_UNDO, specs.READ_FILE, specs.WRITE_FILE, specs.LIST_DIR, specs.REPORT)
+
+    async def call(self, name: str, call: Call) -> Reply:
+        """Do what a tool does; never raises for a name that it has."""
+        act = self._acts[name]
+        began = time.monotonic()
+        try:
+            return await act(call)
+        except SandboxError as error:
+            return Reply(answer=error_answer(error, time.monotonic() - began))
+        except Exception as error:
+            _log.exception("the tool %s failed", name)
+            return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
+
+    async def _exec(self, call: Call) -> Reply:
+        answer = await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel)
+        return Reply(answer=with_failures(answer))
+
+    async def _session_run(self, call: Call) -> Reply:
+        fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
+        language = _language(fields)
+        name, code = _session_name(fields, language), fields.text("code")
+        timeout = fields.whole("timeout_secs", int(DEFAULT_TIMEOUT_S), 1, MOST_TIMEOUT_S)
+        restart = fields.flag("restart")
+        seat = self._seat(name)
+        async with seat.turn:
+            if call.cancel.is_set():
+                raise InvalidRequest("the call was cancelled before its turn came; nothing was run")
+            session = seat.session
+            if session is None:
+                session = seat.session = await asyncio.to_thread(self._open, name, language or Language.PYTHON)
+                seat.language = language or Language.PYTHON
+            elif language not in (None, seat.language):
+                raise InvalidRequest(f"session {shown(name)} speaks {seat.language}, not {language}; use another name")
+            elif restart:
+                await asyncio.to_thread(session.restart)
+            result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
+        told = replace(result, timeout=result.timeout or float(timeout))
+        answer = {
+            **with_failures(result_answer(told, self.exec.limits.output_bytes)),
+            "session": name,
+            **_shown(result),
+        }
+        return Reply(answer=answer, pictures=pictures_of(result.displays))
+
+    async def _session_undo(self, call: Call) -> Reply:
+        fields = Fields(call.args, ("session", "cells"))
+        name = _session_name(fields)
+        cells = fields.whole("cells", 1, 1, specs.MOST_CELLS_UNDONE)
+        seat = self._seats.get(name)
+        if seat is None or seat.session is None:
+            known = ", ".join(known for known, other in self._seats.items() if other.session is not None)
+            raise InvalidRequest(f"there is no session {shown(name)}; open sessions: {known or 'none'}")
+        async with seat.turn:
+            result = await asyncio.to_thread(seat.session.undo, cells)
+        return Reply(answer={**result_answer(result), "session": name})
+
+    async def _read_file(self, call: Call) -> Reply:
+        fields = Fields(call.args, ("path", "offset", "max_bytes"))
+        path, offset = fields.text("path"), fields.whole("offset", 0, 0, 1 << 62)
+        most = fields.whole("max_bytes", specs.DEFAULT_READ_BYTES, 1, specs.MOST_FILE_BYTES)
+        part, size = await asyncio.to_thread(self.box.read_file_part, path, offset, most)
+        content, encoding, taken = _as_text(part)
+        answer: Answer = {"status": "success", "content": content, "encoding": encoding, "size": size}
+        if part and offset + taken < size:
+            answer["next_offset"] = offset + taken
+        return Reply(answer=answer)
+
+    async def _write_file(self, call: Call) -> Reply:
+        fields = Fields(call.args, ("path", "content", "encoding"))
+        path, content = fields.text("path"), fields.text("content")
+        data = _as_bytes(content, fields.choice("encoding", specs.ENCODINGS[0], specs.ENCODINGS))
+        if len(data) > specs.MOST_FILE_BYTES:
+            most = specs.MOST_FILE_BYTES
+            raise InvalidRequest(f"content has {len(data)} bytes, at most {most} are taken; write it from code")
+        await asyncio.to_thread(self._write, path, data)
+        return Reply(answer={"status": "success", "size": len(data)})
+
+    def _write(self, path: str, data: bytes) -> None:
+        """Write within what a sandbox can be given: a folder beyond it would end all later runs, and fill the host."""
+        with self._writing:
+            held = self.box.files
+            names = set(held) - {path}
+            total = held.total_bytes if isinstance(held, PackedFiles) else 0
+            if total + len(data) > MAX_PACKED_BYTES or len(names) >= MAX_PACKED_FILES:
+                raise InvalidRequest(
+                    f"the shared folder holds {len(names)} files and {total} bytes, at most {MAX_PACKED_FILES} and "
+                    f"{MAX_PACKED_BYTES} are taken; remove files from code first"
+                )
+            self.box.write_file(path, data)
+
+    async def _list_dir(self, call: Call) -> Reply:
+        path = Fields(call.args, ("path",)).optional_text("path")
+        found = await asyncio.to_thread(self.box.list_dir, path if path is not None else ".")
+        listed = [
+            {"name": each.name, "type": each.type, **({"size": each.size} if each.is_file else {})}
+            for each in found[:_MOST_ENTRIES]
+        ]
+        answer: Answer = {"status": "success", "entries": storable(listed)}
+        if len(found) > len(listed):
+            answer["left_out"] = len(found) - len(listed)
+        return Reply(answer=answer)
+
+    async def _report(self, call: Call) -> Reply:
+        again = Fields(call.args, ("again",)).flag("again")
+        report = await asyncio.to_thread(lambda: self.box.report(again=again))
+        return Reply(answer={"status": "success", **report.to_dict()})
+
+    @property
+    def _open_world(self) -> bool:
+        return self.box.policy.network or bool(self.box.policy.network_rules)
+
+    def _seat(self, name: str) -> _Seat:
+        taken = [known for known, seat in self._seats.items() if seat.session is not None or seat.turn.locked()]
+        if name not in taken and len(taken) >= MOST_SESSIONS:
+            raise InvalidRequest(f"there are {MOST_SESSIONS} sessions already, use one of them: {', '.join(taken)}")
+        return self._seats.setdefault(name, _Seat())
+
+    def _open(self, name: str, language: Language) -> Session:
+        return self.box.session(language, name=name, limits=self.exec.limits)
+
+
+def _language(fields: Fields) -> Language | None:
+    """What a cell is written in, where that is said; sessions are not for every language."""
+    name = fields.optional_text("language")
+    if name is None:
+        return None
+    language = Language.parse(name)
+    if language not in session_languages():
+        known = ", ".join(session_languages())
+        raise InvalidRequest(f"there are no sessions for {language}; expected one of: {known}, or use sandbox_exec")
+    return language
+
+
+def _session_name(fields: Fields, language: Language | None = None) -> str:
+    """The session that is meant; each language has an unnamed one."""
+    name = fields.optional_text("session")
+    if name is None:
+        return specs.DEFAULT_SESSION if language in (None, Language.PYTHON) else f"{specs.DEFAULT_SESSION}-{language}"
+    if not _SESSION_NAME.match(name):
+        raise InvalidRequest(f'"session" must be letters, digits, ".", "_" or "-", at most 64, got {shown(name)}')
+    return name
+
+
+def _shown(result: ExecResult) -> Answer:
+    """What a cell showed besides printing: values as text, and the kinds of what is not text."""
+    told: Answer = {}
+    displays = [_display(item.data) for item in result.displays[:_MOST_DISPLAYS] if item.kind != "result"]
+    values = [_display(item.data) for item in result.displays if item.kind == "result"]
+    if values:
+        told["value"] = values[-1]["text"]
+    if displays:
+        told["displays"] = displays
+    if result.error is not None:
+        told["error"] = {"name": result.error.ename, "message": bounded(result.error.evalue, _MOST_DISPLAY_BYTES)}
+    return told
+
+
+def _display(data: Mapping[str, object]) -> Answer:
+    text = data.get("text/plain")
+    kinds = sorted(mime for mime in data if mime != "text/plain")
+    return {
+        "text": bounded(text, _MOST_DISPLAY_BYTES) if isinstance(text, str) else "",
+        "kinds": kinds[:_MOST_DISPLAYS],
+    }
+
+
+def _as_text(data: bytes) -> tuple[str, str, int]:
+    """Part of a file as text, or else as base64, and how many bytes of it that is: no character is cut in two."""
+    try:
+        text, taken = codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError:
+        taken = 0
+    if data and not taken:
+        return base64.b64encode(data).decode(), "base64", len(data)
+    return text, "utf-8", taken
+
+
+def _as_bytes(content: str, encoding: str) -> bytes:
+    try:
+        return base64.b64decode(content, validate=True) if encoding == "base64" else content.encode()
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"content is not {encoding}: {error}") from None

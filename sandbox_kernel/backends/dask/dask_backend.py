@@ -1,0 +1,238 @@
+"""Runs requests on the workers of a Dask cluster, each behind the walls of the machine that it lands on.
+
+The cluster brings no walls: a worker runs the request through the process backend of its own machine, and the result
+says what was active there. Output comes back as events while the program runs, the files it made with the result.
+The cluster itself is trusted, as Dask demands; ``dask_delivery.py`` says what is checked all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.dask.dask_delivery import decode_capabilities, decode_delivery
+from sandbox_kernel.backends.dask.dask_worker import BEGAN, Kitchen, measure_on_worker, run_on_worker, stop_on_worker
+from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.asking import OnInput
+from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.outcome import Keep
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import DIRECTORY
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+#: How long a run may take beyond its own time once it has begun: to start, to end, to bring its files.
+PATIENCE_S = 120.0
+#: How long a worker has to answer after it was asked to stop a run.
+STOP_S = 30.0
+_LOOK_MS = 1000
+_REMEDY = (
+    "start a cluster and connect to it (from distributed import Client; Client('tcp://…')), or name it in "
+    "DASK_SCHEDULER_ADDRESS"
+)
+
+
+class DaskBackend(BlockingBackend):
+    """Spreads runs over a cluster; ``client`` is one of ``distributed``, else the one that is connected already."""
+
+    name = "dask"
+
+    def __init__(
+        self,
+        client: Client | None = None,
+        config: ProcessConfig | None = None,
+        policy: SandboxPolicy | None = None,
+        *,
+        enforcer: str | None = "auto",
+    ) -> None:
+        self.client = client if client is not None else connected_client()
+        check_policy(policy)
+        standard = policy if policy is not None else SandboxPolicy.preset("standard")
+        self._kitchen = Kitchen(config or ProcessConfig(), standard, enforcer)
+
+    def capabilities(self) -> BackendCapabilities:
+        """See ``SandboxBackend``; measured on one worker: a cluster of unlike machines is not described by it."""
+        future = self.client.submit(measure_on_worker, self._kitchen, pure=False)
+        return decode_capabilities(_answer(future))
+
+    def run(
+        self,
+        request: ExecRequest,
+        *,
+        on_output: OnOutput | None = None,
+        stop: Stop | None = None,
+        keep: Keep | None = None,
+        on_usage: OnUsage | None = None,
+        on_input: OnInput | None = None,
+        stdin_from: int | None = None,
+    ) -> ExecResult:
+        """See ``BlockingBackend``; ``on_output`` is called on a thread of the client, ``on_usage``, ``on_input`` never.
+
+        What ``stdin_from`` holds travels with the request, so that it is read to its end first, and no terminal is.
+        """
+        source = unless_terminal(stdin_from)
+        request = request if source is None else replace(request, stdin=read_to_end(source))
+        name = f"sandbox-{uuid.uuid4().hex}"
+        heard = _Heard(on_output)
+        self.client.subscribe_topic(name, heard.hear)
+        done = os.eventfd(0, os.EFD_CLOEXEC)
+        try:
+            future = self.client.submit(
+                run_on_worker, self._kitchen, request, name, on_output is not None, keep is not None, pure=False
+            )
+            future.add_done_callback(lambda _: _tell(done))
+            if not self._wait(name, request, heard, done, stop):
+                future.cancel()
+                return _unanswered(request)
+            delivery = decode_delivery(_answer(future), request)
+            if on_output is not None:
+                heard.wait_for(delivery.pieces)
+        finally:
+            self.client.unsubscribe_topic(name)
+            with _closing:
+                os.close(done)
+        return delivery.result if keep is None else _kept(delivery.result, delivery.files, keep)
+
+    def _wait(self, name: str, request: ExecRequest, heard: _Heard, done: int, stop: Stop | None) -> bool:
+        """Return when the run is over; False when it was stopped and its worker does not answer.
+
+        ``BackendUnavailable`` when the worker began the run and says nothing for longer than it can take.
+        """
+        either = select.poll()
+        for fd in (done,) if stop is None else (done, stop.fileno()):
+            either.register(fd, select.POLLIN)
+        asked_at: float | None = None
+        asking: threading.Thread | None = None
+        while done not in (ready := dict(either.poll(_LOOK_MS))):
+            now = time.monotonic()
+            if ready:
+                asked_at = asked_at or now
+                # Asked again and again: a run that waits for its turn on a worker begins later.
+                if asking is None or not asking.is_alive():
+                    asking = threading.Thread(target=self._stop_everywhere, args=(name,), daemon=True)
+                    asking.start()
+                if readable(done, 0.2):
+                    return True
+                if now > asked_at + STOP_S:
+                    return False
+            if heard.began_at is not None and now > heard.began_at + request.timeout + PATIENCE_S:
+                raise BackendUnavailable(
+                    f"the Dask cluster did not finish the run: a worker began it {now - heard.began_at:.0f} s ago, its "
+                    f"limit is {request.timeout:g} s, and nothing came back; look at that worker, then run it again"
+                )
+        return True
+
+    def _stop_everywhere(self, name: str) -> None:
+        """Ask every worker to stop a run; on a thread of its own, because one that hangs would be waited for."""
+        with contextlib.suppress(Exception):
+            self.client.run(stop_on_worker, name, on_error="ignore")
+
+
+#: Held while a descriptor is closed that another thread may be about to write to.
+_closing = threading.Lock()
+
+
+def _tell(done: int) -> None:
+    with _closing, contextlib.suppress(OSError):
+        os.eventfd_write(done, 1)
+
+
+def _unanswered(request: ExecRequest) -> ExecResult:
+    """The result of a run that was stopped here, and whose worker does not say what became of it."""
+    return ExecResult(
+        status=Status.INTERRUPTED,
+        language=str(request.language),
+        backend=DaskBackend.name,
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
+        notes=(f"its worker did not answer within {STOP_S:g} s after it was asked to stop, so its output is lost",),
+    )
+
+
+def connected_client() -> Client:
+    """The client that the program has connected already, or one to the cluster that the environment names."""
+    try:
+        import dask
+        import distributed
+    except ImportError:
+        remedy = "pip install 'sandbox-kernel[dask]'"
+        raise BackendUnavailable(f"backend 'dask' needs the package distributed; {remedy}") from None
+    with contextlib.suppress(ValueError):
+        found: Client = distributed.default_client()
+        return found
+    address = dask.config.get("scheduler-address", None)
+    if address is None:
+        raise BackendUnavailable(f"backend 'dask' found no cluster; {_REMEDY}")
+    try:
+        return distributed.Client(address, timeout="10s")
+    except OSError as error:
+        raise BackendUnavailable(f"backend 'dask' cannot reach the cluster at {address}: {error}; {_REMEDY}") from None
+
+
+class _Heard:
+    """Output as it arrives, counted, so that the last piece is not lost behind the result."""
+
+    def __init__(self, on_output: OnOutput | None) -> None:
+        self._on_output = on_output
+        self._pieces = 0
+        self._more = threading.Condition()
+        #: When a worker said that it has begun.
+        self.began_at: float | None = None
+
+    def hear(self, event: object) -> None:
+        """Called by the client, in order; what is no event of ours is dropped."""
+        said = event[1] if isinstance(event, tuple | list) and len(event) == 2 else None
+        if not isinstance(said, tuple | list) or len(said) != 2 or not all(isinstance(part, str) for part in said):
+            return
+        stream, text = said
+        if stream == BEGAN:
+            self.began_at = time.monotonic()
+        if stream not in ("stdout", "stderr"):
+            return
+        if self._on_output is not None:
+            self._on_output(stream, text)
+        with self._more:
+            self._pieces += 1
+            self._more.notify_all()
+
+    def wait_for(self, pieces: int) -> None:
+        """Events travel beside the result; a connection that broke loses them, so nobody waits for ever."""
+        with self._more:
+            self._more.wait_for(lambda: self._pieces >= pieces, timeout=10.0)
+
+
+def _answer(future: Future[bytes]) -> object:
+    """What a worker answered; errors of the cluster are those of a backend that is not there."""
+    try:
+        return future.result()
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; is it alive?") from error
+
+
+def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecResult:
+    """Hand over the files as the caller would have found them here."""
+    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder:
+        with Rooted.at(folder) as rooted:
+            for change in result.changes:
+                if change.type == DIRECTORY and change.kind != "deleted":
+                    rooted.make_folder(change.path)
+            for path, data in files.items():
+                rooted.write(path, data)
+            return keep(rooted, result)

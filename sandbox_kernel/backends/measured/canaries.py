@@ -1,0 +1,251 @@
+"""Attacks on ourselves: small programs that try the forbidden thing in the very jail that runs requests.
+
+Each is believed only together with its control: the same act where it is allowed must succeed, or the line says "not
+testable here". The host sets up what is to be reached (a secret file, listeners on loopback, a variable in its own
+environment), the canary tries to reach it, and what came back is the evidence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.measured.bait import controls, look_outside, set_out
+from sandbox_kernel.backends.measured.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, TRIALS, UP, Trial
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+
+Run = Callable[[ExecRequest], ExecResult]
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One line of the report. ``enforced`` is None where it could not be tried here.
+
+    ``absent``: the host itself has no such thing or may not do it, so there is nothing that had to be stopped.
+    """
+
+    area: str
+    name: str
+    enforced: bool | None
+    mechanism: str
+    evidence: str
+    milliseconds: float = 0.0
+    absent: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether a promise may rest on this line."""
+        return self.enforced is True or self.absent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanisms:
+    """Words for what stands behind each kind of line, on this backend and host."""
+
+    walls: str
+    filter: str
+    memory: str
+    processes: str
+    cpu: str
+    clock: str = "the host's clock and SIGKILL of the namespace's init"
+    disk: str = "size of the memory file system"
+    environment: str = "an environment of its own"
+    #: Empty: the walls.
+    network: str = ""
+
+
+_AREAS = {
+    "read a secret outside": "files", "write outside": "files", "read the host's password hashes": "files",
+    "inherit the host's environment": "processes", "see the host's environment": "processes",
+    "see host processes": "processes", "be root": "processes",
+    "take every file watch of the user": "processes",
+    "connect to host TCP": "network", "connect to a host abstract socket": "network",
+    "connect to a host socket file": "network", "send UDP to the host": "network", "open a vsock": "network",
+}  # fmt: skip
+#: A daemon must be up before it can be killed; on a busy machine that takes another try.
+_KILL_AFTER_S = (0.7, 5.0, 20.0)
+#: What a host may lack or may not do itself; everything else is bait that we set out, and must be there to be taken.
+_OF_THE_HOST = {"read the host's password hashes", "be root", "write host settings"}
+
+
+def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
+    with set_out() as bait:
+        with open("/proc/self/cmdline", "rb") as file:
+            cmdline = file.read().hex()
+        plan = {
+            "folder": bait.folder, "variable": bait.variable, "tcp": bait.tcp, "udp": bait.udp,
+            "abstract": bait.abstract, "pathname": bait.pathname, "pid": os.getpid(), "cmdline": cmdline,
+            "walls": walls, "uid": os.getuid(),
+        }  # fmt: skip
+        began = time.monotonic()
+        result = run(ExecRequest(language=Language.PYTHON, code=LOOK, timeout=20, args=[json.dumps(plan)]))
+        took = (time.monotonic() - began) * 1e3
+        arrived = bait.datagrams()
+        outside = look_outside(bait, cmdline)
+        allowed = controls(bait, outside)
+        written = os.path.exists(f"{bait.folder}/written")
+    try:
+        found: dict[str, tuple[bool, str]] = dict(json.loads(result.stdout))
+        reached: dict[str, int] = dict(found.pop("reached"))  # type: ignore[arg-type]
+    except (ValueError, TypeError, KeyError):
+        problem = (result.stderr or str(result.status)).strip()[-200:]
+        return [
+            Measurement(
+                area=area, name=name, enforced=None, mechanism=words.walls, evidence=f"canary failed: {problem}"
+            )
+            for name, area in _AREAS.items()
+        ]
+    lines = []
+    for name, (succeeded, said) in found.items():
+        area = _AREAS.get(name, "kernel")
+        mechanism = words.filter if area == "kernel" and name != "write host settings" else words.walls
+        if name == "open a vsock":
+            mechanism = words.filter  # no namespace holds these
+        elif name == "inherit the host's environment":
+            mechanism = words.environment
+        elif area == "network":
+            mechanism = words.network or words.walls
+        enforced: bool | None = not succeeded and not (name == "write outside" and written)
+        if name == "send UDP to the host" and succeeded and not arrived:
+            # A datagram is always "sent"; what counts is whether it came to the host's socket.
+            enforced, said = True, "sent into its own empty network; nothing arrived"
+        absent = False
+        if enforced and name in reached:
+            enforced, absent, said = _by_answers(reached[name], outside.reached.get(name), said)
+        elif enforced and allowed.get(name) is False:
+            enforced, absent = None, name in _OF_THE_HOST
+            said = f"the host itself could not do it either; inside: {said}"
+        elif enforced and name in allowed:
+            said = f"{said}; outside: goes through"
+        lines.append(
+            Measurement(
+                area=area,
+                name=name,
+                enforced=enforced,
+                mechanism=mechanism,
+                evidence=said,
+                milliseconds=took / len(found),
+                absent=absent,
+            )
+        )
+    return lines
+
+
+def _by_answers(inside: int, outside: int | None, said: str) -> tuple[bool | None, bool, str]:
+    """Whether a refused system call was refused by the sandbox: then an ordinary process gets another answer."""
+    if outside is None:
+        return None, False, f"no ordinary process could be asked; inside: {said}"
+    answer = errno.errorcode.get(outside, str(outside)) if outside else "goes through"
+    if inside == outside:
+        return None, True, f"an ordinary process gets the same answer here ({answer}); inside: {said}"
+    return True, False, f"{said}; outside: {answer}"
+
+
+def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
+    mechanism = {
+        "time": words.clock, "memory": words.memory, "memory shared between processes": words.memory,
+        "processes": words.processes, "disk": words.disk, "open files": "RLIMIT_NOFILE",
+        "CPU time": words.cpu, "output": "head and tail kept by the host",
+    }[trial.name]  # fmt: skip
+    began = time.monotonic()
+    over, below = (
+        run(
+            ExecRequest(
+                language=Language.PYTHON,
+                code=code,
+                timeout=timeout,
+                memory_limit_mb=trial.memory_mb,
+                limits=trial.limits,
+            )
+        )
+        for code, timeout in ((trial.over, trial.timeout), (trial.below, trial.below_timeout))
+    )
+    took = (time.monotonic() - began) * 1e3
+    evidence = f"{trial.exceeds}: {_told(over)}; {trial.stays}: {_told(below)}"
+    enforced: bool | None = over.limit == LIMIT_OF[trial.name]
+    if below.status is not Status.OK or below.limit is not None:
+        enforced = None
+    if NO_START in over.stdout and NO_START in below.stdout:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
+    return Measurement(
+        area="limits", name=trial.name, enforced=enforced, mechanism=mechanism, evidence=evidence, milliseconds=took
+    )
+
+
+def _told(result: ExecResult) -> str:
+    """How it ended; a limit that it met is told too where the status does not name it."""
+    return f"{result.status}, stopped at the {result.limit} limit" if result.limit is not None else str(result.status)
+
+
+def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:
+    """A daemon in a session of its own must be gone when the run is: when it ended by itself, or was ended."""
+    marker = f"canary-{secrets.token_hex(8)}"
+    code = DAEMON.replace("{marker}", marker).replace("{stays}", str(killed))
+    began = time.monotonic()
+    for seconds in _KILL_AFTER_S if killed else (20.0,):
+        result = run(ExecRequest(language=Language.PYTHON, code=code, timeout=seconds))
+        if UP in result.stdout or result.status is not Status.TIMEOUT:
+            break
+    alive = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            if marker.encode() in file.read():
+                alive.append(pid)
+    ran = UP in result.stdout and result.status is (Status.TIMEOUT if killed else Status.OK)
+    enforced = False if alive else True if ran else None
+    seen = "a double-forked daemon was seen to run" if UP in result.stdout else "no daemon was seen to run"
+    evidence = f"{seen} ({result.status}); {len(alive)} of it left afterwards"
+    mechanism = words.clock
+    if NO_START in result.stderr:
+        enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
+    took = (time.monotonic() - began) * 1e3
+    return Measurement(
+        area="processes", name="survive the kill" if killed else "outlive the run", enforced=enforced,
+        mechanism=mechanism, evidence=evidence, milliseconds=took,
+    )  # fmt: skip
+
+
+def measure(
+    run: Run, words: Mechanisms, *, walls: bool = True, on_progress: OnProgress | None = None
+) -> tuple[Measurement, ...]:
+    """Run every canary; called by ``capabilities`` and by the report.
+
+    Without ``walls``, what would really be done to the host is not tried, and counts as not stopped. ``on_progress`` is
+    called on this thread with the number of canaries that are back, and of all.
+    """
+    lines: list[Measurement] = []
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
+        jobs = [
+            threads.submit(_look, run, words, walls),
+            *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
+            threads.submit(lambda: [_survivors(run, words, killed=False)]),
+            threads.submit(lambda: [_survivors(run, words, killed=True)]),
+        ]
+        for number, _ in enumerate(as_completed(jobs), 1):
+            if on_progress is not None:
+                on_progress(number, len(jobs))
+        for job in jobs:
+            lines += job.result()
+    return tuple(lines)
+
+
+def _one(
+    act: Callable[[Run, Mechanisms, Trial], Measurement], run: Run, words: Mechanisms, trial: Trial
+) -> list[Measurement]:
+    try:
+        return [act(run, words, trial)]
+    except SandboxError as error:
+        return [
+            Measurement(
+                area="limits", name=trial.name, enforced=None, mechanism="", evidence=f"could not be tried: {error}"
+            )
+        ]

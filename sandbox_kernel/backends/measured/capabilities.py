@@ -1,0 +1,134 @@
+"""What the process backend enforces on this host: the canaries' lines, summed up by what a policy can ask for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
+from sandbox_kernel.backends.host_failures import host_trouble
+from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, OnProgress, measure
+from sandbox_kernel.backends.measured.measured_cache import Measured, recall, remember
+from sandbox_kernel.backends.measured.measured_key import fingerprint
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, shortfall
+from sandbox_kernel.jail.kinds.template_cache import unavailable
+from sandbox_kernel.jail.root.sandbox_user import has_own_user
+from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.languages.registry import RECIPES, availability
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.process import ProcessBackend
+
+#: Which canaries must all have failed for a promise to be kept.
+_PROOFS = {
+    "timeout": ("time", "outlive the run", "survive the kill"),
+    "memory": ("memory", "memory shared between processes"),
+    "cpu": ("CPU time",),
+    "processes": ("processes",),
+    "disk": ("disk",),
+    "output": ("output",),
+    "network_isolation": (
+        "connect to host TCP", "connect to a host abstract socket", "connect to a host socket file", "open a vsock",
+        "send UDP to the host",
+    ),
+    "filesystem_read_isolation": ("read a secret outside", "see the host's environment"),
+    "filesystem_write_isolation": ("write outside", "write host settings"),
+    "environment_isolation": ("inherit the host's environment",),
+    "syscall_filter": ("make a user namespace", "mount", "io_uring", "bpf", "keyctl", "ptrace"),
+}  # fmt: skip
+
+_measured: dict[object, Measured] = {}
+_lock = threading.Lock()
+
+
+def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None) -> Measured:
+    """The canaries' lines for a backend: measured once a boot for each kind of walls, or again when asked."""
+    kept = fingerprint(backend)
+    key = (kept, backend.enforcer, backend.policy, backend.config)
+    with _lock:
+        found = None if again else _measured.get(key) or recall(kept)
+        if found is None:
+            with host_trouble():
+                lines = measure(
+                    backend.run, mechanisms(backend), walls=backend.enforcer is not None, on_progress=on_progress
+                )
+            found = Measured(lines, time.time())
+            remember(kept, found)
+        _measured[key] = found
+        return found
+
+
+def mechanisms(backend: ProcessBackend) -> Mechanisms:
+    """Words for this host and this backend's walls."""
+    where = find_hierarchies()
+    name = backend.enforcer.name if backend.enforcer is not None else None
+    walls = _named(backend.enforcer.name, backend.enforcer.version) if backend.enforcer is not None else "none"
+    alone = unavailable() if name == bubblewrap.NAME else None
+    if alone is not None:
+        # The same walls, at the price of a whole start for each.
+        walls += f"; ready-made sandboxes are started one by one: {alone}"
+    by_group = where is not None and where.unified is not None
+    killed = "the control group" if by_group else "all that is found below the gate, until nothing is (best effort)"
+    if where is not None and where.pids is not None:
+        processes = where.mechanism
+    elif name == bubblewrap.NAME:
+        processes = "RLIMIT_NPROC in a user namespace"
+    else:
+        own = has_own_user(name)
+        processes = "RLIMIT_NPROC of a user of its own" if own else "a watchdog on their number (best effort)"
+    words = Mechanisms(
+        walls=walls,
+        filter="seccomp" if backend.enforcer is not None else "none",
+        memory=where.mechanism if where is not None else "RLIMIT_DATA and a watchdog",
+        processes=processes,
+        cpu="CPU time of the control group" if by_group else "CPU time of the process tree",
+    )
+    if has_own_disk(name):
+        return words
+    return replace(
+        words,
+        clock=f"the host's clock and SIGKILL of {killed}",
+        disk="RLIMIT_FSIZE and a watchdog on the folder (best effort)",
+        network="seccomp: no socket can be opened" if backend.enforcer is not None else "none",
+    )
+
+
+def group_notes() -> tuple[str, ...]:
+    """What a reader should know about the control groups of this process: where they are, or why there are none."""
+    where, missing = find_hierarchies(), shortfall()
+    if where is not None:
+        return where.notes
+    if missing is None:
+        return ()
+    remedy = f"; to have them limited, {missing.remedy}" if missing.remedy else ""
+    return (f"memory is watched, not limited by the kernel: {missing.reason}{remedy}",)
+
+
+def _named(name: str, version: str) -> str:
+    """A program and its version; most versions begin with the name."""
+    return version if version.startswith(f"{name} ") else f"{name} ({version})"
+
+
+def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:
+    """See ``SandboxBackend.capabilities``."""
+    languages = {language: availability(backend.config, language) for language in RECIPES}
+    lines = {line.name: line for line in measurements(backend).lines}
+    proofs = {name: _sum_up([lines[proof] for proof in wanted if proof in lines]) for name, wanted in _PROOFS.items()}
+    return BackendCapabilities(
+        supported_languages=tuple(name for name, found in languages.items() if found.available),
+        isolation_class=backend.isolation_class,
+        enforced_limits=EnforcedLimits(**proofs),
+        languages=languages,
+    )
+
+
+def _sum_up(lines: list[Measurement]) -> Enforcement:
+    """Kept when every canary was stopped; one that could not be tried proves nothing, unless nothing was there."""
+    kept = bool(lines) and all(line.kept for line in lines)
+    telling = next((line for line in lines if not line.kept), lines[0] if lines else None)
+    if telling is None:
+        return Enforcement(False, "none", "not measured")
+    return Enforcement(kept, telling.mechanism, f"{telling.name}: {telling.evidence}")

@@ -1,0 +1,105 @@
+"""Compiled languages for WebAssembly: compiled inside a jail, and what comes out is a module like any other."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.backends.wasm.prepare import read_file
+from sandbox_kernel.backends.wasm.toolchains import OUT, Toolchain, find_toolchain
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.job import Job
+from sandbox_kernel.jail.core.walls import Places, Walls, sizes
+from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run.run_job import run_job
+from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.support.compiled import cache_key, parts_beside
+from sandbox_kernel.languages.support.recipe import Kitchen, Plan, ProcessConfig, rlimits, search_path
+from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import ExecRequest, ExecResult, Status
+
+_MEMORY_MB = 2048
+#: Zig holds each manifest of a library that it has to build again, and there are some six hundred.
+_OPEN_FILES = 4096
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module, what its compiler said, and how long it took now."""
+
+    module: bytes
+    messages: bytes
+    seconds: float
+
+
+@functools.lru_cache(maxsize=1)
+def _cache() -> CompileCache:
+    return CompileCache(default_folder())
+
+
+def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None) -> Built | ExecResult:
+    """Compile the request's source; the result when that fails or is stopped."""
+    toolchain = find_toolchain(request.language)
+    key = cache_key(request, _kitchen(Places(), enforcer), toolchain.compilation(request, script, Places()))
+    known = _cache().get(key)
+    if known is not None:
+        return Built(known.program, known.messages, 0.0)
+    python = find_python("python3")
+    runtime = tuple(dict.fromkeys((*python.runtime, *toolchain.runtime())))
+    jail = pool.take(Walls(python.executable, runtime, (), *sizes(Limits(), _MEMORY_MB), enforcer=enforcer))
+    try:
+        job = _job(request, script, toolchain, jail)
+        outcome = run_job(jail, job, stop=stop)
+        result = make_result(request, outcome, job, Plan(steps=tuple(job.steps)), backend="wasm", isolation="wasm")
+        if result.status is not Status.OK:
+            return result
+        module, messages = read_file(jail.box_fd, OUT), outcome.stderr.text.encode()
+    finally:
+        jail.destroy()
+        jail.forget()
+    _cache().put(key, Compiled(module, messages))
+    return Built(module, messages, outcome.duration_s)
+
+
+def _kitchen(places: Places, enforcer: str) -> Kitchen:
+    python = find_python("python3")
+    exact = find_hierarchies() is not None
+    return Kitchen(
+        config=ProcessConfig(),
+        places=places,
+        path=search_path(python.executable),
+        rlimits=rlimits(
+            Limits(open_files=_OPEN_FILES),
+            _MEMORY_MB,
+            exact_memory=exact,
+            processes=None,
+            own_disk=has_own_disk(enforcer),
+            reserved_mb=512,
+        ),
+    )
+
+
+def _job(request: ExecRequest, script: str, toolchain: Toolchain, jail: Jail) -> Job:
+    places = jail.places
+    work = toolchain.compilation(request, script, places)
+    kitchen = _kitchen(places, jail.walls.enforcer or "")
+    parts = parts_beside(request, places.cell, work.parts) if work.parts is not None else ()
+    given = [
+        JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
+        for name, data in request.files.items()
+    ]
+    return Job(
+        steps=(kitchen.compiler(work.argv, work.env, style=work.style),),
+        files=(*parts, JobFile(root=places.cell, name=script, data=work.source), *given),
+        timeout_s=request.timeout,
+        memory_bytes=_MEMORY_MB * MIB,
+        processes=request.limits.processes,
+        cpu_seconds=request.limits.cpu_seconds,
+        output_bytes=request.limits.output_bytes,
+    )

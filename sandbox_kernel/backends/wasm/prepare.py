@@ -1,0 +1,228 @@
+"""Languages made ready: packages fetched, modules compiled or images made, once for each engine and processor.
+
+Compiling an interpreter takes seconds to a minute, so it is never part of a cell's time: the first use of a language
+waits for it and is told how far it is, and ``prepare`` does it beforehand. It runs in a jail like everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.resources
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from sandbox_kernel.backends.wasm.module_key import Switches, compiled_name
+from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
+from sandbox_kernel.backends.wasm.store import Entry, WasmStore
+from sandbox_kernel.backends.wasm.wasm_job import (
+    COMPILED,
+    HANDLES,
+    PREPARE_DISK_MB,
+    PREPARE_MEMORY_MB,
+    TrustedFile,
+    bake_job,
+    make_walls,
+    trusted_compile_job,
+)
+from sandbox_kernel.backends.wasm.wasm_result import read_report
+from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.job import Job
+from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.run.run_job import run_job
+from sandbox_kernel.languages.support.guest_catalogue import Guest
+from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.policy import SandboxPolicy
+
+#: Guest programs whose text is part of an image.
+_IMAGE_PARTS = (
+    "wasm/javascript/javascript_boot.js",
+    "wasm/images/bake.py",
+    "wasm/binary/quickjs_console.py",
+    "wasm/images/image.py",
+    "wasm/javascript/runner.py",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far the preparation of a language is; ``fraction`` from 0 to 1."""
+
+    language: str
+    text: str
+    fraction: float
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class Preparer:
+    """Makes languages ready in one store. Safe for several threads and processes: others wait for the first."""
+
+    def __init__(self, store: WasmStore, enforcer: str) -> None:
+        self._store = store
+        self._enforcer = enforcer
+
+    def find(self, guest: Guest, switches: Switches) -> Entry | None:
+        """The language, if it is ready."""
+        return self._store.find(guest_name(guest, switches))
+
+    def availability(self, guest: Guest) -> Availability:
+        """Whether the language can run here, and what its first use will cost."""
+        if self.find(guest, switches_of(guest, fuel=False)) is not None:
+            return Availability(available=True, version=guest.version, origin="ready")
+        missing = [p for p in guest.packages if self._store.find(package_name(p)) is None]
+        try:
+            if missing and not os.environ.get(OFFLINE) and any(p.registry == "npm" for p in missing):
+                find_npm()
+        except BackendUnavailable as error:
+            return Availability(available=False, reason="not prepared", remedy=str(error))
+        return Availability(available=True, version=guest.version, origin="made ready at first use")
+
+    def prepare(self, guest: Guest, switches: Switches, on_progress: OnProgress | None = None) -> Entry:
+        """Make a language ready; returns at once when it is."""
+
+        def tell(text: str, fraction: float) -> None:
+            if on_progress is not None:
+                on_progress(Progress(language=str(guest.language), text=text, fraction=fraction))
+
+        ready = self.find(guest, switches)
+        if ready is not None:
+            return ready
+        with self._alone(guest):
+            ready = self.find(guest, switches)
+            if ready is None:
+                packages = guest.packages
+                for index, package in enumerate(packages):
+                    tell(f"fetching {package.name} {package.version}", 0.4 * index / len(packages))
+                    package_files(self._store, package)
+                files = self._built(guest, switches, tell)
+                ready = self._store.add(guest_name(guest, switches), files)
+            tell(f"{guest.version} is ready", 1.0)
+            return ready
+
+    def _built(self, guest: Guest, switches: Switches, tell: Callable[[str, float], None]) -> dict[str, bytes]:
+        """Build in another thread while this one tells how long it has taken, against what it usually takes."""
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-prepare") as thread:
+            work, seconds = thread.submit(self._build, guest, switches), 0
+            while True:
+                tell(f"compiling {guest.version}", 0.4 + 0.55 * min(1.0, seconds / guest.compile_s))
+                try:
+                    return work.result(timeout=1.0)
+                except TimeoutError:
+                    if work.done():
+                        raise
+                    seconds += 1
+
+    def _build(self, guest: Guest, switches: Switches) -> dict[str, bytes]:
+        assert guest.package is not None
+        module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
+        if guest.entry in ("command", "turn"):
+            plain = guest.entry == "turn"
+            return self._run(
+                lambda jail: trusted_compile_job(jail, module, switches, plain=plain), [module], (COMPILED,)
+            )
+        given, plans = [module], []
+        for library in guest.libraries:
+            path = library.file
+            if library.package is not None:
+                file = TrustedFile(package_files(self._store, library.package).file(library.file))
+                given.append(file)
+                path = file.path
+            plans.append(library.to_plan(path))
+
+        def job(jail: Jail) -> Job:
+            return bake_job(jail, module, plans, guest.glue, guest.functions, switches)
+
+        return self._run(job, given, (COMPILED, HANDLES))
+
+    def _run(
+        self, job: Callable[[Jail], Job], given: Sequence[TrustedFile], results: Sequence[str]
+    ) -> dict[str, bytes]:
+        walls: Walls = make_walls(
+            Limits(disk_mb=PREPARE_DISK_MB),
+            PREPARE_MEMORY_MB,
+            SandboxPolicy(),
+            self._enforcer,
+            [file.grant for file in given],
+        )
+        # A jail of its own, not of the pool: nobody will ask for these walls again.
+        jail = Pool(0).take(walls)
+        try:
+            outcome = run_job(jail, job(jail))
+            ending = read_report(outcome.report)
+            if ending is None or ending.end != "compiled":
+                words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
+                stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
+                raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
+            return {name: read_file(jail.box_fd, name) for name in results}
+        finally:
+            jail.destroy()
+            jail.forget()
+
+    @contextlib.contextmanager
+    def _alone(self, guest: Guest) -> Iterator[None]:
+        with open(os.path.join(self._store.folder, f".lock-{guest.language}"), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def switches_of(guest: Guest, *, fuel: bool) -> Switches:
+    """The engine that a language needs."""
+    return Switches(fuel=fuel, stack_bytes=guest.stack_bytes, exceptions=guest.entry == "turn")
+
+
+def guest_digest(guest: Guest) -> str:
+    """Everything that a language is made of; memory of one guest fits another with the same digest."""
+    assert guest.package is not None
+    parts = [guest.entry, guest.package.sha256, guest.file]
+    if guest.boot is not None:
+        boot = importlib.resources.files("sandbox_kernel") / "guest" / guest.boot
+        parts.append(hashlib.sha256(boot.read_bytes()).hexdigest())
+    if guest.entry == "quickjs":
+        folder = importlib.resources.files("sandbox_kernel") / "guest"
+        ours = [library.file for library in guest.libraries if library.package is None]
+        names = [*_IMAGE_PARTS, *([guest.glue] if guest.glue else []), *ours]
+        parts += [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
+        parts += [json.dumps(library.to_plan(library.identity)) for library in guest.libraries]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def guest_name(guest: Guest, switches: Switches) -> str:
+    """The store's name for a language that is ready: what it is made of, and the engine."""
+    assert guest.package is not None
+    # Languages that share a module share what was compiled of it.
+    owner = str(guest.language) if guest.entry == "quickjs" else guest.package.key
+    return compiled_name(f"guest-{owner}-", compiled_digest(guest), switches)
+
+
+def compiled_digest(guest: Guest) -> str:
+    """What a compiled module is made of; programs that are read when it starts are no part of it."""
+    return guest_digest(replace(guest, boot=None))
+
+
+def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
+    """A file that a jail has left in its work folder; ``EnforcerFailed`` when it is no plain file of this size.
+
+    What was compiled there came from strangers, so it may be a link, a pipe that never ends, or far too large.
+    """
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise EnforcerFailed("compiler", f"it left no file {name!r} that can be read: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            raise EnforcerFailed("compiler", f"it left no plain file {name!r} of at most {most_bytes} bytes")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)

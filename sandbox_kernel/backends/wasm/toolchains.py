@@ -1,0 +1,210 @@
+"""The compilers whose programs run inside WebAssembly: Zig for C, C++ and itself, rustc where it has a WASI target."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.core.interpreter import runtime_grants
+from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
+from sandbox_kernel.languages.support.compiled import Compilation, compiler_identity
+from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
+from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.policy import Grant
+
+#: The module that a compiler leaves in the work folder.
+OUT = ".cell.wasm"
+TARGET = "wasm32-wasi"
+#: Exceptions need a proposal that is switched off. Optimisation and target decide which built libraries fit, so they
+#: are those of ``zig_toolchain``; symbols stay, because traps name functions by them.
+_COMMON = ("-target", TARGET, "-Wall", "-Wextra")
+_FLAGS = {
+    Language.C: ("cc", ("-O1", *_COMMON)),
+    Language.CPP: ("c++", ("-O1", "-std=c++20", "-fno-exceptions", *_COMMON)),
+    Language.ZIG: ("build-exe", ("-target", TARGET, "--color", "off")),
+}
+
+#: What Rust has called the target, newest name first.
+RUST_TARGETS = ("wasm32-wasip1", "wasm32-wasi")
+RUST_REMEDY = (
+    "add the target with: rustup target add wasm32-wasip1 (Debian: apt-get install rustc libstd-rust-dev-wasm32 lld), "
+    "or use backend='process'"
+)
+
+
+class Toolchain(ABC):
+    """One compiler for one language."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """Which compiler this is, for reports."""
+
+    @property
+    @abstractmethod
+    def executable(self) -> str:
+        """Where it is."""
+
+    @abstractmethod
+    def warm(self) -> None:
+        """Build what every program of the language needs; from nothing to minutes, once."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether that is done, or there is nothing to build."""
+        return True
+
+    @abstractmethod
+    def runtime(self) -> Sequence[Grant]:
+        """What the compiler must see of the host."""
+
+    @abstractmethod
+    def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
+        """The command that makes ``OUT`` of the request's source."""
+
+
+@dataclass(frozen=True)
+class ZigToolchain(Toolchain):
+    """Zig, which brings the libraries of C and C++ for WASI as sources."""
+
+    zig: Zig
+    language: Language
+
+    @property
+    def version(self) -> str:
+        """See ``Toolchain``."""
+        return f"zig {self.zig.version}"
+
+    @property
+    def executable(self) -> str:
+        """See ``Toolchain``."""
+        return self.zig.executable
+
+    def warm(self) -> None:
+        """See ``Toolchain``."""
+        self.runtime()
+
+    @property
+    def is_warm(self) -> bool:
+        """See ``Toolchain``."""
+        return self.zig.is_prepared(_FLAGS[self.language][0], TARGET)
+
+    def runtime(self) -> Sequence[Grant]:
+        """See ``Toolchain``."""
+        return self.zig.runtime(_FLAGS[self.language][0], TARGET)
+
+    def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
+        """See ``Toolchain``."""
+        command, flags = _FLAGS[self.language]
+        out = f"{places.work}/{OUT}"
+        emit = [f"-femit-bin={out}"] if command == "build-exe" else ["-iquote", places.work, "-o", out]
+        return Compilation(
+            name=script,
+            source=request.source,
+            argv=[self.zig.executable, command, *flags, *emit, script],
+            identity=compiler_identity(self.zig.executable, self.zig.version),
+            env=self.zig.environment(command, places.tmp, target=TARGET),
+        )
+
+
+@dataclass(frozen=True)
+class RustToolchain(Toolchain):
+    """rustc with a standard library for WASI beside that of the host."""
+
+    rustc: Rustc
+    target: str
+    #: A linker of the system's, where the toolchain brings none of its own.
+    linker: str | None
+
+    @property
+    def version(self) -> str:
+        """See ``Toolchain``."""
+        return f"{self.rustc.version}, {self.target}"
+
+    @property
+    def executable(self) -> str:
+        """See ``Toolchain``."""
+        return self.rustc.executable
+
+    def warm(self) -> None:
+        """See ``Toolchain``; its library comes compiled."""
+
+    def runtime(self) -> Sequence[Grant]:
+        """See ``Toolchain``."""
+        linker = [self.linker] if self.linker is not None else []
+        return runtime_grants([self.rustc.sysroot, self.rustc.executable, *linker])
+
+    def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
+        """See ``Toolchain``; overflow is checked as in a debug build, as on the process backend."""
+        source, columns = wrap(request.source.decode())
+        linking = ["-C", f"linker={self.linker}", "-C", "linker-flavor=wasm-ld"] if self.linker is not None else []
+        argv = [
+            self.rustc.executable, "--edition", self.rustc.edition, "--crate-name", "cell", "--error-format", "json",
+            "--target", self.target, *linking, "-C", "opt-level=1", "-C", "debug-assertions=on",
+            "-C", "strip=debuginfo", "-o", f"{places.work}/{OUT}", script,
+        ]  # fmt: skip
+        return Compilation(
+            name=script,
+            source=source.encode(),
+            argv=argv,
+            identity=compiler_identity(self.rustc.executable, self.rustc.version),
+            style=f"rustc:{columns}",
+            parts=".rs",
+        )
+
+
+def find_toolchain(language: Language) -> Toolchain:
+    """The compiler of a language; ``BackendUnavailable`` says what is missing and how to get it."""
+    if language is Language.RUST:
+        return find_wasi_rust("rustc")
+    zig = find_zig()
+    if zig is None:
+        raise BackendUnavailable(f"{language} in WebAssembly is compiled by zig, which was not found; {REMEDY}")
+    return ZigToolchain(zig, language)
+
+
+@functools.lru_cache(maxsize=4)
+def find_wasi_rust(path: str) -> RustToolchain:
+    """Rustc with a WASI target and something that links for it."""
+    try:
+        rustc = find_rustc(path)
+    except BackendUnavailable as error:
+        raise BackendUnavailable(f"rust in WebAssembly: {error}; then {RUST_REMEDY}") from None
+    libraries = os.path.join(rustc.sysroot, "lib", "rustlib")
+    for target in RUST_TARGETS:
+        if glob.glob(os.path.join(libraries, target, "lib", "libstd-*.rlib")):
+            own = glob.glob(os.path.join(libraries, "*", "bin", "rust-lld"))
+            linker = None if own else _wasm_linker()
+            if own or linker is not None:
+                return RustToolchain(rustc, target, linker)
+            raise BackendUnavailable(f"rust has the target {target}, but no wasm-ld to link with; install lld")
+    raise BackendUnavailable(f"{rustc.version} has no library for WebAssembly ({RUST_TARGETS[0]}); {RUST_REMEDY}")
+
+
+def _wasm_linker() -> str | None:
+    """``wasm-ld``, or the newest ``wasm-ld-NN`` as distributions call it."""
+    plain = shutil.which("wasm-ld")
+    if plain is not None:
+        return plain
+    folders = os.get_exec_path()
+    found = [path for folder in folders for path in glob.glob(os.path.join(folder, "wasm-ld-[0-9]*"))]
+    return max(found, key=lambda path: int(re.sub(r"\D", "", os.path.basename(path)) or 0), default=None)
+
+
+def toolchain_availability(language: Language) -> Availability:
+    """Whether a compiled language can run inside WebAssembly here."""
+    try:
+        found = find_toolchain(language)
+    except BackendUnavailable as error:
+        reason, _, remedy = str(error).partition("; ")
+        return Availability(available=False, reason=reason, remedy=remedy)
+    return Availability(available=True, version=found.version, origin=found.executable)

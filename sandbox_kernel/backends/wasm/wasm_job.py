@@ -1,0 +1,256 @@
+"""From a request to what the jail is told: plans for the runner, walls, limits. Pure but for looking at the host."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandbox_kernel.backends.wasm.module_key import PLAIN, Switches
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.core.gate_messages import REPORT_FD, JobFile, Step
+from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.job import Job
+from sandbox_kernel.jail.core.walls import CELL, WORK, Walls, Warm, sizes
+from sandbox_kernel.jail.rules import seccomp
+from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.languages.support.recipe import rlimits
+from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+
+#: The interpreter, the engine and the code of the guest, beside the guest's own memory.
+RUNTIME_MB = 256
+#: What a compilation may cost; Cranelift cannot be interrupted, so the jail ends it.
+COMPILE_MEMORY_MB, COMPILE_CPU_S = 2048, 30.0
+#: What the preparation of a language may cost; its files are known, so this only stops a machine that is too small.
+PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
+#: Threads of the engine; the guest itself cannot start any.
+_PROCESSES = 64
+#: Descriptors of the runner itself, beside the guest's.
+_OWN_FILES = 32
+#: Compiled modules above this do not fit into the folder of the cell.
+MOST_COMPILED_BYTES = 60 << 20
+
+MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
+#: The module that waits in each jail for a plan.
+_WAITING = "sandbox_guest.wasm.warm.warm_run"
+
+
+@dataclass(frozen=True)
+class TrustedFile:
+    """A file of the store that a jail reads, at the place where it is."""
+
+    path: str
+
+    @property
+    def grant(self) -> Grant:
+        """What makes it visible."""
+        return Grant(self.path, self.path, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestRun:
+    """What to run in the engine: a compiled module and how it is called; see ``guest/wasm/plan.py``."""
+
+    #: A compiled module: a file of the store that the jail sees, or memory that is handed to it.
+    module: str | SealedMemory
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    switches: Switches = PLAIN
+    #: What is put into the folder of the cell, which the guest may read as /cell when ``sees_cell``.
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    sees_cell: bool = False
+    runtime: Sequence[Grant] = ()
+    program: str | None = None
+    handles: str | None = None
+    translate: str | None = None
+    memory_exit: int | None = None
+
+
+def make_walls(
+    limits: Limits,
+    memory_mb: int,
+    policy: SandboxPolicy,
+    enforcer: str,
+    runtime: Sequence[Grant] = (),
+    ahead: str | None = None,
+) -> Walls:
+    """The walls around the engine; equal for most requests, so that a waiting jail can serve them.
+
+    ``ahead`` is a compiled module of ours that is loaded while the jail waits.
+    """
+    python = find_python("python3")
+    box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
+    grants = resolve_grants(policy)
+    for grant in grants:
+        if not os.path.isdir(grant.source):
+            raise PolicyViolation(
+                f"{grant.source!r} is a file, and WebAssembly programs can only be given folders; "
+                f"mount the folder that holds it: policy.mount({os.path.dirname(grant.source)!r}, '/data')"
+            )
+    together = tuple(dict.fromkeys((*python.runtime, *runtime)))
+    rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
+    # A guest that broke out of the engine could still not start a program.
+    no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
+    warm = Warm((_WAITING,) if ahead is None else (_WAITING, ahead), rlimits, no_spawn)
+    preload = ("site", _WAITING)
+    return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
+
+
+def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
+    """The kernel's limits for a process with the engine in it."""
+    exact = find_hierarchies() is not None
+    most = rlimits(limits, memory_mb, exact_memory=exact, processes=None, own_disk=own_disk)
+    return {**most, "NOFILE": limits.open_files + _OWN_FILES}
+
+
+def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> Step:
+    """The order for the runner that waits in a jail with these walls; its limits stand since it was made."""
+    return Step(
+        kind="warm",
+        argv=[json.dumps(plan), str(REPORT_FD)],
+        env={},
+        rlimits={},
+        cwd=jail.places.work,
+        compiles=compiles,
+        reports=True,
+    )
+
+
+def compile_job(
+    jail: Jail, data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None
+) -> Job:
+    """Check and compile a module; the outcome is in the report, and in ``module.cwasm`` of the work folder."""
+    plan = {
+        "task": "compile",
+        "source": f"{jail.places.cell}/{MODULE}",
+        "out": f"{jail.places.work}/{COMPILED}",
+        "text": text,
+        "memory_bytes": memory_bytes,
+        "switches": switches.to_dict(),
+    }
+    return Job(
+        steps=(_step(jail, plan, compiles=True),),
+        files=(JobFile(root=jail.places.cell, name=MODULE, data=data),),
+        timeout_s=timeout_s,
+        memory_bytes=COMPILE_MEMORY_MB * MIB,
+        processes=_PROCESSES,
+        cpu_seconds=COMPILE_CPU_S,
+        output_bytes=1 << 16,
+    )
+
+
+def trusted_compile_job(jail: Jail, module: TrustedFile, switches: Switches, *, plain: bool = False) -> Job:
+    """Compile a module of the catalogue, which may be large and takes its time."""
+    plan = {
+        "task": "compile",
+        "source": module.path,
+        "out": f"{jail.places.work}/{COMPILED}",
+        "trusted": True,
+        "plain": plain,
+        "switches": switches.to_dict(),
+    }
+    return _preparation(jail, plan)
+
+
+def bake_job(
+    jail: Jail,
+    module: TrustedFile,
+    libraries: Sequence[Mapping[str, object]],
+    glue: str | None,
+    functions: Sequence[str],
+    switches: Switches,
+) -> Job:
+    """Make an image of the JavaScript engine with its libraries; see ``guest/wasm/images/bake.py``."""
+    plan = {
+        "task": "bake",
+        "source": module.path,
+        "out": f"{jail.places.work}/{COMPILED}",
+        "handles": f"{jail.places.work}/{HANDLES}",
+        "libraries": list(libraries),
+        "glue": glue,
+        "glue_names": list(functions),
+        "switches": switches.to_dict(),
+    }
+    return _preparation(jail, plan)
+
+
+def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
+    return Job(
+        steps=(_step(jail, plan, compiles=True),),
+        timeout_s=PREPARE_S,
+        memory_bytes=PREPARE_MEMORY_MB * MIB,
+        processes=_PROCESSES,
+        output_bytes=1 << 16,
+    )
+
+
+def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
+    """The folders of a guest: by the same names in every kind of jail, whatever the jail itself calls them."""
+    places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
+    folders = [(places.work, WORK, True), (places.work, ".", True)]
+    folders += [(places.cell, CELL, False)] if sees_cell else []
+    folders += [(grant.target if mounts else grant.source, grant.target, grant.writable) for grant in jail.walls.grants]
+    return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
+
+
+def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -> dict[str, object]:
+    """The plan for ``guest/wasm/run.py``; relative paths of the guest are paths in the work folder."""
+    return {
+        "task": "run",
+        "module": guest.module if isinstance(guest.module, str) else "",
+        "program": guest.program,
+        "handles": guest.handles,
+        "translate": guest.translate,
+        "memory_exit": guest.memory_exit,
+        "argv": list(guest.argv),
+        "env": dict(guest.env),
+        "preopens": preopens(jail, sees_cell=guest.sees_cell),
+        "memory_bytes": request.memory_mb * MIB,
+        "fuel": request.limits.fuel,
+        "deadline_s": request.timeout,
+        "asks": asks,
+        "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
+        "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
+        "switches": guest.switches.to_dict(),
+    }
+
+
+def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
+    """Run a compiled module with the request's limits; with ``asks`` its standard input is its user."""
+    given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
+    given += [
+        JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
+        for name, data in request.files.items()
+    ]
+    return Job(
+        steps=(_step(jail, run_plan(request, guest, jail, asks=asks)),),
+        files=given,
+        descriptors=(guest.module.fileno(),) if isinstance(guest.module, SealedMemory) else (),
+        stdin=request.stdin_bytes,
+        timeout_s=timeout_s,
+        memory_bytes=(request.memory_mb + RUNTIME_MB) * MIB,
+        processes=_PROCESSES,
+        cpu_seconds=request.limits.cpu_seconds,
+        output_bytes=request.limits.output_bytes,
+        ends_with_report=True,
+    )
+
+
+def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:
+    """``SANDBOX_TIME`` (seconds since 1970) and ``SANDBOX_SEED`` make a run repeatable."""
+    text = env.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 62 or value * unit >= 1 << 63:
+        raise InvalidRequest(f"{name} must be a whole number from 0 up, got {text!r}; for example {name}=1700000000")
+    return value * unit

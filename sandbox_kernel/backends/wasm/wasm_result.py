@@ -1,0 +1,113 @@
+"""What the runner inside the jail said about its guest, read as if it lied, and the result made of it.
+
+The runner shares its process with the guest, so its word is taken for how the guest ended and for nothing else: time,
+processor time and memory of the process are the jail's own readings.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.jail.core.gate_messages import readable_text
+from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.languages.support.recipe import Plan
+from sandbox_kernel.model import ExecRequest, ExecResult, Status
+
+ENDS = ("exit", "trap", "fuel", "memory", "epoch", "untranslated", "invalid", "compiled")
+#: What a shell would show for a program that aborted.
+TRAPPED = 134
+_MOST_MESSAGE = 8000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """The report of one plan; ``code`` only for ``exit``."""
+
+    end: str
+    code: int | None = None
+    message: str = ""
+    fuel_used: int | None = None
+    memory_bytes: int | None = None
+    refused: int = 0
+
+
+def read_report(data: bytes) -> Ending | None:
+    """The report, or None when there is none that can be read: the runner died."""
+    line, newline, _ = data.partition(b"\n")
+    if not newline:
+        return None
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or fields.get("end") not in ENDS:
+        return None
+    code, message = _whole(fields.get("code")), fields.get("message")
+    if fields["end"] == "exit" and code is None:
+        return None
+    return Ending(
+        end=fields["end"],
+        code=code,
+        message=readable_text(message[:_MOST_MESSAGE]) if isinstance(message, str) else "",
+        fuel_used=_whole(fields.get("fuel_used")),
+        memory_bytes=_whole(fields.get("memory_bytes")),
+        refused=_whole(fields.get("refused")) or 0,
+    )
+
+
+def _whole(value: object) -> int | None:
+    good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+    return value if good and isinstance(value, int) else None
+
+
+def judge(outcome: Outcome, ending: Ending, otherwise: str | None) -> tuple[Status, str | None]:
+    """Status and limit of a guest that came to an end; ``otherwise`` is a limit that the jail noticed."""
+    met = "memory" if ending.refused else otherwise
+    match ending.end:
+        case "exit":
+            return (Status.OK if ending.code == 0 else Status.FAILED), met
+        case "fuel":
+            return Status.FUEL_EXHAUSTED, "fuel"
+        case "memory":
+            return Status.MEMORY_EXCEEDED, "memory"
+        case "epoch":
+            return Status.TIMEOUT, "timeout"
+        case "untranslated":
+            return Status.COMPILE_FAILED, met
+    return Status.FAILED, met
+
+
+def wasm_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
+    """The result of one run: the jail's judgement where it ended the run, else the guest's own ending."""
+    result = make_result(request, outcome, job, Plan(steps=tuple(job.steps)), backend=backend, isolation=isolation)
+    ending = read_report(outcome.report)
+    if outcome.stopped_by is not None or outcome.reading.memory_exceeded or ending is None:
+        return result if ending is None else replace(result, peak_memory_bytes=ending.memory_bytes)
+    status, limit = judge(outcome, ending, result.limit)
+    code = TRAPPED if ending.end == "trap" else ending.code if ending.end in ("exit", "untranslated") else None
+    return replace(
+        result,
+        status=status,
+        limit=limit,
+        exit_code=code,
+        signal=None,
+        fuel_used=ending.fuel_used,
+        peak_memory_bytes=ending.memory_bytes if ending.memory_bytes is not None else result.peak_memory_bytes,
+    )
+
+
+def unfinished(request: ExecRequest, status: Status, limit: str | None, compile_s: float) -> ExecResult:
+    """The result of a run that ended before the guest began."""
+    return ExecResult(
+        status=status,
+        limit=limit,
+        duration=compile_s,
+        compile_duration=compile_s,
+        language=str(request.language),
+        backend="wasm",
+        isolation="wasm",
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
+    )

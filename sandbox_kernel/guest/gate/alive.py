@@ -1,0 +1,60 @@
+"""Which processes run, for gates that end them. ``jail/meter/process_view.py`` says the same for the host.
+
+Runs inside, standard library only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+
+class Seen:
+    """A process as /proc shows it. A pid alone may be used again, so the start time goes with it."""
+
+    __slots__ = ("parent", "runs", "started")
+
+    def __init__(self, fields: List[bytes]) -> None:
+        self.parent = int(fields[1])
+        self.started = int(fields[19])
+        # The state is that of the main thread. When that has ended, the process runs as long as another thread does.
+        self.runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+
+
+def look(pid: int) -> Seen:
+    """One process; OSError when there is none."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+        fields = file.read().rpartition(b")")[2].split()
+    if len(fields) < 20:
+        raise ProcessLookupError(f"process {pid} ended while it was looked at")
+    return Seen(fields)
+
+
+def all_processes() -> Dict[int, Seen]:
+    """Every process that /proc shows, those too that have ended and were not collected yet."""
+    found: Dict[int, Seen] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                found[int(name)] = look(int(name))
+            except OSError:
+                continue
+    return found
+
+
+def descendants(root: int) -> Dict[int, int]:
+    """Every descendant of a process that runs, with its start time; also those below one that has ended."""
+    seen = all_processes()
+    found: Dict[int, int] = {}
+    grown = True
+    while grown:
+        grown = False
+        for pid, process in seen.items():
+            if pid not in found and (process.parent == root or process.parent in found):
+                found[pid] = process.started
+                grown = True
+    return {pid: started for pid, started in found.items() if seen[pid].runs}

@@ -1,0 +1,138 @@
+"""Namespaces of one's own, made by a process without any right, and what must be done in them before they are walls.
+
+Used by ``template.py`` in the fork that becomes a gate. The order in which the functions stand is the order in which
+they are called. Every failure is an OSError that names the step; whoever calls must then end the process.
+
+Runs inside, standard library only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import _socket as socket
+import ctypes
+import fcntl
+import os
+import struct
+
+from . import lockdown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable
+
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC, _MS_BIND, _MS_REC = 2, 4, 8, 4096, 16384
+
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+_NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
+_SIGCHLD = 17
+_CLOSE_RANGE, _LAST_FD = 436, 0xFFFFFFFF
+_ENOSYS = 38
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+
+# Calls that must not let another thread run in between: the interpreter's lock is held.
+_held = ctypes.PyDLL(None, use_errno=True)
+_held.syscall.restype = ctypes.c_long
+_python = ctypes.pythonapi
+for _hook in (_python.PyOS_BeforeFork, _python.PyOS_AfterFork_Parent, _python.PyOS_AfterFork_Child):
+    _hook.restype = None
+
+
+def fork_into_namespaces() -> int:
+    """``os.fork``, but the child is the init of namespaces of its own: user, process, mount, network, and the rest.
+
+    The child has every capability there and none outside. glibc's ``fork`` knows no flags, so the call is made by
+    hand, between what the interpreter does before and after its own. The caller must have one thread.
+    """
+    number = _CLONE.get(os.uname().machine)
+    if number is None:
+        raise OSError(_ENOSYS, f"fork_into_namespaces: no syscall numbers for {os.uname().machine}")
+    flags = _NEWUSER | _NEWPID | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS | _SIGCHLD
+    if os.path.exists("/proc/self/ns/cgroup"):
+        flags |= _NEWCGROUP
+    arguments = [ctypes.c_long(value) for value in (number, flags, 0, 0, 0, 0)]
+    _python.PyOS_BeforeFork()
+    pid: int = _held.syscall(*arguments)
+    if pid == 0:
+        _python.PyOS_AfterFork_Child()
+        return 0
+    code = ctypes.get_errno()
+    _python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(code, f"fork_into_namespaces: {os.strerror(code)}")
+    return pid
+
+
+def keep_descriptors(kept: Iterable[int]) -> None:
+    """Close every descriptor but these."""
+    first = 0
+    for fd in sorted(kept):
+        _close_range(first, fd - 1)
+        first = fd + 1
+    _close_range(first, _LAST_FD)
+
+
+def _close_range(first: int, last: int) -> None:
+    if first > last:
+        return
+    arguments = [ctypes.c_long(value) for value in (_CLOSE_RANGE, first, last, 0)]
+    if _held.syscall(*arguments) < 0:
+        for name in os.listdir("/proc/self/fd"):
+            if first <= int(name) <= last:
+                try:
+                    os.close(int(name))
+                except OSError:
+                    pass  # the listing's own
+
+
+def be_user(uid: int) -> None:
+    """Be this user and group inside, who we are outside, and know no other."""
+    # Only who may be looked into owns its files in /proc.
+    lockdown.set_dumpable(True)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{uid} {uid} 1")):
+        write(f"/proc/self/{name}", text)
+    lockdown.set_dumpable(False)
+
+
+def mount(kind: str, target: str, flags: int, options: str) -> None:
+    """A new file system over what is at this place."""
+    _mount(kind, target, kind, flags, options)
+
+
+def show_again(tree: int, target: str) -> None:
+    """What was at this place before something was mounted over it, as it was: what is read-only stays so."""
+    if os.path.isdir(f"/proc/self/fd/{tree}"):
+        os.makedirs(target, 0o755, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    _mount(f"/proc/self/fd/{tree}", target, "", _MS_BIND | _MS_REC, "")
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str) -> None:
+    answer = _held.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mount {target}: {os.strerror(code)}")
+
+
+def bring_up_loopback() -> None:
+    """The one interface of a new network."""
+    asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        fcntl.ioctl(asked.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
+    finally:
+        asked.close()
+
+
+def write(path: str, text: str) -> None:
+    """One write, as files of the kernel want it."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise OSError(error.errno, f"write {path}: {error.strerror}") from None

@@ -1,0 +1,150 @@
+"""One step of an order: how a child of the gate stands alone, and becomes the program that was asked for.
+
+Everything here but ``move_up`` and ``prepare`` runs in the child. Stdlib only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import sys
+
+from . import lockdown, python_once
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+
+#: Where a step that reports finds the channel to the host.
+REPORT_FD = 3
+
+
+def volunteer(score: int) -> None:
+    """Let the kernel end this process rather than the host's when memory runs out; less gladly needs a privilege."""
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if int(os.read(fd, 16)) < score:
+            os.pwrite(fd, str(score).encode(), 0)
+    finally:
+        os.close(fd)
+
+
+def prepare(step: Dict[str, Any]) -> None:
+    """What a step needs of somebody outside of its walls; nothing, where we are inside too."""
+
+
+def put_up_walls() -> None:
+    """Walls that each child puts up around itself: none here, where bubblewrap has. ``open_gate.py`` has its own."""
+
+
+def leave_the_gate() -> None:
+    """What every fresh child does first: its own session and signals, and what a gate has for itself given up."""
+    os.setsid()
+    for number in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(number) != signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    lockdown.set_dumpable(True)
+    os.umask(0o022)
+
+
+def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
+    """What a child does before it is anybody's program: its limits and its filter."""
+    volunteer(step.get("oom_score_adj", 500))
+    lockdown.set_rlimits(step["rlimits"])
+    put_up_walls()
+    if step.get("filter") is not None:
+        lockdown.load_seccomp(blobs[step["filter"]])
+
+
+def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
+    """Let one of our own modules wait for its order, with its arguments; never returns."""
+    import importlib
+
+    if order == REPORT_FD:
+        order = os.dup(order)
+    os.dup2(channel, REPORT_FD, inheritable=False)
+    if channel != REPORT_FD:
+        os.close(channel)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        importlib.import_module(argv[0]).wait(order, argv[1:])
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(125)
+
+
+def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
+    """Turn this child, which stands alone, into the program of one step."""
+    if step["kind"] != "exec":
+        # As a starting interpreter does; a program that is executed sets its own.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    environment = step["env"]
+    if step.get("stdout_to_stderr"):
+        os.dup2(2, 1)
+    if step.get("no_stdin"):
+        null = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    if step["kind"] == "exec":
+        try:
+            os.execve(step["argv"][0], step["argv"], environment)
+        except OSError as error:
+            sys.stderr.write("{}: {}\n".format(step["argv"][0], error.strerror))
+            os._exit(127 if error.errno == errno.ENOENT else 126)
+    os.environ.clear()
+    os.environ.update(environment)
+    if step["kind"] == "session":
+        run_session(step["argv"], channel)
+    python_once.run(blobs[step["source"]], step["argv"], flags)
+
+
+def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, tell: int) -> None:
+    """In a child that has left the gate: be the program of this step; never returns."""
+    if step.get("reports"):
+        os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
+    if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
+        os.close(channel)
+    try:
+        stand_alone(step, blobs)
+        os.chdir(step["cwd"])
+    except OSError as error:
+        sys.stderr.write(f"sandbox: {error}\n")
+        os.write(tell, str(error).encode("utf-8", "replace")[:1000])
+        os._exit(126)
+    # The program must not be able to say that its walls did not stand.
+    os.close(tell)
+    become(step, flags, blobs, channel)
+    raise SystemExit(0)
+
+
+def run_session(argv: List[str], channel: int) -> None:
+    """Give the channel to the guest module of a session, which stays; never returns."""
+    import importlib
+
+    try:
+        importlib.import_module(argv[0]).main(channel, argv[1:])
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        os._exit(125)
+
+
+def move_up(fd: int) -> int:
+    """The same descriptor under a high number: 64, or as high as a host that may open few files lets us."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64 if most < 0 or most > 80 else most // 2)
+    os.close(fd)
+    return moved

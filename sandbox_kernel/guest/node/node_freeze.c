@@ -1,0 +1,161 @@
+/* Checkpoints of a running Node.js: a forked copy that waits, frozen, until the gate wakes it.
+ *
+ * The same as freeze.py does for Python, as an addon, because JavaScript cannot fork. It works because V8 is
+ * started single-threaded (no thread is lost), because V8's pages are made to be copied (they are marked to be left out
+ * of forks, which only ever precede an exec), and because libuv knows how to go on after a fork.
+ *
+ * Needs no header of Node.js: what is used of its interface is declared here and has not changed since version 8.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct env *napi_env;
+typedef struct value *napi_value;
+typedef struct info *napi_callback_info;
+typedef napi_value (*napi_callback)(napi_env, napi_callback_info);
+extern int napi_create_function(napi_env, const char *, size_t, napi_callback, void *, napi_value *);
+extern int napi_create_int32(napi_env, int, napi_value *);
+extern int napi_set_named_property(napi_env, napi_value, const char *, napi_value);
+extern int napi_get_cb_info(napi_env, napi_callback_info, size_t *, napi_value *, napi_value *, void **);
+extern int napi_get_value_int32(napi_env, napi_value, int *);
+extern int napi_get_uv_event_loop(napi_env, void **);
+extern int uv_loop_fork(void *);
+
+enum { MOST_FILES = 1024 };
+
+/* The same signal as session_gate.WAKE. */
+enum { WAKE = SIGUSR2 };
+
+static void share_all_pages(void) {
+  char line[4096];
+  unsigned long start, end;
+  char rights[8];
+  FILE *maps = fopen("/proc/self/maps", "r");
+  if (maps == NULL) return;
+  while (fgets(line, sizeof line, maps) != NULL)
+    if (sscanf(line, "%lx-%lx %7s", &start, &end, rights) == 3 && rights[3] == 'p')
+      madvise((void *)start, end - start, MADV_DOFORK);
+  fclose(maps);
+}
+
+static void set_oom_score(int score) {
+  FILE *file = fopen("/proc/self/oom_score_adj", "w");
+  if (file == NULL) return;
+  fprintf(file, "%d", score);
+  fclose(file);
+}
+
+/* Positions of open files are shared with the copy; they are written down before the fork and put back on waking. */
+static off_t positions[MOST_FILES];
+static ino_t inodes[MOST_FILES];
+static char folder[4096];
+static cpu_set_t processors;
+static int processors_known;
+
+static void mark(void) {
+  struct stat info;
+  for (int fd = 0; fd < MOST_FILES; fd++) {
+    positions[fd] = -1;
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+      positions[fd] = lseek(fd, 0, SEEK_CUR);
+      inodes[fd] = info.st_ino;
+    }
+  }
+  processors_known = sched_getaffinity(0, sizeof processors, &processors) == 0;
+  if (getcwd(folder, sizeof folder) == NULL) folder[0] = 0;
+}
+
+static void put_back(void) {
+  struct stat info;
+  for (int fd = 0; fd < MOST_FILES; fd++)
+    if (positions[fd] >= 0 && fstat(fd, &info) == 0 && info.st_ino == inodes[fd]) lseek(fd, positions[fd], SEEK_SET);
+  /* Anybody of the same user can change it, for a frozen process too. */
+  if (processors_known) sched_setaffinity(0, sizeof processors, &processors);
+  if (folder[0] && chdir(folder) != 0) folder[0] = 0;
+}
+
+/* Only the gate wakes a checkpoint; the kernel says who sent a signal. Signals of others are thrown away. */
+static void await_wake(int gate) {
+  sigset_t every;
+  siginfo_t told;
+  sigfillset(&every);
+  do {
+    if (sigwaitinfo(&every, &told) < 0) told.si_pid = -1;
+  } while (told.si_pid != gate || told.si_code != SI_USER || told.si_signo != WAKE);
+}
+
+/* freeze(gate, calmScore, eagerScore, sealed): the checkpoint's pid, 0 in a checkpoint that was woken, -errno when
+ * refused. A sealed checkpoint is one from its first moment on that no process of the session can look into. */
+static napi_value freeze(napi_env env, napi_callback_info info) {
+  size_t count = 4;
+  napi_value arguments[4], answer;
+  int gate = 0, calm = 0, eager = 0, sealed = 0;
+  napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
+  napi_get_value_int32(env, arguments[0], &gate);
+  napi_get_value_int32(env, arguments[1], &calm);
+  napi_get_value_int32(env, arguments[2], &eager);
+  napi_get_value_int32(env, arguments[3], &sealed);
+  sigset_t every, before;
+  sigfillset(&every);
+  sigprocmask(SIG_BLOCK, &every, &before);
+  share_all_pages();
+  mark();
+  int open_before = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+  set_oom_score(calm);
+  if (sealed) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  int pid = fork();
+  if (pid < 0) pid = -errno;
+  if (pid == 0) {
+    setsid();
+    await_wake(gate);
+  }
+  prctl(PR_SET_DUMPABLE, open_before, 0, 0, 0);
+  set_oom_score(eager);
+  if (pid == 0) {
+    void *loop;
+    put_back();
+    if (napi_get_uv_event_loop(env, &loop) == 0) uv_loop_fork(loop);
+  }
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  napi_create_int32(env, pid, &answer);
+  return answer;
+}
+
+/* pid(): process.pid is remembered from before the fork. */
+static napi_value own_pid(napi_env env, napi_callback_info info) {
+  napi_value answer;
+  (void)info;
+  napi_create_int32(env, getpid(), &answer);
+  return answer;
+}
+
+/* exit(code): at once; an orderly exit waits for threads that a copy does not have. */
+static napi_value leave(napi_env env, napi_callback_info info) {
+  size_t count = 1;
+  napi_value code;
+  int number = 0;
+  napi_get_cb_info(env, info, &count, &code, NULL, NULL);
+  napi_get_value_int32(env, code, &number);
+  _exit(number);
+}
+
+static void offer(napi_env env, napi_value exports, const char *name, size_t length, napi_callback callback) {
+  napi_value function;
+  napi_create_function(env, name, length, callback, NULL, &function);
+  napi_set_named_property(env, exports, name, function);
+}
+
+napi_value napi_register_module_v1(napi_env env, napi_value exports) {
+  offer(env, exports, "freeze", 6, freeze);
+  offer(env, exports, "pid", 3, own_pid);
+  offer(env, exports, "exit", 4, leave);
+  return exports;
+}

@@ -1,0 +1,177 @@
+"""A Python session inside its jail: IPython's shell, with the host at the other end of a channel.
+
+Importing this module makes the shell, so that a waiting sandbox has it ready (the gate imports it ahead). ``main`` is
+called by the gate in the process that becomes the session's worker.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import errno
+import getpass
+import sys
+import traceback
+
+from ..session.worker import Engine, Worker
+from . import editor_answers
+from .display import SCREEN
+from .shell import Shell, forget_all, make_shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+
+_LIMITS = {
+    errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
+    errno.EDQUOT: "disk", errno.EAGAIN: "processes",
+}  # fmt: skip
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says of itself; its own ``__str__`` may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return f"<{type(error).__name__} that cannot be printed>"
+
+
+class Python(Engine):
+    """Cells are IPython cells."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        self._libc = ctypes.CDLL(None)
+
+    def begin(self, worker: Worker) -> None:
+        """See ``Engine``."""
+        SCREEN.send = worker.show
+        self.worker = worker
+
+        def ask(prompt: object = "", /) -> str:
+            return worker.input(str(prompt), False)
+
+        def ask_secret(prompt: str = "Password: ", stream: object = None, **_: object) -> str:
+            return worker.input(str(prompt), True)
+
+        builtins.input = ask
+        getpass.getpass = ask_secret
+        sys.path[:] = ["", *(path for path in sys.path if path != "")]
+        sys.argv = [""]
+
+    def run(self, code: str, number: int | None) -> Dict[str, Any]:
+        """See ``Engine``."""
+        shell = self.shell
+        shell.traceback = []
+        if number is not None:
+            self.count_from(number)
+        result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
+        error = result.error_before_exec or result.error_in_exec
+        if error is None:
+            return {"status": "ok", "exit_code": 0}
+        return self.failed(error)
+
+    def struck(self) -> Dict[str, Any]:
+        """See ``Engine``: the interrupt met IPython and not the user's code."""
+        failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
+        return {"status": "interrupted", "exit_code": 1, "error": failure}
+
+    def count_from(self, number: int) -> None:
+        """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""
+        self.shell.execution_count = number
+        history: Any = self.shell.history_manager
+        for cells in (history.input_hist_parsed, history.input_hist_raw):
+            cells.extend([""] * min(number - len(cells), 100_000))
+
+    def failed(self, error: BaseException) -> Dict[str, Any]:
+        """How a cell failed, as the host is told."""
+        if isinstance(error, SystemExit):
+            return self.exited(error)
+        lines = self.shell.traceback
+        if not lines:
+            lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines[-200:]}
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+        return {"status": status, "exit_code": 1, "error": failure, "limit": limit_of(error)}
+
+    @staticmethod
+    def exited(error: SystemExit) -> Dict[str, Any]:
+        """``sys.exit`` ends the cell with the code that a program would have ended with."""
+        code = error.code
+        if code is None or isinstance(code, int):
+            number = (code or 0) & 0xFF
+        else:
+            print(code, file=sys.stderr)
+            number = 1
+        if number == 0:
+            return {"status": "ok", "exit_code": 0}
+        failure = {"ename": "SystemExit", "evalue": str(code), "traceback": [f"SystemExit: {code}"]}
+        return {"status": "error", "exit_code": number, "error": failure}
+
+    def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
+        """See ``Engine``."""
+        if what == "complete":
+            return editor_answers.complete(self.shell, code, position)
+        if what == "inspect":
+            return editor_answers.inspect(self.shell, code, position)
+        return editor_answers.is_complete(self.shell, code)
+
+    def names(self) -> int:
+        """See ``Engine``."""
+        space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
+        return sum(
+            1 for name, value in space.items() if not name.startswith("_") and value is not hidden.get(name, nothing)
+        )
+
+    def touch(self) -> None:
+        """See ``Engine``: an empty cell that nobody hears of."""
+        shell: Any = self.shell
+        if shell.ast_transformers or shell.input_transformers_post:
+            return  # the user's own would hear of it
+        listeners, last = shell.events.callbacks, (shell.last_execution_result, shell.last_execution_succeeded)
+        shell.events.callbacks = {name: [] for name in listeners}
+        try:
+            with contextlib.suppress(Exception):
+                shell.run_cell("pass", silent=True)
+                self.names()
+        finally:
+            shell.events.callbacks = listeners
+            shell.last_execution_result, shell.last_execution_succeeded = last
+
+    def flush(self) -> None:
+        """See ``Engine``; C libraries have buffers of their own."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        self._libc.fflush(None)
+
+
+def limit_of(error: BaseException) -> str | None:
+    """The limit that an exception speaks of, where the kernel has no counter for it."""
+    if isinstance(error, MemoryError):
+        return "memory"
+    if isinstance(error, OSError):
+        return _LIMITS.get(error.errno or 0)
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "processes"
+    return None
+
+
+SHELL = make_shell()
+
+
+def rehearse() -> None:
+    """Load what the first error would load: a colouring of tracebacks takes longer to load than the rest of the shell.
+
+    Called in a template, which nobody waits for; the very first session meets its first error without it.
+    """
+    # A short cell: what is shown of a failure is parsed and coloured whole.
+    SHELL.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    forget_all(SHELL)
+
+
+def main(channel: int, arguments: List[str]) -> None:
+    """Become the worker of a session; never returns."""
+    Worker(channel, Python(SHELL)).serve()

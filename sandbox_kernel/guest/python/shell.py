@@ -1,0 +1,145 @@
+"""IPython's shell as the worker of a session: nothing on screens or disks of its own, errors and pages to the host."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import subprocess
+import sys
+import traceback
+import warnings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Iterator, List
+
+
+os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
+
+from IPython.core.error import UsageError  # noqa: E402
+from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
+from traitlets.config import Config  # noqa: E402
+
+from . import top_level_await  # noqa: E402
+from .display import SCREEN, Hook, Publisher  # noqa: E402
+from .pip_magic import TOOLS, Installer  # noqa: E402
+
+#: The folder of all guest programs; a user sees no frame of them in a traceback.
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Shell(InteractiveShell):
+    """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.traceback: List[str] = []
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def _tee(self, channel: str) -> Iterator[None]:
+        """IPython would keep a copy of everything that is printed."""
+        yield
+
+    def system(self, cmd: str) -> None:
+        """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
+        sys.stdout.flush()
+        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
+        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
+        self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
+        if getattr(self, "system_raise_on_error", False) and code:
+            raise subprocess.CalledProcessError(code, cmd)
+
+    def ask_exit(self) -> None:
+        """``exit()`` ends the cell; the session belongs to the host."""
+        raise SystemExit(0)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """There is no screen here, so figures are always inline."""
+        if gui not in (None, "inline"):
+            raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
+
+    def _get_exc_info(self, exc_tuple: Any = None) -> Any:
+        """A traceback ends in the user's code: how ``input`` works inside is not their concern."""
+        kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
+        last, walk = None, trace
+        while walk is not None:
+            if not walk.tb_frame.f_code.co_filename.startswith(_OURS):
+                last = walk
+            walk = walk.tb_next
+        if last is not None:
+            last.tb_next = None
+        return kind, error, trace
+
+    def show_usage_error(self, exc: BaseException) -> None:
+        """A magic that was used wrongly; the sentence says it all."""
+        self.traceback = [f"UsageError: {exc}"]
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """IPython prints groups of exceptions by itself; here the host has them."""
+        error = sys.exc_info()[1]
+        if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                trace = trace.tb_next
+            lines = traceback.format_exception(type(error), error, trace)
+            self.traceback = [line.rstrip("\n") for line in lines]
+        else:
+            super().showtraceback(*args, **kwargs)
+
+    def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
+        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+
+
+def from_cell(trace: TracebackType) -> bool:
+    """Whether this is where the user's own code begins."""
+    return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
+
+
+def make_shell() -> Shell:
+    """The shell, as quiet as a library: no history file and no thread that writes it, no files of its own."""
+    config = Config()
+    config.HistoryManager.hist_file = ":memory:"
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.display_pub_class = Publisher
+    config.InteractiveShell.displayhook_class = Hook
+    config.InteractiveShell.autoindent = False
+    shell: Shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Hook)
+    for name in TOOLS:
+        shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
+    shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
+    # IPython's advice for terminals; here nothing exits.
+    warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    # An interrupt may come before IPython has got round to the cell.
+    warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
+    top_level_await.watch_over(shell)
+    warm_up(shell)
+    return shell
+
+
+def warm_up(shell: Shell) -> None:
+    """Load what the first cell would load."""
+    shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
+    if shell.display_formatter is not None:
+        shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
+    forget_all(shell)
+
+
+def forget_all(shell: Shell) -> None:
+    """No trace of what was tried."""
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)
+    shell.last_execution_result, shell.last_execution_succeeded = None, True
+    gc.collect()
+
+
+def show_page(shell: Any, data: Any, *args: object, **kwargs: object) -> None:
+    """Documentation asked for with ``?`` is shown in place of a pager."""
+    content = data if isinstance(data, dict) else {"text/plain": str(data)}
+    shown = {mime: text for mime, text in content.items() if mime == "text/plain"} or content
+    shown = {mime: _COLOURS.sub("", text) if isinstance(text, str) else text for mime, text in shown.items()}
+    SCREEN.show("display", shown, {})

@@ -1,0 +1,198 @@
+"""A command session inside its jail: each cell is a fresh bash that takes on the state of the last one.
+
+The state (variables, functions, options, aliases, folder) is text that bash itself writes at the end of a cell, so a
+cell that ends by ``exit``, by ``set -e`` or by an interrupt leaves it too, and one that is killed cannot spoil it. It
+is kept in this process's memory: a checkpoint of the process is a checkpoint of the session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from ..session.worker import Engine, Worker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+
+BASH = next((path for path in ("/usr/bin/bash", "/bin/bash") if os.path.exists(path)), "bash")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PARTS = ("shopt", "names", "set")
+_WHOLE = b"# whole\n"
+_MAX_STATE = 16 << 20
+_DECLARED = re.compile(rb"^declare -[-a-zA-Z]+ ([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
+#: What every bash has; the rest is the user's.
+_USUAL = {
+    "COLUMNS", "HOME", "HOSTNAME", "HOSTTYPE", "IFS", "LANG", "LINES", "MACHTYPE", "OLDPWD", "OPTERR", "OPTIND",
+    "OSTYPE", "PATH", "PS1", "PS2", "PS4", "SHELL", "TERM", "TMPDIR",
+}  # fmt: skip
+#: How long an interrupt is given to work before it is repeated.
+_REPEAT_S = 0.5
+#: How long a question about code may take.
+_PATIENCE_S = 2.0
+_WORD = re.compile(r"[^\s;|&()<>`\"'=]*\Z")
+
+
+class Shell(Engine):
+    """Cells are bash scripts."""
+
+    def __init__(self, cell_folder: str) -> None:
+        self.cell = os.path.join(cell_folder, "cell.sh")
+        self.state: Dict[str, bytes] = {}
+        self.usual = _USUAL | set(os.environ)
+        self.interrupted = False
+        self.woken = os.pipe()
+
+    def begin(self, worker: Worker) -> None:
+        """See ``Engine``. An interrupt is bash's to obey; we wait for it."""
+        os.set_blocking(self.woken[1], False)
+        signal.set_wakeup_fd(self.woken[1], warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, self.note_interrupt)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def note_interrupt(self, *_: object) -> None:
+        """The handler. It must not raise: an exception on the way out of ``waitpid`` would lose how the shell ended."""
+        self.interrupted = True
+
+    def forget_interrupts(self) -> None:
+        """See ``Engine``."""
+        self.interrupted = False
+
+    def stopped_before(self) -> bool:
+        """Whether an interrupt has come before there was a shell to obey it."""
+        return self.interrupted
+
+    def struck(self) -> Dict[str, Any]:
+        """See ``Engine``."""
+        return {"status": "interrupted", "exit_code": 128 + signal.SIGINT}
+
+    def wait(self, child: subprocess.Popen[bytes]) -> int:
+        """Wait for a cell. One that missed its interrupt, because it was just forking, gets it again."""
+        while True:
+            status = child.poll()
+            if status is not None:
+                return status
+            signalled, _, _ = select.select([self.woken[0]], [], [], _REPEAT_S if self.interrupted else None)
+            if signalled:
+                os.read(self.woken[0], 4096)
+            else:
+                os.killpg(0, signal.SIGINT)
+
+    def run(self, code: str, number: int | None) -> Dict[str, Any]:
+        """See ``Engine``."""
+        if self.stopped_before():
+            return self.struck()
+        folder = tempfile.mkdtemp(prefix=".shell-")
+        try:
+            with open(self.cell, "w") as file:
+                file.write(code)
+            status = self.wait(self.bash(folder, self.cell))
+            if status < 0 and not self.interrupted:
+                # The shell itself was killed: what it did is taken back with us.
+                os.kill(os.getpid(), -status)
+            saved = self.take(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        exit_code = status if status >= 0 else 128 - status
+        if self.interrupted and exit_code == 128 + signal.SIGINT:
+            return {"status": "interrupted", "exit_code": exit_code, "unsaved": not saved}
+        return {"status": "error" if exit_code else "ok", "exit_code": exit_code, "unsaved": not saved}
+
+    def bash(self, folder: str, cell: str, **streams: Any) -> subprocess.Popen[bytes]:
+        """Start a bash that takes on the state, runs a script and leaves its state in the folder."""
+        for part, text in self.state.items():
+            with open(f"{folder}/before.{part}", "wb") as file:
+                file.write(text)
+        script = os.path.join(_HERE, "shell_cell.sh")
+        return subprocess.Popen(
+            [BASH, "--norc", "--noprofile", script, f"{folder}/before", f"{folder}/after", cell], **streams
+        )
+
+    def take(self, folder: str) -> bool:
+        """The state that a cell has left; False when it left none, and the one before it stays."""
+        found: Dict[str, bytes] = {}
+        for part in _PARTS:
+            try:
+                with open(f"{folder}/after.{part}", "rb") as file:
+                    found[part] = file.read(_MAX_STATE + 1)
+            except OSError:
+                return False
+        if not found["set"].endswith(_WHOLE) or sum(map(len, found.values())) > _MAX_STATE:
+            return False
+        self.state = found
+        return True
+
+    def names(self) -> int:
+        """See ``Engine``."""
+        return len({name.decode() for name in _DECLARED.findall(self.state.get("names", b""))} - self.usual)
+
+    def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
+        """See ``Engine``."""
+        if what == "is_complete":
+            return self.is_complete(code)
+        word = _WORD.search(code[:position])
+        text = word.group() if word is not None else ""
+        if what == "inspect":
+            tail = re.match(r"[^\s;|&()<>`\"'=]*", code[position:])
+            name = text + (tail.group() if tail is not None else "")
+            shown = self.say(f"type -- {quoted(name)} && help -m {quoted(name)} 2>/dev/null") if name else ""
+            return {"data": {"text/plain": shown}} if shown else {}
+        first = not code[: position - len(text)].strip() or code[: position - len(text)].rstrip()[-1] in ";|&("
+        if text.startswith("$"):
+            found = self.say(f"compgen -P '$' -v -- {quoted(text[1:])}")
+        elif first and "/" not in text:
+            found = self.say(f"compgen -c -- {quoted(text)}")
+        else:
+            found = self.say(f"compgen -f -- {quoted(text)}")
+        matches = sorted({line for line in found.splitlines() if "__sandbox_" not in line})[:1000]
+        return {"matches": matches, "cursor_start": position - len(text), "cursor_end": position, "metadata": {}}
+
+    def say(self, script: str) -> str:
+        """What a script prints in a shell with this session's state, which it does not change."""
+        folder = tempfile.mkdtemp(prefix=".shell-")
+        try:
+            path = f"{folder}/question.sh"
+            with open(path, "w") as file:
+                file.write(script)
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+            child = self.bash(folder, path, start_new_session=True, **pipes)
+            try:
+                return child.communicate(timeout=_PATIENCE_S)[0].decode("utf-8", "replace")[: 1 << 20]
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.communicate()
+                return ""
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def is_complete(self, code: str) -> Dict[str, Any]:
+        """Ask bash's own parser; nothing is run."""
+        try:
+            found = subprocess.run(
+                [BASH, "--norc", "--noprofile", "-n", "-c", code], capture_output=True, timeout=_PATIENCE_S, check=False
+            )
+        except (subprocess.TimeoutExpired, OSError):
+            return {"status": "unknown", "indent": ""}
+        said = found.stderr.decode("utf-8", "replace")
+        if found.returncode == 0 and not said:
+            open_line = code.endswith("\\")
+            return {"status": "incomplete" if open_line else "complete", "indent": ""}
+        unended = "unexpected end of file" in said or "unexpected EOF" in said or "here-document" in said
+        return {"status": "incomplete" if unended else "invalid", "indent": "  " if unended else ""}
+
+
+def quoted(text: str) -> str:
+    """A word that the shell takes as it is."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def main(channel: int, arguments: List[str]) -> None:
+    """Become the worker of a session; never returns. The argument is the folder for the cell's source."""
+    Worker(channel, Shell(arguments[0])).serve()

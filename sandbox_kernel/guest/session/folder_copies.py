@@ -1,0 +1,247 @@
+"""Copies of the work folder, so that files go back with the state of a session.
+
+The gate keeps them in its own memory, where no program of the session can reach them. Files that did not change since
+the last copy are not read again. What is in the folder is hostile: links are never followed, special files are only
+remembered as being there; number, depth and size are bounded. Beyond the bounds a copy restores nothing and says so.
+
+The first write to a page of a mapped file gives it a new time, later ones do not. So of each file that has changed we
+ask whether anything can still write to it, and while something can, a checkpoint included, it is read for every copy.
+How one file or folder is touched is in ``safe_files.py``.
+
+Restoring writes into the same file where it still exists, so that a descriptor that a checkpoint holds stays good.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from .safe_files import (
+    DIR,
+    finish,
+    link,
+    open_file,
+    open_folder,
+    open_for_writing,
+    read_file,
+    remove,
+    set_mode,
+    tells_who_writes,
+    walk,
+    write_file,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Set, Tuple
+
+MAX_BYTES = 32 << 20
+MAX_ENTRIES = 5000
+MAX_DEPTH = 32
+#: All copies together; the oldest give up their files first.
+MAX_TOTAL = 96 << 20
+#: File times move in steps of the kernel's clock; a file as young as this may change without a new time.
+_CLOCK_STEP_NS = 50_000_000
+
+
+class TooMuch(Exception):
+    """The folder is beyond a bound; the message says which."""
+
+
+class Entry:
+    """One name in the folder: what it was, and for files and links what was in it."""
+
+    __slots__ = ("data", "info", "kind")
+
+    def __init__(self, info: os.stat_result, data: bytes) -> None:
+        self.info = info
+        self.kind = stat.S_IFMT(info.st_mode)
+        self.data = data
+
+    def same(self, info: os.stat_result, taken_ns: int) -> bool:
+        """Whether a file that now looks like this is surely unchanged since a copy that was taken then."""
+        mine = self.info
+        return (
+            (mine.st_ino, mine.st_size, mine.st_mtime_ns, mine.st_ctime_ns, mine.st_mode)
+            == (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_mode)
+        ) and info.st_ctime_ns < taken_ns - _CLOCK_STEP_NS
+
+
+class Copy:
+    """The folder at one moment; ``problem`` says why it holds nothing, when it does not."""
+
+    def __init__(self) -> None:
+        self.entries: Dict[Tuple[str, ...], Entry] = {}
+        self.root: os.stat_result | None = None
+        self.taken_ns = time.time_ns()
+        self.size = 0
+        self.problem = ""
+
+
+class Folder:
+    """The copies of one folder, by the number of the cell after which they were taken."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.copies: Dict[int, Copy] = {}
+        self._last: Copy | None = None
+        #: Inodes of files that somebody could write to, through a mapping too, when the last copy was taken.
+        self._open: Set[int] = set()
+        self._tells = tells_who_writes(root)
+
+    def take(self, cell: int) -> Dict[str, Any]:
+        """Copy the folder as it is now; returns what the host is told."""
+        copy = Copy()
+        still_open: Set[int] = set()
+        try:
+            fd = os.open(self.root, DIR)
+            try:
+                copy.root = os.fstat(fd)
+                self._read(fd, (), copy, still_open)
+            finally:
+                os.close(fd)
+        except TooMuch as error:
+            copy.entries, copy.problem = {}, str(error)
+        except OSError as error:
+            copy.entries, copy.problem = {}, f"they could not be read: {error.strerror}"
+        self._open = still_open
+        self.copies[cell] = copy
+        self._last = copy
+        self._bound()
+        return {"problem": copy.problem, "held": sum(each.size for each in self.copies.values() if not each.problem)}
+
+    def forget(self, cell: int) -> None:
+        """No checkpoint needs this copy any more."""
+        self.copies.pop(cell, None)
+
+    def restore(self, cell: int) -> str:
+        """Make the folder what it was; returns why not, or nothing."""
+        copy = self.copies.get(cell)
+        if copy is None:
+            return "no copy of them was kept"
+        if copy.problem:
+            return copy.problem
+        for later in [number for number in self.copies if number > cell]:
+            del self.copies[later]
+        self._last = None
+        try:
+            self._restore(copy)
+        except OSError as error:
+            return f"they could not all be restored: {error.strerror}"
+        return ""
+
+    def _bound(self) -> None:
+        """Keep all copies together within bounds; data that copies share is counted once."""
+        if sum(copy.size for copy in self.copies.values()) <= MAX_TOTAL:
+            return
+        for number in sorted(self.copies):
+            seen: Dict[int, int] = {}
+            for copy in self.copies.values():
+                for entry in copy.entries.values():
+                    seen[id(entry.data)] = len(entry.data)
+            if sum(seen.values()) <= MAX_TOTAL or self.copies[number] is self._last:
+                return
+            self.copies[number].entries = {}
+            self.copies[number].problem = f"older copies of them were given up at {MAX_TOTAL >> 20} MB"
+
+    def _read(self, fd: int, path: Tuple[str, ...], copy: Copy, still_open: Set[int]) -> None:
+        if len(path) > MAX_DEPTH:
+            raise TooMuch(f"they are nested more than {MAX_DEPTH} folders deep")
+        for name in os.listdir(fd):
+            info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            here = (*path, name)
+            if len(copy.entries) >= MAX_ENTRIES:
+                raise TooMuch(f"they are more than {MAX_ENTRIES}")
+            data = b""
+            if stat.S_ISLNK(info.st_mode):
+                data = os.fsencode(os.readlink(name, dir_fd=fd))
+            elif stat.S_ISREG(info.st_mode):
+                copy.size += info.st_size
+                if copy.size > MAX_BYTES:
+                    raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
+                before = self._last.entries.get(here) if self._last is not None else None
+                if before is not None and info.st_ino not in self._open and before.same(info, self._last_taken()):
+                    data = before.data
+                else:
+                    file = open_file(fd, name)
+                    if not self._tells or open_for_writing(file):
+                        still_open.add(info.st_ino)
+                    data = read_file(file, MAX_BYTES)
+                    if len(data) > MAX_BYTES:
+                        raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
+            copy.entries[here] = Entry(info, data)
+            if stat.S_ISDIR(info.st_mode):
+                inner = open_folder(fd, name)
+                try:
+                    self._read(inner, here, copy, still_open)
+                finally:
+                    os.close(inner)
+
+    def _last_taken(self) -> int:
+        return self._last.taken_ns if self._last is not None else 0
+
+    def _restore(self, copy: Copy) -> None:
+        os.chmod(self.root, 0o700)
+        root = os.open(self.root, DIR)
+        made: Dict[int, Tuple[str, ...]] = {}
+        try:
+            by_depth = sorted(copy.entries.items(), key=lambda item: len(item[0]))
+            children: Dict[Tuple[str, ...], Dict[str, Entry]] = {(): {}}
+            for path, entry in by_depth:
+                children.setdefault(path[:-1], {})[path[-1]] = entry
+            pending: List[Tuple[str, ...]] = [()]
+            while pending:
+                path = pending.pop()
+                fd = walk(root, path)
+                try:
+                    wanted = children.get(path, {})
+                    for name in os.listdir(fd):
+                        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                        if name not in wanted or wanted[name].kind != stat.S_IFMT(info.st_mode):
+                            remove(root, fd, name)
+                    for name, entry in wanted.items():
+                        self._put(root, fd, path, name, entry, made)
+                        if entry.kind == stat.S_IFDIR:
+                            pending.append((*path, name))
+                finally:
+                    os.close(fd)
+            # Folders last, deepest first: making what is in them has changed their times.
+            for path, entry in reversed(by_depth):
+                if entry.kind == stat.S_IFDIR:
+                    fd = walk(root, path[:-1])
+                    try:
+                        finish(fd, path[-1], entry.info)
+                    finally:
+                        os.close(fd)
+            if copy.root is not None:
+                os.fchmod(root, stat.S_IMODE(copy.root.st_mode))
+        finally:
+            os.close(root)
+
+    def _put(
+        self, root: int, fd: int, path: Tuple[str, ...], name: str, entry: Entry, made: Dict[int, Tuple[str, ...]]
+    ) -> None:
+        """Make one name what it was; ``fd`` is its folder."""
+        if entry.kind == stat.S_IFDIR:
+            try:
+                os.mkdir(name, 0o700, dir_fd=fd)
+            except FileExistsError:
+                set_mode(fd, name, 0o700)
+        elif entry.kind == stat.S_IFLNK:
+            target = os.fsdecode(entry.data)
+            try:
+                if os.readlink(name, dir_fd=fd) == target:
+                    return
+                os.unlink(name, dir_fd=fd)
+            except FileNotFoundError:
+                pass
+            os.symlink(target, name, dir_fd=fd)
+        elif entry.kind == stat.S_IFREG:
+            first = made.get(entry.info.st_ino) if entry.info.st_nlink > 1 else None
+            if first is not None:
+                link(root, first, fd, name)
+                return
+            write_file(fd, name, entry.data, entry.info)
+            made[entry.info.st_ino] = (*path, name)
+        # Sockets, pipes and devices hold nothing; one that is gone stays gone.

@@ -1,0 +1,86 @@
+"""Check, prepare and compile one module; runs in a jailed child under limits on time and memory.
+
+The host takes only what this step has accepted, so everything that would make a module impossible to run is found
+here: broken or oversized modules, imports that nobody offers, a missing entry point.
+"""
+
+from __future__ import annotations
+
+import os
+
+import wasmtime
+
+from .binary.format import Malformed
+from .binary.inspect_module import PAGE_BYTES, Caps, Facts, inspect
+from .binary.rewrite import prepare
+from .endings import Ending, describe_error
+from .engine import make_engine
+from .plan import CompilePlan
+from .wasi.engine_overrides import make_linker
+
+ENTRY = "_start"
+
+#: Interpreters of the catalogue are larger than anything that a cell may bring.
+TRUSTED = Caps(
+    module_bytes=1 << 30,
+    functions=400_000,
+    table_elements=1_000_000,
+    body_bytes=16 << 20,
+    locals=50_000,
+    nesting=50_000,
+    exports=100_000,
+)
+
+
+def compile_module(plan: CompilePlan) -> Ending:
+    """Compile ``plan.source`` into ``plan.out``; an ``invalid`` ending says what is wrong with the module."""
+    with open(plan.source, "rb") as file:
+        data = file.read()
+    try:
+        if plan.text:
+            data = bytes(wasmtime.wat2wasm(data.decode()))
+        if plan.plain:
+            return _written(plan, wasmtime.Module(make_engine(plan.switches, parallel=True), data).serialize(), 0)
+        facts = inspect(data, TRUSTED if plan.trusted else Caps())
+        _check_entry(facts, plan)
+        too_large = _too_large(facts, plan.memory_bytes)
+        if too_large is not None:
+            return too_large
+        engine = make_engine(plan.switches, parallel=plan.trusted)
+        prepared = prepare(data, facts)
+        if prepared != data and not plan.trusted:
+            # By itself: what ``prepare`` adds must not make it valid, or it could use the counter that is added.
+            wasmtime.Module.validate(engine, data)
+        module = wasmtime.Module(engine, prepared)
+        if not plan.trusted:
+            make_linker(engine).instantiate_pre(module)
+        compiled = module.serialize()
+    except Malformed as error:
+        return Ending(end="invalid", message=str(error))
+    except wasmtime.WasmtimeError as error:
+        return Ending(end="invalid", message=describe_error(error))
+    return _written(plan, compiled, (facts.memory_pages or 0) * PAGE_BYTES)
+
+
+def _written(plan: CompilePlan, compiled: bytearray, memory_bytes: int) -> Ending:
+    descriptor = os.open(plan.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(compiled)
+    return Ending(end="compiled", memory_bytes=memory_bytes)
+
+
+def _check_entry(facts: Facts, plan: CompilePlan) -> None:
+    if plan.trusted:
+        return
+    if facts.exports.get(ENTRY, ("", 0))[0] != "func":
+        names = ", ".join(sorted(repr(name) for name, (kind, _) in facts.exports.items() if kind == "func")[:5])
+        found = f"; it exports {names}" if names else ""
+        raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}")
+
+
+def _too_large(facts: Facts, memory_bytes: int | None) -> Ending | None:
+    asked = (facts.memory_pages or 0) * PAGE_BYTES
+    if memory_bytes is None or asked <= memory_bytes:
+        return None
+    message = f"the module starts with {asked} bytes of memory; the limit is {memory_bytes}"
+    return Ending(end="memory", message=message, memory_bytes=0, refused=1)

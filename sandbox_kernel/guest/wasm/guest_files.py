@@ -1,0 +1,228 @@
+"""Files for guests whose own calls do not go through WASI: the same folders, the same walls, in plain system calls.
+
+A path is resolved beneath one of the opened folders by the kernel (``openat2``), so neither ``..`` nor a link leads
+out, whatever changes meanwhile. All of this happens inside a jail; this is the inner of two walls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import posixpath
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from .plan import Preopen
+
+_OPENAT2 = 437  # the same number on every architecture
+_BENEATH, _NO_MAGIC_LINKS = 0x08, 0x02
+#: A guest asks for whole files; more than this is no text or data file.
+MOST_BYTES = 1 << 30
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Readable(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many, none at the end."""
+        ...
+
+
+def read_at_most(file: Readable, limit: int) -> bytes:
+    """Read to the end or to the limit. Asked for a number of bytes, Python takes memory for all of them first."""
+    parts = []
+    left = limit
+    while left and (part := file.read(min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+class FileError(OSError):
+    """An operation failed; ``errno`` and ``filename`` are for the guest to see."""
+
+
+class Folders:
+    """The folders of one guest. Relative paths are paths in the first one."""
+
+    def __init__(self, preopens: Sequence[Preopen]) -> None:
+        self._home = preopens[0].guest if preopens else "/"
+        self._roots = [(p.guest.rstrip("/"), p.host, p.writable) for p in preopens if p.guest.startswith("/")]
+        # The longest name wins: a mount below another folder is its own folder.
+        self._roots.sort(key=lambda root: -len(root[0]))
+
+    def read(self, path: str) -> bytes:
+        """The whole content of a file."""
+        with self._opened(path, os.O_RDONLY) as descriptor:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise FileError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if status.st_size > MOST_BYTES:
+                raise FileError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return read_at_most(file, MOST_BYTES)
+
+    def write(self, path: str, data: bytes, *, append: bool = False) -> None:
+        """Make or replace a file, or add to it."""
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+        with self._opened(path, flags, 0o644) as descriptor:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+
+    def open(self, path: str, flags: int, mode: int = 0) -> int:
+        """A descriptor that is the caller's to close."""
+        with self._opened(path, flags, mode) as descriptor:
+            return os.dup(descriptor)
+
+    def stat(self, path: str, *, follow: bool = True) -> os.stat_result:
+        """What a path is; a link itself when it is not followed."""
+        if follow:
+            with self._opened(path, os.O_PATH) as descriptor:
+                return os.fstat(descriptor)
+        with self._parent(path, writes=False) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    def names(self, path: str) -> list[str]:
+        """What is in a folder, sorted; the places of mounts are part of the folder above them."""
+        with self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+            return sorted(os.listdir(descriptor))
+
+    def make_folder(self, path: str, *, parents: bool = False) -> None:
+        """Make a folder; with ``parents`` also those above it, and it may be there already."""
+        if parents:
+            above = posixpath.dirname(self.absolute(path))
+            if not self._is_folder(above):
+                self.make_folder(above, parents=True)
+            if self._is_folder(path):
+                return
+        with self._parent(path) as (folder, name):
+            os.mkdir(name, 0o755, dir_fd=folder)
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, or a folder with all that is in it."""
+        with self._parent(path) as (folder, name):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode):
+                os.unlink(name, dir_fd=folder)
+                return
+        if not recursive:
+            raise FileError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        for name in self.names(path):
+            self.remove(posixpath.join(self.absolute(path), name), recursive=True)
+        self.remove_folder(path)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+        with self._parent(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
+
+    def rename(self, old: str, new: str) -> None:
+        """Move a file or folder, between writable folders."""
+        with self._parent(old) as (old_folder, old_name), self._parent(new) as (new_folder, new_name):
+            os.rename(old_name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Change the permissions of a file."""
+        with self._opened(path, os.O_RDONLY, changes=True) as descriptor:
+            os.fchmod(descriptor, mode & 0o777)
+
+    def set_time(self, path: str, seconds: float) -> None:
+        """Change when a file was last written."""
+        with self._opened(path, os.O_RDONLY, changes=True) as descriptor:
+            os.utime(descriptor, (seconds, seconds))
+
+    def link(self, path: str) -> str:
+        """Where a link leads."""
+        with self._parent(path, writes=False) as (folder, name):
+            return os.readlink(name, dir_fd=folder)
+
+    def make_link(self, target: str, path: str) -> None:
+        """Make a symbolic link; one with an absolute target would lead nowhere, so it is refused."""
+        if target.startswith("/"):
+            raise FileError(errno.EPERM, os.strerror(errno.EPERM), path)
+        with self._parent(path) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
+
+    def places(self) -> list[str]:
+        """The folders, by the names that the guest knows, outermost first."""
+        return [name for name, _, _ in reversed(self._roots)]
+
+    def absolute(self, path: str) -> str:
+        """The path without ``.`` and ``..``, as the guest sees it."""
+        if "\0" in path:
+            raise FileError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return posixpath.normpath(posixpath.join(self._home, path))
+
+    def _is_folder(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(self.stat(path).st_mode)
+        except OSError:
+            return False
+
+    def _root(self, path: str, *, writes: bool) -> tuple[str, str]:
+        """The host folder that holds a path, and the path within it."""
+        full = self.absolute(path)
+        for name, host, writable in self._roots:
+            if full == name or full.startswith(name + "/"):
+                if writes and not writable:
+                    raise FileError(errno.EROFS, os.strerror(errno.EROFS), path)
+                return host, full[len(name) :].lstrip("/") or "."
+        raise FileError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str, flags: int, mode: int = 0, *, changes: bool = False) -> Iterator[int]:
+        # Opened only for reading, a file can still be made or emptied.
+        writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        host, below = self._root(path, writes=writes)
+        with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            with _descriptor(_open_beneath(root, below, flags, mode)) as descriptor:
+                yield descriptor
+
+    @contextlib.contextmanager
+    def _parent(self, path: str, *, writes: bool = True) -> Iterator[tuple[int, str]]:
+        """The folder that holds the last part of a path, and that part."""
+        above, name = posixpath.split(self.absolute(path))
+        host, below = self._root(path, writes=writes)
+        if below == ".":
+            raise FileError(errno.EBUSY, os.strerror(errno.EBUSY), path)
+        host, below = self._root(above, writes=writes)
+        with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            with _descriptor(_open_beneath(root, below, os.O_PATH | os.O_DIRECTORY, 0)) as folder:
+                yield folder, name
+
+
+@contextlib.contextmanager
+def _descriptor(number: int) -> Iterator[int]:
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Errors speak of the path that the guest gave, not of where it lies in the jail."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise FileError(number, os.strerror(number), path) from None
+
+
+def _open_beneath(root: int, path: str, flags: int, mode: int) -> int:
+    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_MAGIC_LINKS)
+    descriptor: int = _libc.syscall(
+        ctypes.c_long(_OPENAT2), ctypes.c_long(root), path.encode("utf-8", "surrogateescape"), how, ctypes.c_long(24)
+    )
+    if descriptor < 0:
+        number = ctypes.get_errno()
+        # A path that would leave its folder does not exist as far as the guest can tell.
+        number = errno.ENOENT if number == errno.EXDEV else number
+        raise OSError(number, os.strerror(number), path)
+    return descriptor

@@ -1,0 +1,77 @@
+"""The linear memory of a guest as a file: all of its state, when it is between two calls."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from typing import Protocol
+
+import wasmtime
+
+from ..binary.inspect_module import PAGE_BYTES
+
+_MAP_FIXED = 0x10
+_NOTHING = bytes(PAGE_BYTES)
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+
+
+class HasMemory(Protocol):
+    """A guest between two calls."""
+
+    memory: wasmtime.Memory
+    store: wasmtime.Store
+
+
+def _base(guest: HasMemory) -> int:
+    return ctypes.addressof(guest.memory.data_ptr(guest.store).contents)
+
+
+def _view(guest: HasMemory) -> memoryview:
+    """The memory as bytes, without a copy; only good until it grows."""
+    size = guest.memory.data_len(guest.store)
+    return memoryview((ctypes.c_ubyte * size).from_address(_base(guest))).cast("B")
+
+
+def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
+    """Write the memory to a new file; its size, or the ``problem``."""
+    view = _view(guest)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        return {"problem": error.strerror}
+    try:
+        os.ftruncate(descriptor, len(view))
+        for start in range(0, len(view), PAGE_BYTES):
+            # Copied, because views are compared one byte after another. What was never used stays a hole.
+            part = bytes(view[start : start + PAGE_BYTES])
+            if part != _NOTHING and os.pwrite(descriptor, part, start) < len(part):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        os.unlink(path)
+        return {"problem": error.strerror}
+    finally:
+        os.close(descriptor)
+    return {"size": len(view)}
+
+
+def map_memory(guest: HasMemory, descriptor: int) -> None:
+    """Let the memory of a fresh instance be what an open file holds, which nobody changes any more; it is closed.
+
+    The pages are those of the file until the guest writes to them. Whoever maps them reads none, so the size of an
+    image costs nothing. It lies inside the engine's own mapping, which ends at its own time.
+    """
+    size = os.fstat(descriptor).st_size
+    missing = size - guest.memory.data_len(guest.store)
+    if missing > 0:
+        guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
+    if guest.memory.data_len(guest.store) != size:
+        raise RuntimeError(f"an image of {size} bytes does not fit a memory of {guest.memory.data_len(guest.store)}")
+    place = ctypes.c_void_p(_base(guest))
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED
+    asked = (ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, ctypes.c_long(0))
+    if _libc.mmap(place, *asked) != place.value:
+        raise OSError(ctypes.get_errno(), "an image could not be mapped")
+    os.close(descriptor)

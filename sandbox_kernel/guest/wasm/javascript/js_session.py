@@ -1,0 +1,180 @@
+"""A JavaScript session in WebAssembly: one engine that runs cell after cell, and whose whole state is its memory.
+
+``wasm_worker`` loads it while its jail waits, and makes it a session's engine. Checkpoints, rollback and undo are the
+worker's own (``session_worker``), by forking. What only a guest of WebAssembly can do is be written to a file: between
+two cells the engine's stack is empty, so its linear memory is the session, here or on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass
+
+import wasmtime
+
+from ...session.worker import Engine, Worker
+from ..binary.rewrite import REFUSED
+from ..endings import describe_trap
+from ..engine import make_engine
+from ..guest_files import Folders
+from ..images.memory_file import map_memory, write_memory
+from ..plan import Preopen, read_switches
+from ..wasi.quickjs_calls import plain_linker
+from .host_calls import write_all
+from .quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
+from .runner import Exited, Interrupted, JavaScript
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+#: How often a sleeping cell looks whether it was interrupted.
+_SLICE_S = 0.05
+_CHAIN = re.compile(r"((?:[A-Za-z_$][\w$]*\s*\.\s*)*)([A-Za-z_$][\w$]*)?\Z")
+#: What the parser says when code stops too early.
+_ENDED = re.compile(
+    r"end of (input|string|template|comment|regexp)|expecting '[})\]]'|got ''|unexpected token in expression: ''"
+)
+_WORD_AFTER = re.compile(r"[\w$]*")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An instance of the engine that nobody has used, and where its functions are."""
+
+    js: QuickJs
+    handles: dict[str, int]
+
+
+class JavaScriptEngine(Engine):
+    """QuickJS as the engine of a session."""
+
+    def __init__(self, loaded: Loaded, plan: dict[str, Any], image: int | None) -> None:
+        self.js = loaded.js
+        self.js.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
+        self.refused = self.js.export.find(REFUSED)
+        if image is not None:
+            map_memory(self.js, image)
+        folders = Folders([Preopen(**folder) for folder in plan["preopens"]])
+        self.guest = JavaScript(self.js, loaded.handles, folders)
+        self.guest.host.set_elapsed(plan["elapsed_s"])
+        self.guest.sleep = self._sleep
+        self.number = 0
+        if image is None:
+            self.guest.begin(["quickjs", "session"], plan["env"])
+
+    def begin(self, worker: Worker) -> None:
+        """See ``Engine``. An interrupt is noted; the engine asks for it while it runs."""
+        self.worker = worker
+        self.guest.host.ask_user = lambda prompt: worker.input(prompt, False)
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: object) -> None:
+        self.guest.stop = True
+
+    def forget_interrupts(self) -> None:
+        """See ``Engine``."""
+        self.guest.stop = False
+
+    def _sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self.guest.stop and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE_S))
+
+    def run(self, code: str, number: int | None) -> dict[str, Any]:
+        """See ``Engine``."""
+        self.number = number if number is not None else self.number + 1
+        before = self._refusals()
+        try:
+            self._evaluate(code)
+        except Exited as end:
+            return {"status": "error" if end.code else "ok", "exit_code": end.code}
+        except Interrupted:
+            return {"status": "interrupted"}
+        except JavaScriptError as error:
+            limit = {"limit": "memory"} if self._refusals() > before else {}
+            return {"status": "error", "error": self._told(error), **limit}
+        except wasmtime.Trap as trap:
+            # The engine broke off somewhere inside: it cannot go on, a checkpoint takes over.
+            write_all(2, describe_trap(trap).encode() + b"\n")
+            os._exit(134)
+        return {"status": "ok", "exit_code": 0}
+
+    def _evaluate(self, code: str) -> None:
+        guest, js = self.guest, self.js
+        is_module = guest.is_module(code)
+        value = guest.value_of(code, f"cell {self.number}", wait_for_timers=False)
+        if value is None:
+            raise JavaScriptError(js.evaluate("new Error('the cell awaits something that never comes')", "<cell>"))
+        if not is_module:
+            result = js.get(value, "value")
+            if not js.is_undefined(result):
+                self._show(guest.inspect(result))
+            js.free(result)
+        js.free(value)
+
+    def _show(self, text: str) -> None:
+        data = {"text/plain": text}
+        self.worker.show({"op": "display", "kind": "result", "data": data, "metadata": {}, "display_id": None})
+
+    def _told(self, error: JavaScriptError) -> dict[str, Any]:
+        name, message, text = self.guest.facts(error.handle)
+        return {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
+
+    def _refusals(self) -> int:
+        return int(self.refused.value(self.js.store)) if isinstance(self.refused, wasmtime.Global) else 0
+
+    def names(self) -> int:
+        """See ``Engine``."""
+        return self.guest.count_names()
+
+    def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
+        """See ``Engine``; ``image`` writes the session's memory to the file that ``code`` names."""
+        self.guest.stop = False
+        if what == "image":
+            return {**write_memory(self.js, code), "elapsed_s": self.guest.host.elapsed_s()}
+        if what == "is_complete":
+            return self._is_complete(code)
+        match = _CHAIN.search(code[:position])
+        chain, word = (match.group(1) or "", match.group(2) or "") if match is not None else ("", "")
+        path = [part.strip() for part in chain.split(".") if part.strip()]
+        if what == "inspect":
+            after = _WORD_AFTER.match(code[position:])
+            whole = [*path, word + (after.group() if after is not None else "")]
+            shown = self.guest.look(whole)
+            return {"data": {"text/plain": shown}} if shown else {}
+        matches = self.guest.members(path, word)
+        return {"matches": matches, "cursor_start": position - len(word), "cursor_end": position, "metadata": {}}
+
+    def _is_complete(self, code: str) -> dict[str, Any]:
+        try:
+            self.js.free(self.js.evaluate(code, "<cell>", EVAL_COMPILE | self.guest.eval_flags(code)))
+        except JavaScriptError as error:
+            _, message, _ = self.guest.facts(error.handle)
+            ended = _ENDED.search(message)
+            return {"status": "incomplete" if ended else "invalid", "indent": "  " if ended else ""}
+        return {"status": "complete", "indent": ""}
+
+
+def load(known: dict[str, Any]) -> Loaded:
+    """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
+    engine = make_engine(read_switches(known["switches"]))
+    store = wasmtime.Store(engine)
+    store.set_epoch_deadline(1)
+    module = wasmtime.Module.deserialize_file(engine, known["module"])
+    js = QuickJs(store, module, plain_linker(engine, write_all))
+    with open(known["handles"], "rb") as file:
+        handles = json.load(file)
+    # A first call brings in the code that every session runs.
+    JavaScript(js, handles, Folders([])).count_names()
+    return Loaded(js, handles)
+
+
+def make(loaded: Loaded, plan: dict[str, Any], image: int | None) -> JavaScriptEngine:
+    """The engine of one session."""
+    return JavaScriptEngine(loaded, plan, image)

@@ -1,0 +1,277 @@
+"""QuickJS as a guest that is called, not started: values by handle, one host function, images of its memory.
+
+The module is npm's ``quickjs-wasi``. Its values live behind handles (addresses of boxes in linear memory), which
+survive in an image of that memory; its host functions are called by name. Only strings cross the boundary here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import wasmtime
+from wasmtime import _ffi as ffi
+from wasmtime._extern import wrap_extern
+
+from ..endings import GuestExit
+
+EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
+PENDING, FULFILLED, REJECTED = 0, 1, 2
+#: JavaScript frames may use this much of the guest's own stack before a RangeError.
+STACK_BYTES = 256 << 10
+
+HostCall = Callable[[list[str]], str]
+LoadModule = Callable[[str], str]
+
+
+class JavaScriptError(Exception):
+    """A value was thrown; ``handle`` is that value and belongs to whoever catches this."""
+
+    def __init__(self, handle: int) -> None:
+        super().__init__("a JavaScript value was thrown")
+        self.handle = handle
+
+
+class Export:
+    """Looks up exports one at a time: wrapping all 450 of them takes longer than most programs."""
+
+    def __init__(self, store: wasmtime.Store, instance: wasmtime.Instance) -> None:
+        self._store, self._instance = store, instance
+        self._found: dict[str, object] = {}
+
+    def find(self, name: str) -> object | None:
+        """The export of this name, or None."""
+        if name not in self._found:
+            item, text = ffi.wasmtime_extern_t(), name.encode()
+            known = ffi.wasmtime_instance_export_get(
+                self._store._context(),
+                ctypes.byref(self._instance._instance),
+                ctypes.create_string_buffer(text),
+                len(text),
+                ctypes.byref(item),
+            )
+            self._found[name] = wrap_extern(item) if known else None
+        return self._found[name]
+
+    def function(self, name: str) -> wasmtime.Func:
+        """A function that must be there."""
+        found = self.find(name)
+        if not isinstance(found, wasmtime.Func):
+            raise KeyError(f"the guest exports no function {name}")
+        return found
+
+    def memory(self) -> wasmtime.Memory:
+        """The linear memory."""
+        found = self.find("memory")
+        if not isinstance(found, wasmtime.Memory):
+            raise KeyError("the guest exports no memory")
+        return found
+
+
+class QuickJs:
+    """One engine instance. ``host`` answers calls from inside; ``interrupted`` is asked while code runs."""
+
+    def __init__(self, store: wasmtime.Store, module: wasmtime.Module, linker: wasmtime.Linker) -> None:
+        self.store = store
+        self.host: HostCall = lambda _request: "V"
+        self.interrupted: Callable[[], bool] = lambda: False
+        self.load_module: LoadModule = lambda name: ""
+        #: Promises that were rejected and that nobody has looked at, by identity, with the reason's handle.
+        self.rejected: dict[int, int] = {}
+        self._length_at = 0
+        self._define(linker)
+        self.export = Export(store, linker.instantiate(store, module))
+        self.memory = self.export.memory()
+
+    def boot(self) -> None:
+        """Start the runtime in a fresh instance; an instance made from an image has it already."""
+        self._call("_initialize")
+        if self._call("qjs_init"):
+            raise RuntimeError("QuickJS did not start")
+        for switch in ("interrupt_handler", "promise_rejection_handler", "module_loader"):
+            self._call(f"qjs_set_{switch}", 1)
+        self._call("qjs_set_max_stack_size", STACK_BYTES)
+
+    def evaluate(self, source: str, name: str, flags: int = 0) -> int:
+        """Evaluate code; the handle of its value, or of a promise when it may wait."""
+        code, size = self._put(source)
+        file, _ = self._put(name)
+        try:
+            return self._checked(self._call("qjs_eval", code, size, file, flags))
+        finally:
+            self.free_memory(code)
+            self.free_memory(file)
+
+    def call(self, function: int, *arguments: int) -> int:
+        """Call a function with these handles; the handle of what it returns."""
+        this = self._call("qjs_get_undefined")
+        place = self._allocate(4 * len(arguments)) if arguments else 0
+        if arguments:
+            packed = b"".join(handle.to_bytes(4, "little") for handle in arguments)
+            self.memory.write(self.store, packed, place)
+        try:
+            return self._checked(self._call("qjs_call", function, this, len(arguments), place))
+        finally:
+            self.free(this)
+            if place:
+                self.free_memory(place)
+
+    def get(self, thing: int, name: str) -> int:
+        """The handle of a property."""
+        place, _ = self._put(name)
+        try:
+            return self._checked(self._call("qjs_get_prop_string", thing, place))
+        finally:
+            self.free_memory(place)
+
+    def string(self, text: str) -> int:
+        """A new string; free it."""
+        place, size = self._put(text)
+        try:
+            return self._checked(self._call("qjs_new_string", place, size))
+        finally:
+            self.free_memory(place)
+
+    def host_function(self, name: str = "host") -> int:
+        """The function through which code inside asks the host, or one that prints (``wasm_console``)."""
+        place, size = self._put(name)
+        try:
+            return self._checked(self._call("qjs_new_host_function", place, size, 0))
+        finally:
+            self.free_memory(place)
+
+    def text(self, handle: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> str:
+        """A value as a string."""
+        where = store if store is not None else self.store
+        if not self._length_at:
+            self._length_at = self._allocate(4, where)
+        start = self.export.function("qjs_get_string_len")(where, handle, self._length_at) & 0xFFFFFFFF
+        if not start:
+            return ""
+        size = int.from_bytes(self._bytes(where, self._length_at, 4), "little")
+        data = self._bytes(where, start, size)
+        self.export.function("qjs_free_cstring")(where, start)
+        return data.decode("utf-8", "replace")
+
+    def _bytes(self, store: wasmtime.Store | wasmtime.Caller, start: int, size: int) -> bytes:
+        """A piece of linear memory; ``Memory.read`` does the same a hundred times slower, byte by byte."""
+        if start + size > self.memory.data_len(store):
+            raise IndexError(f"the guest names memory at {start} that it does not have")
+        return ctypes.string_at(ctypes.addressof(self.memory.data_ptr(store).contents) + start, size)
+
+    def is_undefined(self, handle: int) -> bool:
+        """Whether a value is undefined."""
+        return bool(self._call("qjs_is_undefined", handle))
+
+    def promise_state(self, handle: int) -> int:
+        """PENDING, FULFILLED or REJECTED."""
+        return self._call("qjs_promise_state", handle)
+
+    def promise_result(self, handle: int) -> int:
+        """The value or the reason of a settled promise."""
+        return self._call("qjs_promise_result", handle)
+
+    def identity(self, handle: int) -> int:
+        """The same number for the same object, whichever handle leads to it."""
+        return self._call("qjs_get_value_ptr", handle)
+
+    def run_jobs(self) -> None:
+        """Run what promises have made ready; a job that throws is a ``JavaScriptError``."""
+        while self._call("qjs_is_job_pending"):
+            if self._call("qjs_execute_pending_job") < 0:
+                raise JavaScriptError(self._call("qjs_get_exception"))
+
+    def collect_garbage(self) -> None:
+        """Free what nobody can reach, so that an image is small."""
+        self._call("qjs_run_gc")
+
+    def free(self, handle: int) -> None:
+        """Let go of a handle."""
+        self._call("qjs_free_value", handle)
+
+    def free_memory(self, address: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> None:
+        """Give back memory that ``_put`` or ``_allocate`` took."""
+        self.export.function("wasm_free")(store if store is not None else self.store, address)
+
+    def _call(self, name: str, *arguments: int) -> int:
+        result = self.export.function(name)(self.store, *arguments)
+        return result & 0xFFFFFFFF if isinstance(result, int) and result >= 0 else result or 0
+
+    def _checked(self, handle: int) -> int:
+        handle &= 0xFFFFFFFF
+        if self._call("qjs_is_exception", handle):
+            self.free(handle)
+            raise JavaScriptError(self._call("qjs_get_exception") & 0xFFFFFFFF)
+        return handle
+
+    def _allocate(self, size: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> int:
+        address = self.export.function("wasm_malloc")(store if store is not None else self.store, size) & 0xFFFFFFFF
+        if not address:
+            raise MemoryError("the guest has no memory left")
+        return int(address)
+
+    def _put(self, text: str, store: wasmtime.Store | wasmtime.Caller | None = None) -> tuple[int, int]:
+        where = store if store is not None else self.store
+        data = text.encode("utf-8", "surrogatepass")
+        address = self._allocate(len(data) + 1, where)
+        self.memory.write(where, data + b"\0", address)
+        return address, len(data)
+
+    def _define(self, linker: wasmtime.Linker) -> None:
+        i32 = wasmtime.ValType.i32()
+
+        def define(name: str, parameters: int, results: int, function: Callable[..., object]) -> None:
+            kind = wasmtime.FuncType([i32] * parameters, [i32] * results)
+            linker.define_func("env", name, kind, function, access_caller=True)
+
+        define("host_call", 5, 1, self._host_call)
+        define("host_interrupt", 0, 1, lambda _caller: int(self.interrupted()))
+        define("host_promise_rejection", 3, 0, self._promise_rejection)
+        define("host_module_normalize", 2, 1, self._module_name)
+        define("host_module_load", 2, 1, self._module_source)
+        define("host_get_timezone_offset", 2, 1, lambda _caller, _high, _low: 0)
+
+    def _host_call(
+        self, caller: wasmtime.Caller, _name: int, _size: int, _this: int, count: int, arguments: int
+    ) -> int:
+        handles = self._bytes(caller, arguments & 0xFFFFFFFF, 4 * count)
+        request = [self.text(int.from_bytes(handles[i : i + 4], "little"), caller) for i in range(0, len(handles), 4)]
+        place, size = self._put(self.host(request), caller)
+        handle = self.export.function("qjs_new_string")(caller, place, size)
+        self.free_memory(place, caller)
+        return int(handle)
+
+    def _promise_rejection(self, caller: wasmtime.Caller, promise: int, reason: int, handled: int) -> None:
+        free = self.export.function("qjs_free_value")
+        identity = self.export.function("qjs_get_value_ptr")(caller, promise)
+        known = self.rejected.pop(identity, None)
+        if known is not None:
+            free(caller, known)
+        if handled:
+            free(caller, reason)
+        else:
+            self.rejected[identity] = reason
+        free(caller, promise)
+
+    def _c_string(self, caller: wasmtime.Caller, address: int) -> str:
+        start = address & 0xFFFFFFFF
+        data = self._bytes(caller, start, min(8192, self.memory.data_len(caller) - start))
+        return data.partition(b"\0")[0].decode("utf-8", "replace")
+
+    def _module_name(self, caller: wasmtime.Caller, base: int, name: int) -> int:
+        wanted, importer = self._c_string(caller, name), self._c_string(caller, base)
+        if wanted.startswith("."):
+            folder = importer.rpartition("/")[0] if importer.startswith("/") else "/box"
+            wanted = f"{folder}/{wanted}"
+        return self._put(wanted, caller)[0]
+
+    def _module_source(self, caller: wasmtime.Caller, name: int, length_at: int) -> int:
+        try:
+            source = self.load_module(self._c_string(caller, name))
+        except GuestExit:
+            raise
+        except OSError:
+            return 0
+        place, size = self._put(source, caller)
+        self.memory.write(caller, size.to_bytes(4, "little"), length_at & 0xFFFFFFFF)
+        return place

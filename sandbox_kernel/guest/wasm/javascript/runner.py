@@ -1,0 +1,209 @@
+"""Drives JavaScript in QuickJS: answers what ``javascript_boot.js`` asks, runs programs, turns the event loop.
+
+Used for one program (``wasm_run``) and for sessions, where the same engine runs one cell after another.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ..guest_files import Folders
+from .host_calls import JavaScriptHost, write_all
+from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
+
+#: What the boot script returns and the driver calls; their handles are kept with an image.
+DRIVER = (
+    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "members", "look",
+    "countNames", "moduleNames",
+)  # fmt: skip
+#: What node says when the program ends and something is still awaited.
+UNSETTLED = 13
+
+_MODULE_SYNTAX = re.compile(r"^\s*(import\b\s*[\w{*\"']|export\b\s*[\w{*])", re.MULTILINE)
+
+
+class Interrupted(Exception):
+    """The code was told to stop, and did; the engine is as it left it."""
+
+
+class Untranslated(Exception):
+    """The program is not one of its language; what the translator says is on stderr."""
+
+
+class Exited(Exception):
+    """``process.exit`` was called; the engine can go on."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class JavaScript:
+    """A booted engine and the world around it."""
+
+    def __init__(self, js: QuickJs, driver: Mapping[str, int], folders: Folders) -> None:
+        self.js = js
+        self.driver = dict(driver)
+        self.host = JavaScriptHost(folders)
+        self.host.memory_bytes = lambda: js.memory.data_len(js.store)
+        self.write: Callable[[int, bytes], None] = write_all
+        self.sleep: Callable[[float], None] = time.sleep
+        #: Set from another thread: the code that runs is interrupted.
+        self.stop = False
+        self.host.stopped = lambda: self.stop
+        js.host = self.host.answer
+        js.interrupted = lambda: self.stop or self.host.exit_code is not None
+        js.load_module = self._module
+
+    def begin(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Tell the program its arguments and environment."""
+        self._free(self._driver("begin", json.dumps(list(argv)), json.dumps(dict(env))))
+
+    def run(self, source: str, name: str) -> int:
+        """Run a program to its end, timers included; its exit code."""
+        try:
+            value = self.value_of(source, name, wait_for_timers=True)
+        except Exited as end:
+            return end.code
+        except JavaScriptError as error:
+            self.complain(error)
+            return 1
+        if value is None:
+            self.write(2, b"the program ended while something was still awaited\n")
+            return UNSETTLED
+        self._free(value)
+        return int(float(self.js.text(self._driver("exitCode"))))
+
+    def run_translated(self, source: str, name: str, translator: str | None) -> int:
+        """Run a program of a language that a function of the image turns into JavaScript; its exit code."""
+        if translator is None:
+            return self.run(source, name)
+        answer = json.loads(self._text(self._driver(translator, source, name)))
+        if answer.get("error"):
+            self.write(2, (answer["error"] + "\n").encode("utf-8", "replace"))
+            raise Untranslated
+        return self.run(answer["source"], name)
+
+    def value_of(self, source: str, name: str, *, wait_for_timers: bool) -> int | None:
+        """Evaluate to the end; the handle of the value, None when something is awaited that never comes.
+
+        Code with import or export is a module. Raises what the code threw, ``Exited`` or ``Interrupted``.
+        """
+        try:
+            return self.settle(self.js.evaluate(source, name, self.eval_flags(source)), wait_for_timers=wait_for_timers)
+        except JavaScriptError as error:
+            code, self.host.exit_code = self.host.exit_code, None
+            if code is None and not self.stop:
+                raise
+            self._free(error.handle)
+            raise (Interrupted() if code is None else Exited(code)) from None
+
+    @staticmethod
+    def is_module(source: str) -> bool:
+        """Whether code imports or exports, and so is a module with names of its own."""
+        return _MODULE_SYNTAX.search(source) is not None
+
+    def eval_flags(self, source: str) -> int:
+        """How the engine must read this code."""
+        return EVAL_MODULE if self.is_module(source) else EVAL_ASYNC
+
+    def settle(self, promise: int, *, wait_for_timers: bool) -> int | None:
+        """Turn the event loop until a promise is settled; the handle of its result, None when it never will be.
+
+        A program waits for its timers too, as node does; a cell of a session does not, its timers run with the next.
+        """
+        js = self.js
+        own = js.identity(promise)
+        while True:
+            js.run_jobs()
+            self._look_for_rejections(own)
+            state = js.promise_state(promise)
+            if state == REJECTED:
+                raise JavaScriptError(js.promise_result(promise))
+            if state == FULFILLED and not (wait_for_timers and self._number("timers")):
+                return js.promise_result(promise)
+            wait = self._number("tick")
+            if wait < 0:
+                return None if state == PENDING else js.promise_result(promise)
+            if wait > 0:
+                self.sleep(wait / 1000)
+                if self.stop:
+                    raise Interrupted
+
+    def complain(self, error: JavaScriptError) -> None:
+        """Show a thrown value as node does, on stderr."""
+        self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
+
+    def describe(self, handle: int) -> str:
+        """A thrown value with its stack; the value alone when there is no memory left for more."""
+        try:
+            return self._text(self.js.call(self.driver["describe"], handle))
+        except JavaScriptError:
+            return self.js.text(handle) or "the program threw, and there is no memory left to show what"
+
+    def inspect(self, handle: int) -> str:
+        """A value as the console shows it."""
+        return self._text(self.js.call(self.driver["inspect"], handle))
+
+    def facts(self, handle: int) -> tuple[str, str, str]:
+        """Name, message and text of a thrown value."""
+        try:
+            name, message, text = json.loads(self._text(self.js.call(self.driver["facts"], handle)))
+        except (JavaScriptError, ValueError):
+            return "InternalError", "there is no memory left to show the error", "InternalError"
+        return str(name), str(message), str(text)
+
+    def members(self, path: Sequence[str], prefix: str) -> list[str]:
+        """What could follow a chain of names."""
+        found = json.loads(self._text(self._driver("members", json.dumps(list(path)), prefix)))
+        return [str(name) for name in found]
+
+    def look(self, path: Sequence[str]) -> str:
+        """What stands at the end of a chain of names; empty when nothing does."""
+        return self._text(self._driver("look", json.dumps(list(path))))
+
+    def count_names(self) -> int:
+        """How many globals the user has made (those of ``let`` and ``const`` are not on the global object)."""
+        return max(0, int(self._number("countNames")))
+
+    def _look_for_rejections(self, own: int) -> None:
+        for identity in list(self.js.rejected):
+            reason = self.js.rejected.pop(identity)
+            if identity != own:
+                raise JavaScriptError(reason)
+            self._free(reason)
+
+    def _driver(self, name: str, *arguments: str) -> int:
+        handles = [self.js.string(text) for text in arguments]
+        try:
+            return self.js.call(self.driver[name], *handles)
+        finally:
+            for handle in handles:
+                self._free(handle)
+
+    def _number(self, name: str) -> float:
+        return float(self._text(self._driver(name)))
+
+    def _text(self, handle: int) -> str:
+        text = self.js.text(handle)
+        self._free(handle)
+        return text
+
+    def _free(self, handle: int) -> None:
+        self.js.free(handle)
+
+    def _module(self, name: str) -> str:
+        """The source of a module that is imported: a file, or one of the built-in ones."""
+        plain = name.removeprefix("node:")
+        if plain.startswith(("/", "file://")):
+            return self.host.folders.read(plain.removeprefix("file://")).decode("utf-8", "replace")
+        names = json.loads(self._text(self._driver("moduleNames", plain)))
+        if not names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        exported = ", ".join(name for name in names if name != "default")
+        return f"const m = require({json.dumps(plain)}); export default m; export const {{ {exported} }} = m;"

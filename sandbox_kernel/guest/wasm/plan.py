@@ -1,0 +1,207 @@
+"""What the host asks the runner to do, read from JSON and checked once.
+
+The host writes it, so mistakes here are bugs and not attacks: they end the runner with a plain error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .engine import DEFAULT_STACK_BYTES, PLAIN, Switches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preopen:
+    """A folder of the jail that the guest may use, and whether it may write there."""
+
+    host: str
+    guest: str
+    writable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """Run a module; its stdin, stdout and stderr are the runner's own.
+
+    A command is entered by ``_start``. With ``program`` the module is an image of the JavaScript engine that runs
+    that file (a path the guest sees), through the functions in ``handles``.
+    """
+
+    module: str
+    program: str | None = None
+    handles: str | None = None
+    #: What turns the program into JavaScript first: a function of the image, as typescript and bash are.
+    translate: str | None = None
+    #: An exit code that means: 1, and the reason was memory. Helpers inside an interpreter use it.
+    memory_exit: int | None = None
+    argv: tuple[str, ...] = ("guest",)
+    env: tuple[tuple[str, str], ...] = ()
+    preopens: tuple[Preopen, ...] = ()
+    memory_bytes: int = 256 << 20
+    table_elements: int = 200_000
+    fuel: int | None = None
+    deadline_s: float = 10.0
+    #: The user may be asked for standard input, on the channel of the report; the host keeps the time then.
+    asks: bool = False
+    #: Fixed wall clock in nanoseconds, for runs that must be repeatable; None is the real one.
+    clock_ns: int | None = None
+    #: Seed of the guest's random numbers; None is real randomness.
+    seed: int | None = None
+    switches: Switches = PLAIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilePlan:
+    """Check and compile the module in file ``source`` into file ``out``."""
+
+    source: str
+    out: str
+    #: Text is WAT, everything else is taken for a binary.
+    text: bool = False
+    #: A module of the catalogue, whose checksum the host has verified: it may be larger than a cell's.
+    trusted: bool = False
+    memory_bytes: int | None = None
+    #: Compiled as it is, without the function that counts refused memory: too large to be rewritten here.
+    plain: bool = False
+    switches: Switches = PLAIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryPlan:
+    """A file that is read into an image: a path, or the name of a script beside this program.
+
+    ``kind`` is script, commonjs, module, or json and text, which are values and no code. One with a ``name`` is there
+    for others to import; ``imports`` says what a module imports, by name; ``patches`` are texts to replace.
+    """
+
+    path: str
+    kind: str
+    name: str | None = None
+    imports: dict[str, tuple[str, ...]]
+    patches: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BakePlan:
+    """Make an image of the JavaScript engine in ``source``, with libraries, as ``out`` and ``handles``."""
+
+    source: str
+    out: str
+    handles: str
+    libraries: tuple[LibraryPlan, ...] = ()
+    #: A script beside this program that takes the libraries and returns the functions in ``glue_names``.
+    glue: str | None = None
+    glue_names: tuple[str, ...] = ()
+    switches: Switches = PLAIN
+
+
+def read_switches(fields: dict[str, object]) -> Switches:
+    """The engine switches of a plan; absent ones are off."""
+    return Switches(
+        fuel=bool(fields.get("fuel", False)),
+        stack_bytes=_whole(fields.get("stack_bytes", DEFAULT_STACK_BYTES)),
+        exceptions=bool(fields.get("exceptions", False)),
+    )
+
+
+def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
+    """Turn the JSON document into a plan; ``task`` says which."""
+    fields = _table(document)
+    switches = read_switches(_table(fields.get("switches", {})))
+    if fields.get("task") == "bake":
+        return _bake_plan(fields, switches)
+    if fields.get("task") == "compile":
+        memory = fields.get("memory_bytes")
+        return CompilePlan(
+            source=_text(fields["source"]),
+            out=_text(fields["out"]),
+            text=bool(fields.get("text", False)),
+            trusted=bool(fields.get("trusted", False)),
+            memory_bytes=None if memory is None else _whole(memory),
+            plain=bool(fields.get("plain", False)),
+            switches=switches,
+        )
+    if fields.get("task") != "run":
+        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile or bake")
+    fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
+    return RunPlan(
+        module=_text(fields["module"]),
+        program=_optional(fields.get("program")),
+        handles=_optional(fields.get("handles")),
+        translate=_optional(fields.get("translate")),
+        memory_exit=None if memory_exit is None else _whole(memory_exit),
+        argv=tuple(_text(arg) for arg in _list(fields.get("argv", ["guest"]))),
+        env=tuple((name, _text(value)) for name, value in _table(fields.get("env", {})).items()),
+        preopens=tuple(_preopen(_table(entry)) for entry in _list(fields.get("preopens", []))),
+        memory_bytes=_whole(fields.get("memory_bytes", 256 << 20)),
+        table_elements=_whole(fields.get("table_elements", 200_000)),
+        fuel=None if fuel is None else _whole(fuel),
+        deadline_s=_number(fields.get("deadline_s", 10.0)),
+        asks=bool(fields.get("asks", False)),
+        clock_ns=None if clock is None else _whole(clock),
+        seed=None if seed is None else _whole(seed),
+        switches=switches,
+    )
+
+
+def _bake_plan(fields: dict[str, object], switches: Switches) -> BakePlan:
+    return BakePlan(
+        source=_text(fields["source"]),
+        out=_text(fields["out"]),
+        handles=_text(fields["handles"]),
+        libraries=tuple(_library(_table(entry)) for entry in _list(fields.get("libraries", []))),
+        glue=_optional(fields.get("glue")),
+        glue_names=tuple(_text(name) for name in _list(fields.get("glue_names", []))),
+        switches=switches,
+    )
+
+
+def _library(fields: dict[str, object]) -> LibraryPlan:
+    pairs = [_list(pair) for pair in _list(fields.get("patches", []))]
+    imports = _table(fields.get("imports", {}))
+    return LibraryPlan(
+        path=_text(fields["path"]),
+        kind=_text(fields["kind"]),
+        name=_optional(fields.get("name")),
+        imports={name: tuple(_text(item) for item in _list(names)) for name, names in imports.items()},
+        patches=tuple((_text(old), _text(new)) for old, new in pairs),
+    )
+
+
+def _optional(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _preopen(entry: dict[str, object]) -> Preopen:
+    return Preopen(host=_text(entry["host"]), guest=_text(entry["guest"]), writable=bool(entry.get("writable", False)))
+
+
+def _table(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"plan holds {value!r} where a table belongs")
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"plan holds {value!r} where a list belongs")
+    return value
+
+
+def _text(value: object) -> str:
+    # A NUL would silently cut arguments and variables short inside the engine.
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"plan holds {value!r} where a text without NUL belongs")
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"plan holds {value!r} where a whole number belongs")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"plan holds {value!r} where a number belongs")
+    return float(value)

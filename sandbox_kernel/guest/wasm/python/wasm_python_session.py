@@ -1,0 +1,169 @@
+"""A Python session in WebAssembly: CPython with the scientific packages, entered by a call for each cell.
+
+``wasm_worker`` loads it while its jail waits, and makes it a session's engine. As for JavaScript (``wasm_session``),
+checkpoints are forks of the worker, and between two cells the linear memory of the guest is the whole session.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import zipfile
+from dataclasses import dataclass
+
+import wasmtime
+
+from ...session.worker import Engine, Worker
+from ..endings import GuestExit, describe_trap
+from ..engine import make_engine
+from ..guest_files import Folders
+from ..images.memory_file import map_memory, write_memory
+from ..javascript.host_calls import write_all
+from ..javascript.quickjs import Export
+from ..plan import Preopen, read_switches
+from ..wasi.all_calls import PlainWasi
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+_LIBRARY = "/usr/local/lib"
+_FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
+_ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
+_BOOT = """import sys, types
+sys.modules["_sandbox"] = types.ModuleType("_sandbox")
+exec(compile({source!r}, "<sandbox>", "exec"), sys.modules["_sandbox"].__dict__)
+del sys, types
+"""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An engine and the compiled guest."""
+
+    engine: wasmtime.Engine
+    module: wasmtime.Module
+
+
+class PythonEngine(Engine):
+    """CPython as the engine of a session."""
+
+    def __init__(self, loaded: Loaded, plan: dict[str, Any], image: int | None) -> None:
+        self.store = wasmtime.Store(loaded.engine)
+        self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
+        self.store.set_epoch_deadline(1)
+        preopens = [Preopen(**folder) for folder in plan["preopens"]]
+        self.library = next(folder.host for folder in preopens if folder.guest == _LIBRARY)
+        self.figures = os.path.join(plan["scratch"], "matplotlib")
+        os.makedirs(self.figures, exist_ok=True)
+        own = os.path.join(plan["scratch"], "own")
+        os.makedirs(own, exist_ok=True)
+        preopens[2:2] = [
+            Preopen(host=self.figures, guest=_FIGURES, writable=False),
+            Preopen(host=own, guest="/tmp", writable=True),
+        ]
+        places = [folder.guest for folder in preopens]
+        env = {**_ENV, **plan["env"]}
+        self.wasi = PlainWasi(Folders(preopens), places, ["python"], env, write_all, self._letter)
+        linker = wasmtime.Linker(loaded.engine)
+        self.wasi.define(linker)
+        i32 = wasmtime.ValType.i32()
+        linker.define_func("host", "call", wasmtime.FuncType([i32] * 4, [i32]), lambda *_: -1)
+        self.export = Export(self.store, linker.instantiate(self.store, loaded.module))
+        self.memory = self.export.memory()
+        self.wasi.memory, self.wasi.store = self.memory, self.store
+        self.number = 0
+        self.told: dict[str, Any] = {}
+        if image is not None:
+            map_memory(self, image)
+            self._unpack()
+        else:
+            with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cell_boot.py")) as file:
+                if self._turn(_BOOT.format(source=file.read())):
+                    raise wasmtime.WasmtimeError("the session's own program failed")
+
+    def begin(self, worker: Worker) -> None:
+        """See ``Engine``. The guest cannot be told of an interrupt: the host ends the cell, a checkpoint takes over."""
+        self.worker = worker
+        signal.signal(signal.SIGINT, lambda *_: None)
+
+    def _turn(self, code: str) -> int:
+        data = code.encode("utf-8", "surrogatepass")
+        place = self.export.function("host_alloc")(self.store, len(data)) & 0xFFFFFFFF
+        self.memory.write(self.store, data, place)
+        return int(self.export.function("turn")(self.store, place, len(data)))
+
+    def _letter(self, data: bytes) -> bytes:
+        """What the boot program writes; its words are the guest's, so nothing is taken for granted."""
+        try:
+            letter = json.loads(data)
+            op = letter.pop("op")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            return b"{}"
+        if op == "input":
+            try:
+                return json.dumps({"value": self.worker.input(str(letter.get("prompt", "")), False)}).encode()
+            except EOFError:
+                return b"{}"
+        if op == "matplotlib":
+            self._unpack()
+        elif op == "show":
+            shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
+            self.worker.show({**shown, "display_id": None})
+        else:
+            self.told = letter
+        return b"{}"
+
+    def _unpack(self) -> None:
+        """The data files of matplotlib, which it opens by name; most sessions never need them."""
+        if os.listdir(self.figures):
+            return
+        with zipfile.ZipFile(os.path.join(self.library, "python315.zip")) as library:
+            with zipfile.ZipFile(io.BytesIO(library.read("matplotlib/mpl-data.zip"))) as data:
+                data.extractall(self.figures)
+
+    def run(self, code: str, number: int | None) -> dict[str, Any]:
+        """See ``Engine``."""
+        self.told = {}
+        self.number = number if number is not None else self.number + 1
+        try:
+            self._turn(f"__import__('_sandbox').run({code!r}, {self.number})")
+        except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
+            # The guest broke off somewhere inside: it cannot go on, a checkpoint takes over.
+            text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
+            write_all(2, text.encode() + b"\n")
+            os._exit(134)
+        return self.told or {"status": "error", "exit_code": 1}
+
+    def names(self) -> int:
+        """See ``Engine``."""
+        self.told = {}
+        self._turn("__import__('_sandbox').names()")
+        count = self.told.get("count")
+        return count if isinstance(count, int) else 0
+
+    def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
+        """See ``Engine``; ``image`` writes the session's memory to the file that ``code`` names."""
+        self.told = {}
+        if what == "image":
+            opened = self.wasi.open_files()
+            if opened:
+                return {"problem": f"files are open, which no memory holds: {', '.join(opened[:5])}; close them first"}
+            return {**write_memory(self, code), "elapsed_s": 0.0}
+        self._turn(f"__import__('_sandbox').ask({what!r}, {code!r}, {position})")
+        answer = self.told.get("answer")
+        return answer if isinstance(answer, dict) else {}
+
+
+def load(known: dict[str, Any]) -> Loaded:
+    """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
+    engine = make_engine(read_switches(known["switches"]))
+    return Loaded(engine, wasmtime.Module.deserialize_file(engine, known["module"]))
+
+
+def make(loaded: Loaded, plan: dict[str, Any], image: int | None) -> PythonEngine:
+    """The engine of one session."""
+    return PythonEngine(loaded, plan, image)

@@ -1,0 +1,232 @@
+"""The program that runs WebAssembly, inside a jailed child; never imported by the host.
+
+Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is a descriptor number or a file that takes the report
+(``endings.py``).
+The guest's standard streams are this process's own. Standard library and wasmtime only.
+
+The guest runs on a thread with a stack of known size; the main thread is its clock. A guest in a loop is stopped by
+the engine's epoch. One that sleeps, waits for input or writes into a full pipe sits in a host call that nothing can
+interrupt: then the process reports and ends itself. The host kills it a moment later if even that fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+
+import wasmtime
+
+from .binary.inspect_module import PAGE_BYTES
+from .binary.rewrite import REFUSED, START
+from .compile_module import ENTRY, compile_module
+from .endings import Ending, GuestExit, ending_of
+from .guest_files import Folders
+from .parts import Parts, make_parts
+from .plan import BakePlan, CompilePlan, RunPlan, read_plan
+from .wasi.asked_input import INSTANCES, AskedInput, ask, reads_input
+from .wasi.engine_overrides import make_repeatable
+
+#: How long a stopped guest has to come back before the process ends without it.
+_GRACE_S = 0.1
+#: Native stack beside the guest's own: the engine's calls and this interpreter.
+_HOST_STACK_BYTES = 4 << 20
+_TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
+#: Where the host listens for the report, and for questions.
+_CHANNEL = 3
+#: So far below zero that refusals of the module's own maximum are never taken for ours.
+_NEVER = -(1 << 31)
+
+
+#: The guest of this process: taking it apart takes time, and the process ends with it anyway.
+_held: list[Guest] = []
+
+
+class Guest:
+    """One execution: an engine, a store and a module of its own, used once."""
+
+    def __init__(self, plan: RunPlan, parts: Parts) -> None:
+        self.plan = plan
+        self.parts = parts
+        self.store = wasmtime.Store(parts.engine)
+        self.memory: wasmtime.Memory | None = None
+        self.refused: wasmtime.Global | None = None
+        self.ending = Ending(end="epoch", message="stopped while waiting in a host call")
+        self.failure: BaseException | None = None
+        self._ours = True
+
+    def run(self) -> None:
+        """Run to the end and leave the report in ``ending``; called on the guest's thread."""
+        try:
+            self.ending = self._measured(self._run())
+        except BaseException as error:  # a bug of this program: for the main thread to die of
+            self.failure = error
+
+    def _run(self) -> Ending:
+        try:
+            return self._call()
+        except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
+            return ending_of(error)
+        except MemoryError:  # of the guest: the host could not even hand it an argument
+            return Ending(end="memory", message="the guest has no memory left", refused=1)
+
+    def _call(self) -> Ending:
+        plan, store = self.plan, self.store
+        module = self.parts.module(plan.module)
+        store.set_limits(
+            memory_size=plan.memory_bytes,
+            table_elements=plan.table_elements,
+            instances=_INSTANCES + (INSTANCES if plan.asks else 0),
+            tables=_TABLES,
+            memories=_MEMORIES,
+        )
+        store.set_epoch_deadline(1)
+        if plan.fuel is not None:
+            store.set_fuel(plan.fuel)
+        asked = AskedInput(_CHANNEL) if plan.asks and plan.program is None and reads_input(module) else None
+        store.set_wasi(_wasi(plan))
+        make_repeatable(self.parts.linker, plan)
+        if plan.program is not None:
+            return self._javascript(module)
+        engine, linker = self.parts.engine, self.parts.linker
+        if asked is not None:
+            asked.link(store, linker, engine)
+        exports = linker.instantiate(store, module).exports(store)
+        self._watch(exports.get("memory"), exports.get(REFUSED))
+        if asked is not None and self.memory is not None:
+            asked.join(store, self.memory, engine)
+        for function in (exports.get(START), exports[ENTRY]):
+            if isinstance(function, wasmtime.Func):
+                if count := len(function.type(store).params):
+                    return Ending(end="trap", message=f"{ENTRY} takes {count} parameters; export one that takes none")
+                function(store)
+        return Ending(end="exit", code=0)
+
+    def _javascript(self, module: wasmtime.Module) -> Ending:
+        from .javascript.quickjs import QuickJs
+        from .javascript.runner import JavaScript, Untranslated
+
+        plan = self.plan
+        js = QuickJs(self.store, module, self.parts.linker)
+        self._watch(js.memory, js.export.find(REFUSED))
+        folders = Folders(plan.preopens)
+        with open(plan.handles or "", "rb") as file:
+            guest = JavaScript(js, json.load(file), folders)
+        if plan.asks:
+            guest.host.ask_user = _asked
+        program = plan.program or ""
+        source = folders.read(program).decode("utf-8", "replace")
+        guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
+        try:
+            code = guest.run_translated(source, os.path.basename(program), plan.translate)
+        except Untranslated:
+            return Ending(end="untranslated", code=1)
+        return Ending(end="exit", code=code)
+
+    def _watch(self, memory: object, refused: object) -> None:
+        """Note where the memory and its counter of refusals are."""
+        if isinstance(memory, wasmtime.Memory):
+            self.memory = memory
+            most = memory.type(self.store).limits.max
+            self._ours = most is None or most * PAGE_BYTES > self.plan.memory_bytes
+        if isinstance(refused, wasmtime.Global):
+            self.refused = refused
+            if not self._ours:
+                refused.set_value(self.store, _NEVER)
+
+    def _measured(self, ending: Ending) -> Ending:
+        store, plan = self.store, self.plan
+        if ending.end == "exit" and plan.memory_exit is not None and ending.code == plan.memory_exit:
+            ending = replace(ending, code=1, refused=1)
+        refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
+        failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
+        return Ending(
+            end="memory" if refused and failed else ending.end,
+            code=ending.code,
+            message=ending.message,
+            fuel_used=None if plan.fuel is None else plan.fuel - store.get_fuel(),
+            memory_bytes=self.memory.data_len(store) if self.memory is not None else ending.memory_bytes,
+            refused=int(refused),
+        )
+
+
+def _asked(prompt: str) -> str:
+    answer = ask(_CHANNEL, prompt)
+    if answer is None:
+        raise EOFError
+    return answer
+
+
+def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
+    config = wasmtime.WasiConfig()
+    config.argv = list(plan.argv)
+    config.env = list(plan.env)
+    config.inherit_stdin()
+    config.inherit_stdout()
+    config.inherit_stderr()
+    for folder in plan.preopens:
+        config.preopen_dir(folder.host, folder.guest, folder.writable)
+    return config
+
+
+def run_guest(plan: RunPlan, ahead: Parts | None = None) -> Ending:
+    """Run the plan on a thread, with this thread as its clock; with what was made ahead, if that fits."""
+    for folder in plan.preopens:
+        if not os.path.isdir(folder.host):
+            return Ending(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
+    guest = Guest(plan, ahead if ahead is not None and ahead.switches == plan.switches else make_parts(plan.switches))
+    _held.append(guest)
+    threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
+    thread = threading.Thread(target=guest.run, daemon=True)
+    thread.start()
+    thread.join(None if plan.asks else plan.deadline_s)
+    if thread.is_alive():
+        guest.parts.engine.increment_epoch()
+        thread.join(_GRACE_S)
+    if guest.failure is not None:
+        raise guest.failure
+    return guest.ending
+
+
+def _report(status: str, ending: Ending) -> None:
+    if status.isdigit():
+        os.write(int(status), ending.line())
+        return
+    with open(status, "wb") as file:
+        file.write(ending.line())
+
+
+def _exit_code(ending: Ending) -> int:
+    """The nearest thing a process can say; the report is exact."""
+    if ending.end == "exit" and ending.code is not None:
+        return ending.code if 0 <= ending.code <= 255 else 1
+    return 0 if ending.end == "compiled" else 134
+
+
+def carry_out(plan: RunPlan | CompilePlan | BakePlan, status: str, ahead: Parts | None = None) -> int:
+    """Do what the plan says and report; the exit code is the guest's where that is possible."""
+    if isinstance(plan, RunPlan):
+        ending = run_guest(plan, ahead)
+    elif isinstance(plan, CompilePlan):
+        ending = compile_module(plan)
+    else:
+        from .images.bake import make_image
+
+        ending = make_image(plan)
+    if ending.end in ("trap", "memory", "fuel") and ending.message:
+        os.write(2, ending.message.encode() + b"\n")
+    _report(status, ending)
+    return _exit_code(ending)
+
+
+def main() -> None:
+    """Carry out the plan in a file. Ends without the usual teardown, because a guest may still sit in a host call."""
+    plan_file, status = sys.argv[1:]
+    # A file that grows beyond its limit is an error for the guest to meet, not the end of the runner.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with open(plan_file, "rb") as file:
+        plan = read_plan(json.load(file))
+    os._exit(carry_out(plan, status))

@@ -1,0 +1,54 @@
+"""The wasm runner as a program that waits: forked when its jail was made, warmed up, and given its plan later.
+
+The first run of an engine in a fresh process costs some milliseconds of page faults, threads and lazy imports. They
+are paid here, by a module that does nothing, while nobody waits. Only our own code has run before the order comes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import wasmtime
+
+from ..engine import PLAIN, make_engine
+from ..guest_fetch import WHERE
+from ..javascript import quickjs, runner
+from ..parts import make_parts
+from ..plan import RunPlan, read_plan
+from ..run import carry_out, run_guest
+from .warm_order import receive_order
+
+_AHEAD = (runner, quickjs)
+_NOTHING = """(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 8)))))"""
+#: Compiled once for all that are forked from whoever imports this: the compiler's memory is not theirs to free.
+_COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
+
+
+def wait(order: int, arguments: list[str]) -> None:
+    """Warm up, wait for the order on this descriptor, and carry it out; never returns.
+
+    The argument is the compiled module that will most likely be asked for, if that is known.
+    """
+    warm_up()
+    ahead = make_parts(PLAIN, *arguments[:1])
+    given = receive_order(order)
+    os.chdir(given.cwd)
+    if WHERE in given.env:
+        os.environ[WHERE] = given.env[WHERE]
+    text, status = given.argv
+    document = json.loads(text)
+    if given.descriptors:
+        document["module"] = f"/proc/self/fd/{given.descriptors[0]}"
+    os._exit(carry_out(read_plan(document), status, ahead))
+
+
+def warm_up() -> None:
+    """Run a guest that does nothing, all the way."""
+    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
+        file.write(_COMPILED)
+        file.flush()
+        run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))

@@ -1,0 +1,216 @@
+"""The WASI calls on what a guest has opened: files and folders of the jail, standard streams, and letters.
+
+One folder, ``/sandbox``, is a letter box: what is written to a file there is handed to ``letter``, whose answer is what
+is read there next.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..guest_files import Folders
+from .guest_memory import BAD_DESCRIPTOR, INVALID, NOT_PERMITTED, NOT_SEEKABLE, GuestMemory, Refused
+
+LETTER_BOX = "/sandbox"
+_KINDS = {stat.S_IFDIR: 3, stat.S_IFREG: 4, stat.S_IFLNK: 7, stat.S_IFCHR: 2}
+_CHARACTER_DEVICE, FOLDER, _FILE = 2, 3, 4
+
+
+@dataclass
+class Handle:
+    """Something the guest has opened: a file or folder of the jail, or a letter."""
+
+    path: str
+    descriptor: int = -1
+    preopened: bool = False
+    flags: int = 0
+    letter: bytearray | None = None
+    at: int = 0
+    entries: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+class FileCalls(GuestMemory):
+    """What a guest has opened, and the calls on it."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        places: Sequence[str],
+        write: Callable[[int, bytes], None],
+        letter: Callable[[bytes], bytes],
+    ) -> None:
+        self._folders, self._write, self._letter = folders, write, letter
+        self._answer = b""
+        # A guest keeps the numbers of its folders in its memory: those that every session has come first.
+        self._handles = {3 + number: Handle(path, preopened=True) for number, path in enumerate([LETTER_BOX, *places])}
+        self._first = 3 + len(self._handles)
+
+    def open_files(self) -> list[str]:
+        """What the guest holds open, besides its folders; it is not part of its memory."""
+        return [handle.path for handle in self._handles.values() if not handle.preopened]
+
+    def _handle(self, number: int) -> Handle:
+        if number not in self._handles:
+            raise Refused(BAD_DESCRIPTOR)
+        return self._handles[number]
+
+    def _opened(self, number: int) -> int:
+        descriptor = self._handle(number).descriptor
+        if descriptor < 0:
+            raise Refused(INVALID)
+        return descriptor
+
+    def _fd_prestat_get(self, number: int, at: int) -> None:
+        handle = self._handle(number)
+        if not handle.preopened:
+            raise Refused(BAD_DESCRIPTOR)
+        self._put(at, struct.pack("<BxxxI", 0, len(handle.path.encode())))
+
+    def _fd_prestat_dir_name(self, number: int, at: int, size: int) -> None:
+        self._put(at, self._handle(number).path.encode()[:size])
+
+    def _fd_fdstat_get(self, number: int, at: int) -> None:
+        if number in (0, 1, 2):
+            kind, flags = _CHARACTER_DEVICE, 0
+        else:
+            handle = self._handle(number)
+            kind = _FILE if handle.letter is not None else FOLDER
+            if handle.descriptor >= 0:
+                kind = _KINDS.get(stat.S_IFMT(os.fstat(handle.descriptor).st_mode), 0)
+            flags = handle.flags
+        self._put(at, struct.pack("<BxHxxxxQQ", kind, flags, (1 << 29) - 1, (1 << 29) - 1))
+
+    def _fd_fdstat_set_flags(self, _number: int, _flags: int) -> None:
+        pass
+
+    def _fd_close(self, number: int) -> None:
+        handle = self._handle(number)
+        if handle.preopened:
+            raise Refused(NOT_PERMITTED)
+        del self._handles[number]
+        if handle.descriptor >= 0:
+            os.close(handle.descriptor)
+        elif handle.letter is not None and handle.flags:
+            self._answer = self._letter(bytes(handle.letter))
+
+    def _fd_filestat_get(self, number: int, at: int) -> None:
+        if number in (0, 1, 2) or self._handle(number).letter is not None:
+            self._put(at, struct.pack("<QQBxxxxxxxQQQQQ", 0, number, _CHARACTER_DEVICE, 1, 0, 0, 0, 0))
+            return
+        handle = self._handle(number)
+        if handle.descriptor < 0:
+            if handle.path == LETTER_BOX:
+                self._put(at, struct.pack("<QQBxxxxxxxQQQQQ", 0, number, FOLDER, 1, 0, 0, 0, 0))
+                return
+            self._put_status(at, self._folders.stat(handle.path))
+            return
+        self._put_status(at, os.fstat(handle.descriptor))
+
+    def _put_status(self, at: int, found: os.stat_result) -> None:
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), 0)
+        times = (found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns)
+        self._put(
+            at, struct.pack("<QQBxxxxxxxQQQQQ", found.st_dev, found.st_ino, kind, found.st_nlink, found.st_size, *times)
+        )
+
+    def _fd_filestat_set_size(self, number: int, size: int) -> None:
+        os.ftruncate(self._opened(number), size)
+
+    def _fd_filestat_set_times(self, number: int, accessed: int, modified: int, flags: int) -> None:
+        self._opened(number)
+        self._folders.set_time(self._handle(number).path, new_times(accessed, modified, flags)[1] / 1e9)
+
+    def _fd_sync(self, _number: int) -> None:
+        pass
+
+    _fd_datasync = _fd_sync
+
+    def _fd_advise(self, _number: int, _offset: int, _size: int, _advice: int) -> None:
+        pass
+
+    def _fd_read(self, number: int, vectors: int, count: int, read_at: int) -> None:
+        if number == 0:
+            self._put_number(read_at, 0)
+            return
+        handle = self._handle(number)
+        if handle.letter is not None:
+
+            def take(size: int) -> bytes:
+                data = bytes((handle.letter or b"")[handle.at : handle.at + size])
+                handle.at += len(data)
+                return data
+
+            self._put_number(read_at, self._scattered(vectors, count, take))
+            return
+        descriptor = self._opened(number)
+        self._put_number(read_at, self._scattered(vectors, count, lambda size: os.read(descriptor, size)))
+
+    def _fd_pread(self, number: int, vectors: int, count: int, offset: int, read_at: int) -> None:
+        descriptor, at = self._opened(number), offset
+
+        def read(size: int) -> bytes:
+            nonlocal at
+            data = os.pread(descriptor, size, at)
+            at += len(data)
+            return data
+
+        self._put_number(read_at, self._scattered(vectors, count, read))
+
+    def _fd_write(self, number: int, vectors: int, count: int, written_at: int) -> None:
+        data = self._gathered(vectors, count)
+        if number in (1, 2):
+            self._write(number, data)
+            written = len(data)
+        elif (handle := self._handle(number)).letter is not None:
+            handle.letter += data
+            written = len(data)
+        else:
+            written = os.write(self._opened(number), data)
+        self._put_number(written_at, written)
+
+    def _fd_pwrite(self, number: int, vectors: int, count: int, offset: int, written_at: int) -> None:
+        self._put_number(written_at, os.pwrite(self._opened(number), self._gathered(vectors, count), offset))
+
+    def _fd_seek(self, number: int, offset: int, whence: int, at: int) -> None:
+        if number in (0, 1, 2) or self._handle(number).letter is not None:
+            raise Refused(NOT_SEEKABLE)
+        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+            raise Refused(INVALID)
+        self._put_number(at, os.lseek(self._opened(number), offset, whence), 8)
+
+    def _fd_tell(self, number: int, at: int) -> None:
+        self._fd_seek(number, 0, os.SEEK_CUR, at)
+
+    def _fd_readdir(self, number: int, start: int, size: int, cookie: int, used_at: int) -> None:
+        handle = self._handle(number)
+        if cookie == 0 or not handle.entries:
+            names = [".", "..", *self._folders.names(handle.path)]
+            handle.entries = [(name, *self._entry(handle.path, name)) for name in names]
+        data = b""
+        for place, (name, inode, kind) in enumerate(handle.entries[cookie:], cookie + 1):
+            text = name.encode("utf-8", "surrogateescape")
+            data += struct.pack("<QQIBxxx", place, inode, len(text), kind) + text
+            if len(data) >= size:
+                break
+        self._put(start, data[:size])
+        self._put_number(used_at, min(len(data), size))
+
+    def _entry(self, folder: str, name: str) -> tuple[int, int]:
+        if name in (".", ".."):
+            return 0, FOLDER
+        try:
+            found = self._folders.stat(f"{folder}/{name}", follow=False)
+        except OSError:
+            return 0, 0
+        return found.st_ino, _KINDS.get(stat.S_IFMT(found.st_mode), 0)
+
+
+def new_times(accessed: int, modified: int, flags: int) -> tuple[int, int]:
+    """What a call that sets times asks for: the times that it names, or now."""
+    now = time.time_ns()
+    return (now if flags & 2 else accessed, now if flags & 8 else modified)

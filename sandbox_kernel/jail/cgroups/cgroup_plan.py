@@ -1,0 +1,112 @@
+"""Where to make the groups of our sandboxes in version 2: a pure function from what is there to what to try.
+
+The kernel passes controllers on only below a group that has no processes of its own (the root of the machine is the
+exception). Processes of others are never moved, so these remain, the best first:
+
+1. our own group, where it passes controllers on already, or where we are alone: we move into a group below it;
+2. the nearest group above that passes them on already;
+3. the nearest one without processes that could.
+
+In the last two a sandbox is outside of our own group. What limits us would not limit it, so the same limits are set on
+the place that is made there. Groups that sandbox-kernel made are skipped: a child of a host that has moved makes its
+place beside its parent's, not below it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandbox_kernel.jail.cgroups.cgroup_tree import Group
+
+#: All groups of ours begin with this; the place of one host process, which holds its leaves, with the longer one.
+GROUP_PREFIX = "sandbox-kernel-"
+PLACE_PREFIX = f"{GROUP_PREFIX}host-"
+
+#: What a leaf should have; memory alone is still better than a watchdog.
+_WISHES = (("memory", "pids"), ("memory",))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to a place for leaves."""
+
+    #: The group in which the place is made.
+    parent: str
+    #: What leaves are to have; empty in version 1, where each hierarchy has its controllers anyway.
+    controllers: tuple[str, ...] = ()
+    #: Whether the parent has to be told to pass them on.
+    enable: bool = False
+    #: Whether this process has to move out of the parent first, into its place.
+    move: bool = False
+    #: The limits of the groups that its sandboxes are outside of.
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+def plans(chain: Sequence[Group], pid: int) -> tuple[Plan, ...]:
+    """What to try, the best first; ``chain`` is our own group and those above it, ``pid`` this process."""
+    return tuple(plan for wish in _WISHES for plan in _plans(chain, pid, wish))
+
+
+def why_none(chain: Sequence[Group], pid: int) -> str:
+    """Why ``plans`` found nothing, in a sentence without its end."""
+    outer = chain[_depth_of_our_places(chain) :]
+    if not any("memory" in group.controllers for group in outer):
+        return "no control group that this process can see has the memory controller"
+    own = outer[0]
+    if not own.writable:
+        return f"this process may not make control groups in its own, {own.folder}"
+    if "memory" not in own.controllers:
+        return f"its control group {own.folder} has no memory controller, and those above it may not be written"
+    if own.processes != (pid,):
+        return f"other processes live in its control group {own.folder}, and the kernel limits only below an empty one"
+    return f"its control group {own.folder} is of the kind {own.kind!r}, which limits no memory"
+
+
+def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[Plan]:
+    start, wanted = _depth_of_our_places(chain), set(wish)
+    usable = [
+        (index, group)
+        for index, group in enumerate(chain)
+        if index >= start and group.writable and group.kind in ("", "domain")
+    ]
+    for index, group in usable:
+        alone = group.processes == (pid,) and group.kind
+        if index == 0 and alone and wanted <= group.controllers and not wanted <= group.enabled:
+            yield Plan(group.folder, wish, enable=True, move=True)
+    for index, group in usable:
+        if wanted <= group.enabled:
+            yield Plan(group.folder, wish, limits=tightest(chain[:index]))
+    for index, group in usable:
+        empty = group.processes == () or not group.kind
+        if empty and wanted <= group.controllers and not wanted <= group.enabled:
+            yield Plan(group.folder, wish, enable=True, limits=tightest(chain[:index]))
+
+
+def _depth_of_our_places(chain: Sequence[Group]) -> int:
+    """How many groups at the beginning of the chain are places of sandbox-kernel, or below one."""
+    ours = [index for index, group in enumerate(chain) if os.path.basename(group.folder).startswith(PLACE_PREFIX)]
+    return max(ours, default=-1) + 1
+
+
+def tightest(left: Sequence[Group]) -> dict[str, str]:
+    """The limits of several groups, one in the other, as the limits of one group; the nearest comes first."""
+    found: dict[str, str] = {}
+    for group in left:
+        for name, value in group.limits.items():
+            if name not in found or _narrower(name, value, found[name]):
+                found[name] = value
+    return found
+
+
+def _narrower(name: str, value: str, than: str) -> bool:
+    if name.startswith("cpuset."):
+        return False  # the nearest is a part of those above it
+    return _share(value) < _share(than)
+
+
+def _share(value: str) -> float:
+    """A number, or two whose quotient counts (``cpu.max``)."""
+    first, *rest = value.split()
+    return int(first) / int(rest[0]) if rest else int(first)

@@ -1,0 +1,4 @@
+"""What every kind of jail shares: walls as values, jobs, the base class, the messages to the gate inside.
+
+Read ``walls.py`` and ``jail.py`` first.
+"""

@@ -1,0 +1,179 @@
+"""A jail behind bubblewrap: namespaces of its own, whose init is the gate. The init's end is the end of all in it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from sandbox_kernel.errors import EnforcerUnavailable
+from sandbox_kernel.jail.core.gate_messages import encode_ahead
+from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, start_of
+from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Command, Jail
+from sandbox_kernel.jail.core.walls import GUEST, WORK, Places, Walls
+from sandbox_kernel.jail.kinds.stale_children import sweep_once
+from sandbox_kernel.jail.meter.disk import Disk, of_file_system
+from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.jail.root import root_plan, root_view
+from sandbox_kernel.jail.root.root_plan import is_closed, package_of, plan_stage, reachable_by_all
+from sandbox_kernel.jail.rules import seccomp
+from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
+from sandbox_kernel.jail.streams.readable import readable
+
+
+class NamespaceJail(Jail):
+    """A jail with a root of its own: its work folder is a file system, and the end of its init is the end of all."""
+
+    places = Places()
+
+    def _open_box(self) -> int:
+        """See ``Jail``; the descriptor outlives the namespace."""
+        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _ahead(self) -> list[bytes]:
+        """See ``Jail``; no wall is left to be put up around the first step."""
+        return encode_ahead()
+
+    def kill(self) -> None:
+        """See ``Jail``. A child that bubblewrap has not spoken to yet does not die with it: it would wait on."""
+        if self.init_fd < 0 and self.starter is not None and self.starter.poll() is None:
+            self.starter.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.starter.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            for pid in tree(self.starter.pid)[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        super().kill()
+
+    def _kill_rest(self) -> None:
+        """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""
+        if self.init_fd < 0:
+            super()._kill_rest()
+
+    def abandon(self) -> Callable[[], None] | None:
+        """See ``Jail``; the kernel ends all with the init, whoever looks."""
+        if self._dead or self.init_fd < 0:
+            return None
+        self.kill()
+        init, self.init_fd = self.init_fd, -1
+        self.forget()
+        return functools.partial(self._bury, init)
+
+    def _bury(self, init: int) -> None:
+        readable(init, DEATH_TIMEOUT_S)
+        os.close(init)
+        if self.starter is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.starter.wait(DEATH_TIMEOUT_S)
+        self._clear_away()
+
+    def disk(self, *, last: bool = False) -> Disk:
+        """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
+        return of_file_system(self.box_fd)
+
+
+class BubblewrapJail(NamespaceJail):
+    """Walls, then an interpreter inside them."""
+
+    #: Our program that is the init.
+    program = "gate.gate"
+
+    def __init__(self, walls: Walls) -> None:
+        super().__init__(walls)
+        self._info_fd = -1
+        self._launch()
+        sweep_once()
+
+    def _command(self, control: int, channel: int) -> Command:
+        """See ``Jail``."""
+        walls = self.walls
+        self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
+        self._theirs.append(info_fd)
+        filter_fd, told = self._filter()
+        own = [fd for fd in (filter_fd, *told) if fd is not None]
+        self._theirs.extend(own)
+        inner = [
+            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
+            str(control), str(channel), *map(str, told), *walls.preload,
+        ]  # fmt: skip
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
+        return replace(command, passed=(info_fd, *own, *command.passed))
+
+    def _filter(self) -> tuple[int | None, tuple[int, ...]]:
+        """The filter for bubblewrap to load, and descriptors that the init is told of."""
+        return memory_file("filter", seccomp.build_namespace_filter(bool(self.walls.grants))), ()
+
+    def _find_init(self, deadline: float) -> int:
+        """See ``Jail``."""
+        text = b""
+        while not text.rstrip().endswith(b"}"):
+            self._wait_readable(self._info_fd, deadline)
+            part = os.read(self._info_fd, 4096)
+            if not part:
+                raise EOFError("bubblewrap ended before it made the sandbox")
+            text += part
+        os.close(self._info_fd)
+        self._info_fd = -1
+        return int(json.loads(text)["child-pid"])
+
+    def forget(self) -> None:
+        """See ``Jail``."""
+        super().forget()
+        if self._info_fd >= 0:
+            os.close(self._info_fd)
+            self._info_fd = -1
+
+
+def _bubblewrap_command(
+    walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
+) -> Command:
+    """The command that builds the walls, and the descriptors that carry its arguments.
+
+    Root needs more where an unprivileged user cannot reach what is to be shown: a view of it from elsewhere, and where
+    the policy allows root's own files, a stage that maps their owner. Each descriptor is in ``opened`` from the moment
+    it is open: the next step may fail.
+    """
+    guest, bwrap = guest_folder(), find_bwrap()
+    if uid is None and os.geteuid() == 0:
+        raise EnforcerUnavailable(
+            NAME,
+            "root can become no other user here, and behind bubblewrap a program must not be root; start as an "
+            "ordinary user, or with the usual capabilities and with more than one user mapped into this namespace",
+        )
+    shared = [guest, *(grant.source for grant in walls.runtime)]
+    granted = [grant.source for grant in walls.grants]
+    if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
+        args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
+        return Command([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+    package = package_of(bwrap)
+    closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
+    # What is closed to strangers must be mapped to this very user, and the view is of all.
+    view = root_view.places([*shared, package or bwrap]) if not granted and not closed else None
+    if view is not None:
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
+        args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
+        program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
+        return Command([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
+    args_fd = os.memfd_create("arguments", 0)
+    opened.append(args_fd)
+    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed)
+    args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
+    os.write(args_fd, _joined(args))
+    os.lseek(args_fd, 0, os.SEEK_SET)
+    plan_fd = memory_file("plan", stage.plan)
+    opened.append(plan_fd)
+    start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
+    folder = os.path.dirname(os.path.abspath(root_plan.__file__))
+    return Command([*start, folder, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
+
+
+def _joined(args: list[str]) -> bytes:
+    return b"\0".join(os.fsencode(arg) for arg in args) + b"\0"

@@ -1,0 +1,144 @@
+"""The templates of one pool: one for each kind of walls, a few at most, replaced when they are dead or old.
+
+A jail that somebody waits for is forked when its template is there, and started by itself when not: nobody waits for a
+template. Templates are made where spares are, in the background. Where none can be made (a host that lets namespaces
+not be nested, a module that starts threads when it is imported), jails are started one by one, with the same walls, and
+``unavailable`` says why.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.kinds.template import Template, kind_of
+from sandbox_kernel.jail.kinds.template_jail import TemplateJail
+from sandbox_kernel.jail.rules import bubblewrap
+
+#: Templates of one pool together; the one that was asked for least recently goes first.
+MAX_TEMPLATES = 6
+#: When to try again where a template could not be made.
+RETRY_S = 60.0
+
+_reasons: dict[str, None] = {}
+
+
+def unavailable() -> str | None:
+    """Why a template could not be made in this process, for the report; None while all could."""
+    return next(reversed(_reasons), None)
+
+
+class Templates:
+    """Templates by kind; thread-safe. ``prepare`` makes them, ``fork`` uses what is there."""
+
+    def __init__(self, most: int = MAX_TEMPLATES) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._making = threading.Lock()
+        self._ready: OrderedDict[Walls, Template] = OrderedDict()
+        self._failed_at: dict[Walls, float] = {}
+        self._retired: weakref.WeakSet[Template] = weakref.WeakSet()
+        self._closed = False
+
+    def fork(self, walls: Walls) -> Jail | None:
+        """A jail, ready, from the template of its kind; None when there is none or it is gone."""
+        kind = kind_of(walls)
+        with self._lock:
+            template = self._ready.get(kind)
+        if template is None or not template.current:
+            return None
+        try:
+            jail = TemplateJail(walls, template)
+            jail.wait_ready()
+        except (SandboxError, OSError) as error:
+            if template.alive:
+                self._failed(kind, error)
+            return None
+        return jail
+
+    def prepare(self, walls: Walls) -> None:
+        """See that there is a template of this kind, or that it is known why there is none; takes its time."""
+        if walls.enforcer != bubblewrap.NAME or not walls.templates:
+            return
+        kind = kind_of(walls)
+        with self._making:
+            with self._lock:
+                known = self._ready.get(kind)
+                failed_at = self._failed_at.get(kind)
+                if known is not None:
+                    self._ready.move_to_end(kind)
+            if self._is_closed() or (known is not None and known.current):
+                return
+            if failed_at is not None and time.monotonic() - failed_at < RETRY_S:
+                return
+            made = self._make(kind)
+            with self._lock:
+                old = [known] if known is not None else []
+                self._ready.pop(kind, None)
+                if made is not None:
+                    self._ready[kind] = made
+                # It may have been closed meanwhile.
+                while len(self._ready) > (0 if self._is_closed() else self._most):
+                    old.append(self._ready.popitem(last=False)[1])
+            self._retire(old)
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _make(self, kind: Walls) -> Template | None:
+        try:
+            template = Template(kind)
+            template.wait_ready()
+        except (SandboxError, OSError) as error:
+            self._failed(kind, error)
+            return None
+        return template
+
+    def _failed(self, kind: Walls, error: Exception) -> None:
+        """Remember why, and let go of a template that cannot fork."""
+        reason = getattr(error, "message", str(error))
+        _reasons.pop(reason, None)
+        _reasons[reason] = None
+        with self._lock:
+            self._failed_at[kind] = time.monotonic()
+            broken = self._ready.pop(kind, None)
+        if broken is not None:
+            self._retire([broken])
+
+    def _retire(self, templates: Iterable[Template]) -> None:
+        for template in templates:
+            self._retired.add(template)
+            template.retire()
+
+    def keep_only(self, wanted: set[Walls]) -> None:
+        """Let go of templates of kinds that nobody asks for any more."""
+        kinds = {kind_of(walls) for walls in wanted}
+        with self._lock:
+            old = [self._ready.pop(kind) for kind in list(self._ready) if kind not in kinds]
+        self._retire(old)
+
+    def __len__(self) -> int:
+        """How many templates wait."""
+        with self._lock:
+            return len(self._ready)
+
+    def close(self) -> None:
+        """End every template that no jail needs, the others with their jails; none is made any more."""
+        with self._lock:
+            self._closed = True
+            old = list(self._ready.values())
+            self._ready.clear()
+        self._retire(old)
+
+    def forget(self) -> None:
+        """In a forked child the templates are the parent's: let go of their descriptors, and of the locks."""
+        self._lock, self._making = threading.Lock(), threading.Lock()
+        for template in (*self._ready.values(), *self._retired):
+            template.forget()
+        self._ready = OrderedDict()

@@ -1,0 +1,59 @@
+"""A jail that a template forked: the walls that bubblewrap builds, without a start of it and of an interpreter."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.kinds.bubblewrap_jail import NamespaceJail
+from sandbox_kernel.jail.kinds.template import Template
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+class TemplateJail(NamespaceJail):
+    """Forked on order; found by what the kernel says of who greets us."""
+
+    def __init__(self, walls: Walls, template: Template) -> None:
+        super().__init__(walls)
+        self.uid = template.uid
+        self._template = template
+        # The kernel then tells who sent a message, by the number that we know it by.
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        template.hold()
+        self._holds = True
+        try:
+            self._launch()
+        except BaseException:
+            self._release()
+            raise
+
+    def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
+        """See ``Jail``."""
+        ends = (self._control_in.fileno(), self._channel_in.fileno())
+        self._template.make(self.walls, (*ends, stdin, stdout, stderr))
+
+    def _find_init(self, deadline: float) -> int:
+        """See ``Jail``."""
+        self._wait_readable(self.control.fileno(), deadline)
+        data, ancillary, _, _ = self.control.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
+        # Descriptors that are handed over later need the room that these would take.
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        for level, kind, raw in ancillary:
+            if data and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                pid, uid, _ = _CREDENTIALS.unpack(raw)
+                if pid > 0 and uid == (self.uid if self.uid is not None else os.getuid()):
+                    return int(pid)
+        raise EOFError("the template forked no sandbox")
+
+    def _clear_away(self) -> None:
+        """See ``Jail``."""
+        super()._clear_away()
+        self._release()
+
+    def _release(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._template.release()

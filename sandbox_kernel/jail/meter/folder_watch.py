@@ -1,0 +1,181 @@
+"""How much a jail has put into its private folder, where no file system of its own limits it. Best effort.
+
+A program may make a million files between two looks, so each look goes on where the last one stopped and takes a few
+milliseconds; more of them while the file system as a whole has lost more than the jail may take. It follows no link and
+goes up only to the very folder that it came down from. What was deleted while it is still held takes room too, and is
+found at the jail's processes (``deleted_files``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+
+from sandbox_kernel.jail.meter.deleted_files import Deleted, deleted_files
+from sandbox_kernel.jail.meter.disk import MAX_INODES, Disk
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Time for one look, for one when room is vanishing, and for the last one of a run.
+_LOOK_S, _URGENT_S, _LAST_S = 0.004, 0.05, 5.0
+#: After a look at deleted files so many times as long as it took nobody looks at them again.
+_REST = 10
+_ENTRIES_BETWEEN_CLOCKS = 64
+_BLOCK = 512
+#: Larger files are remembered while a pass goes on, because a file that is moved meanwhile may be met twice.
+_REMEMBERED_BYTES = 1 << 20
+
+
+@dataclass
+class _Pass:
+    """One way through the whole folder, as far as it has come."""
+
+    used: int = 0
+    entries: int = 0
+    unreadable: bool = False
+    met: set[int] = field(default_factory=set)
+
+
+class FolderWatch:
+    """Watches one folder. ``members`` gives the processes whose deleted files count."""
+
+    def __init__(self, path: str, limit_bytes: int, members: Callable[[], list[int]]) -> None:
+        self._path = path
+        self._limit = limit_bytes
+        self._members = members
+        self._now = _Pass()
+        self._steps = self._walk(self._now)
+        self._rest_until = 0.0
+        self._deleted = Deleted()
+        self._before = _taken(path)
+        self._urgent = False
+
+    def look(self, *, last: bool = False) -> Disk:
+        """Go on for a moment; ``last`` begins anew and takes the time for the whole folder."""
+        found = self._look(last=last)
+        if found.over:
+            self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Begin anew: what was seen may have been taken back, as the rollback of a cell does."""
+        self._deleted, self._rest_until = Deleted(), 0.0
+        self._begin()
+
+    def _look(self, *, last: bool) -> Disk:
+        now = time.monotonic()
+        urgent = self._room_vanishes()
+        if now >= self._rest_until and not last:
+            self._deleted = self._find_deleted(thorough=urgent)
+            self._rest_until = now + _REST * (time.monotonic() - now)
+        if last or urgent > self._urgent:
+            self._begin()
+        self._urgent = urgent
+        deadline = now + (_LAST_S if last else _URGENT_S if urgent else _LOOK_S)
+        found = self._judge()
+        while not found.over and time.monotonic() < deadline:
+            ended = next(self._steps, self) is self
+            found = self._judge()
+            if ended:
+                if not last:
+                    self._begin()
+                return found
+        # Too much to be looked through, while the file system says that room has vanished.
+        return Disk(full=found.full or (last and urgent), over=found.over)
+
+    def close(self) -> None:
+        """Give back the descriptor that a pass under way holds."""
+        self._steps.close()
+
+    def _begin(self) -> None:
+        self._steps.close()
+        self._now = _Pass()
+        self._steps = self._walk(self._now)
+
+    def _judge(self) -> Disk:
+        seen = self._now
+        used = seen.used + self._deleted.used
+        # A single file is stopped at the limit by the kernel; only what is beyond needs us.
+        beyond = used > self._limit + max(1 << 20, self._limit // 32)
+        # Who hides files while room vanishes is not asked whether it was somebody else.
+        hides = self._urgent and self._deleted.hidden
+        over = seen.unreadable or seen.entries > MAX_INODES or beyond or hides
+        return Disk(full=over or used >= self._limit, over=over)
+
+    def _room_vanishes(self) -> bool:
+        """Whether the whole file system, which others use too, has lost more than this folder may take."""
+        (bytes_before, files_before), (bytes_now, files_now) = self._before, _taken(self._path)
+        return bytes_now - bytes_before > self._limit or files_now - files_before > MAX_INODES
+
+    def _walk(self, seen: _Pass) -> Generator[None, None, None]:
+        fd = os.open(self._path, _OPEN)
+        try:
+            way: list[tuple[int, list[str]]] = []
+            level: list[str] = []
+            yield from _scan(fd, seen, level)
+            way.append((os.fstat(fd).st_ino, level))
+            while way:
+                _, deeper = way[-1]
+                if deeper:
+                    try:
+                        child = os.open(deeper.pop(), _OPEN, dir_fd=fd)
+                    except PermissionError:
+                        # A folder that its owner closed to us could hold anything.
+                        seen.unreadable = True
+                        return
+                    except OSError:
+                        continue  # it is gone, or something else by now
+                    os.close(fd)
+                    fd, level = child, []
+                    way.append((os.fstat(fd).st_ino, level))
+                    yield from _scan(fd, seen, level)
+                    continue
+                way.pop()
+                if way:
+                    parent = os.open("..", _OPEN, dir_fd=fd)
+                    os.close(fd)
+                    fd = parent
+                    if os.fstat(fd).st_ino != way[-1][0]:
+                        return  # it was moved meanwhile: the next pass begins at the top
+                yield
+        except OSError:
+            return
+        finally:
+            os.close(fd)
+
+    def _find_deleted(self, *, thorough: bool) -> Deleted:
+        try:
+            device = os.stat(self._path).st_dev
+        except OSError:
+            return Deleted()
+        return deleted_files(self._members(), device, thorough=thorough)
+
+
+def _taken(path: str) -> tuple[int, int]:
+    """Bytes and files that are in use on the file system of a path."""
+    found = os.statvfs(path)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree
+
+
+def _scan(fd: int, seen: _Pass, deeper: list[str]) -> Iterator[None]:
+    """Count what is in one folder, and note the folders in it."""
+    with os.scandir(fd) as entries:
+        for number, entry in enumerate(entries):
+            if number % _ENTRIES_BETWEEN_CLOCKS == 0:
+                yield
+            seen.entries += 1
+            # The listing tells folders from files; only files are asked for their size.
+            if entry.is_dir(follow_symlinks=False):
+                deeper.append(entry.name)
+                continue
+            try:
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            size = info.st_blocks * _BLOCK
+            if info.st_nlink > 1 or size >= _REMEMBERED_BYTES:
+                if info.st_ino in seen.met:
+                    continue
+                seen.met.add(info.st_ino)
+            seen.used += size

@@ -1,0 +1,139 @@
+"""The meter that looks: where no control group may be made. See ``meter.Meter``.
+
+The kernel still limits each process (RLIMIT_DATA) and their number (RLIMIT_NPROC in the sandbox's own user namespace);
+we watch the sum.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from sandbox_kernel.jail.meter.process_tree import memory_file_bytes, proportional_bytes, signal_all, tree, usage
+from sandbox_kernel.jail.meter.reading import Reading
+
+
+class WatchdogMeter:
+    """Limits by looking every few milliseconds. Best effort, and said so."""
+
+    mechanism = "RLIMIT_DATA and a watchdog"
+    exact = False
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+        self._memory_bytes = 0
+        self._processes = 0
+        self._peak = 0
+        self._cpu = 0.0
+        self._cpu_before = 0.0
+        self._full = False
+        self._crowded = False
+        self._exceeded = False
+
+    def attach(self, pid: int) -> None:
+        """The first process attached is the root of the tree that is watched."""
+        self._pid = self._pid or pid
+
+    def intact(self) -> bool:
+        """See ``Meter``; there is nothing that could be taken away."""
+        return True
+
+    def arm(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``."""
+        self._memory_bytes, self._processes = memory_bytes, processes
+        if self._pid is not None:
+            self._cpu_before = usage(tree(self._pid)).cpu_seconds
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``; what was used so far stays counted."""
+        self._memory_bytes, self._processes = memory_bytes, processes
+
+    def reset_peak(self) -> None:
+        """See ``Meter``."""
+        self._peak, self._full = 0, False
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``."""
+        return usage(tree(self._pid)).resident_bytes if self._pid is not None else 0
+
+    def held_bytes(self) -> int:
+        """See ``Meter``."""
+        return proportional_bytes(tree(self._pid)) if self._pid is not None else 0
+
+    def files_bytes(self) -> int:
+        """Not told apart here: what is mapped counts, what is not is bounded by the size of its file system."""
+        return 0
+
+    def release(self) -> None:
+        """See ``Meter``."""
+        if self._pid is not None:
+            self._exceeded = False
+            signal_all(tree(self._pid)[1:], signal.SIGCONT)
+
+    def event_fd(self) -> int | None:
+        """See ``Meter``."""
+        return None
+
+    def memory_is_exceeded(self) -> bool:
+        """Resident sum first (cheap, too high for forked trees), then the true sum of a stopped tree.
+
+        A growing process outruns the reader of its page tables, so it is stopped before it is measured.
+        """
+        if self._pid is None:
+            return False
+        pids = tree(self._pid)
+        seen = usage(pids)
+        self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+        self._full = self._full or seen.tasks >= self._processes
+        self._crowded = seen.tasks > self._processes
+        # Apart from the rest, because what is mapped of them is in the other sum already.
+        in_files = memory_file_bytes(pids)
+        if in_files > self._memory_bytes:
+            self._peak = max(self._peak, in_files)
+            self._exceeded = True
+            return True
+        if seen.resident_bytes <= self._memory_bytes:
+            self._peak = max(self._peak, seen.resident_bytes)
+            return False
+        inner = pids[1:]
+        signal_all(inner, signal.SIGSTOP)
+        true_sum = proportional_bytes(pids)
+        self._peak = max(self._peak, true_sum)
+        self._exceeded = true_sum > self._memory_bytes
+        if not self._exceeded:
+            signal_all(inner, signal.SIGCONT)
+        return self._exceeded
+
+    def oom_kills(self) -> int:
+        """See ``Meter``; whoever found memory exceeded does the killing."""
+        return 0
+
+    def cpu_seconds(self) -> float:
+        """See ``Meter``."""
+        if self._pid is not None:
+            self._cpu = max(self._cpu, usage(tree(self._pid)).cpu_seconds - self._cpu_before)
+        return self._cpu
+
+    def last_look(self) -> None:
+        """A fork bomb fills every place and then ends; the places that its children hold tell of it."""
+        if self._pid is not None:
+            seen = usage(tree(self._pid))
+            self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+            self._full = self._full or seen.tasks + 1 >= self._processes
+
+    def too_many_processes(self) -> bool:
+        """See ``Meter``; as counted at this tick."""
+        return self._crowded
+
+    def kill(self) -> None:
+        """Nothing beyond what the jail does."""
+
+    def members(self) -> None:
+        """See ``Meter``."""
+
+    def read(self) -> Reading:
+        """See ``Meter``."""
+        return Reading(self._exceeded, self._full, self._peak or None, self._cpu or None, refuses_memory=True)
+
+    def close(self) -> bool:
+        """See ``Meter``."""
+        return True

@@ -1,0 +1,64 @@
+"""Which user a sandbox is on the host: one of its own where we are root and may choose, else ourselves."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+
+from sandbox_kernel.jail.root.root_plan import fresh_uid
+
+CAP_SETPCAP = 8
+#: Ids below this belong to somebody, or soon will.
+_FIRST_FREE = 0x8000
+#: CAP_CHOWN, CAP_KILL, CAP_SETGID and CAP_SETUID: to give things to another user, become it, and end it.
+_NEEDED = frozenset({0, 5, 6, 7})
+
+
+def has_own_user(enforcer: str | None) -> bool:
+    """Whether sandboxes behind this enforcer get a user of their own.
+
+    Without an enforcer the program is meant to be us: it may touch what we may touch.
+    """
+    return enforcer is not None and os.geteuid() == 0 and _free_ids() is not None
+
+
+def own_user(enforcer: str | None) -> int | None:
+    """An unprivileged id for one sandbox, that no account and no other sandbox has; None to stay who we are."""
+    free = _free_ids()
+    if not has_own_user(enforcer) or free is None:
+        return None
+    first, last = free
+    uid = fresh_uid()
+    return uid if first <= uid <= last else first + secrets.randbelow(last - first + 1)
+
+
+@functools.lru_cache(maxsize=1)
+def _free_ids() -> tuple[int, int] | None:
+    """The range of ids that exist here for users and for groups, and that we may become: containers may know few."""
+    if not held_capabilities() >= _NEEDED:
+        return None
+    ranges = [_mapped(f"/proc/self/{name}") for name in ("uid_map", "gid_map")]
+    first = max(low for low, _ in ranges)
+    last = min(high for _, high in ranges)
+    if last < 1 << 16:
+        last -= 2  # nobody and nogroup
+    first = max(first, _FIRST_FREE)
+    return (first, last) if first < last else None
+
+
+def held_capabilities() -> frozenset[int]:
+    """The numbers of the capabilities that this process has."""
+    with open("/proc/self/status") as file:
+        mask = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
+    return frozenset(number for number in range(64) if mask >> number & 1)
+
+
+def _mapped(path: str) -> tuple[int, int]:
+    best = (0, 0)
+    with open(path) as file:
+        for line in file:
+            inner, _, count = map(int, line.split())
+            if count > best[1] - best[0]:
+                best = (inner, inner + count - 1)
+    return best

@@ -1,0 +1,255 @@
+"""The syscall filter, as bytes for ``bwrap --seccomp`` or ``guest/gate/lockdown.py``.
+
+Everything is allowed but what is named here: an allow-list would break a program with every new libc. What is refused
+reaches beyond the sandbox (mounts, namespaces, modules, clocks, keys), looks into other processes, or is a part of the
+kernel that most escapes came through and few programs need (bpf, io_uring, userfaultfd, odd socket families).
+
+- A foreign architecture (32-bit code on a 64-bit kernel) kills the process: its numbers mean other calls.
+- x32 numbers and calls younger than our table answer ENOSYS.
+- ``clone3`` and io_uring answer ENOSYS too: their arguments are behind a pointer, where no filter can look. libc and
+  libuv then take the older way. So does ``io_setup``, which takes from a quota of the whole machine.
+- Real-time scheduling needs no rule: without CAP_SYS_NICE and with RLIMIT_RTPRIO 0 the kernel refuses it.
+
+The same arguments always give the same bytes, so that a filter can be cached, compared and tested without a kernel.
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+
+from sandbox_kernel.errors import EnforcerUnavailable
+from sandbox_kernel.jail.rules.bpf import (
+    ALLOW,
+    KILL_PROCESS,
+    Code,
+    give,
+    load_arch,
+    load_argument,
+    load_argument_high,
+    load_number,
+    mask,
+    refuse,
+    unless_equal,
+    unless_one_of,
+    when_any_bit,
+    when_at_least,
+    when_equal,
+)
+from sandbox_kernel.jail.rules.syscalls import ARCHES, AUDIT_ARCH, LAST_REVIEWED, number
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+
+#: What ordinary programs open. Netlink is left out: in an empty network there are no interfaces worth listing.
+DEFAULT_FAMILIES: tuple[int, ...] = (AF_UNIX, AF_INET, AF_INET6)
+#: For programs that see files of the host, some of which may be sockets.
+INTERNET: tuple[int, ...] = (AF_INET, AF_INET6)
+
+_REFUSED = (
+    *("mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick"),
+    *("mount_setattr", "open_tree_attr", "unshare", "setns", "listns"),
+    *("init_module", "finit_module", "delete_module", "create_module", "get_kernel_syms", "query_module"),
+    *("kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog"),
+    *("settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname", "setdomainname"),
+    *("iopl", "ioperm", "modify_ldt", "vhangup", "nfsservctl", "lookup_dcookie", "uselib", "ustat", "sysfs", "_sysctl"),
+    *("bpf", "perf_event_open", "userfaultfd", "memfd_secret", "add_key", "request_key", "keyctl"),
+    *("fanotify_init", "fanotify_mark", "name_to_handle_at", "open_by_handle_at", "lsm_set_self_attr"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise", "process_mrelease"),
+    *("mbind", "set_mempolicy", "migrate_pages", "move_pages", "set_mempolicy_home_node"),
+)
+#: ``io_setup`` takes from a number of requests (fs.aio-max-nr) that the whole machine shares.
+_ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup")
+_SYSV_IPC = (
+    *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
+    *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
+)
+#: What Landlock does not judge; a file that was opened may still be changed through its descriptor.
+_FILE_METADATA = (
+    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr"),
+    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat"),
+    *("inotify_init", "inotify_init1", "inotify_add_watch"),
+)
+
+#: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
+_NEW_NAMESPACE = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
+_CLONE_THREAD = 0x10000
+#: Put input into a terminal (TIOCSTI, TIOCLINUX), load a line discipline (TIOCSETD), rebind console keys (KDSKBENT).
+_TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423, 0x4B47)
+#: PER_LINUX, PER_LINUX32, both with UNAME26, and the question "which one is it".
+_PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
+_SOCKET_TYPE_BITS, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 0xF, 1, 2, 5
+_INTERNET_PROTOCOLS = (0, 6, 17)
+_NETLINK_ROUTE = 0
+_FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+
+# Linux's own numbers: the errno module of another system would give other bytes.
+_EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = refuse(1), refuse(38), refuse(93), refuse(97)
+_YES = give(ALLOW)
+
+
+def host_arch() -> str:
+    """The architecture to build filters for on this machine; ``EnforcerUnavailable`` when we have no table for it."""
+    machine = platform.machine()
+    if platform.system() != "Linux":
+        raise EnforcerUnavailable(
+            "seccomp", f"it is a part of Linux and this is {platform.system()}; use the wasm backend"
+        )
+    if machine not in ARCHES:
+        raise EnforcerUnavailable(
+            "seccomp",
+            f"no syscall table for the architecture {machine!r} (known: {', '.join(ARCHES)}); "
+            "use a 64-bit x86 or ARM system, or the wasm backend",
+        )
+    if struct.calcsize("P") != 8:
+        raise EnforcerUnavailable(
+            "seccomp", f"this Python is a 32-bit program on {machine}, with other syscall numbers; use a 64-bit Python"
+        )
+    return machine
+
+
+def build_filter(
+    arch: str,
+    *,
+    families: tuple[int, ...] = DEFAULT_FAMILIES,
+    deny_sysv_ipc: bool = False,
+    shared_pids: bool = False,
+    shared_files: bool = False,
+) -> bytes:
+    """The base filter that every sandboxed process runs under.
+
+    ``families`` are the address families that ``socket`` may open; without unix sockets only connected pairs of them
+    remain. Leave them out where files of the host can be seen, or are not judged: a read-only socket can be spoken to.
+    ``deny_sysv_ipc`` is for jails without an IPC namespace, ``shared_pids`` for those without a PID namespace:
+    it refuses to change limits, priority or scheduling of any process by its id, as the id may be a host process.
+    ``shared_files`` is for those without a mount namespace: it refuses to change mode, owner, times or attributes of a
+    file by its path, or to watch it, as Landlock does not judge that. GNU ld needs ``chmod``: leave it off to compile.
+    """
+    refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()), *(_FILE_METADATA if shared_files else ()))
+    verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
+    verdicts |= {
+        "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
+        "socket": _socket_rule(families),
+        "socketpair": _pair_rule(connected_only=AF_UNIX not in families),
+        "ioctl": (*load_argument(1), *unless_one_of(_TERMINAL_TRICKS, _YES), *_EPERM),
+        "personality": (*load_argument(0), *unless_one_of(_PERSONALITIES, _EPERM), *_YES),
+        "mknod": _device_rule(1),
+        "mknodat": _device_rule(2),
+        "prlimit64": _limit_rule(),
+    }
+    if shared_pids:
+        verdicts |= _own_process_rules()
+    if shared_files:
+        # Without a path it means the open file: this is how futimens works.
+        no_path = (*load_argument(1), *unless_equal(0, _EPERM), *load_argument_high(1), *unless_equal(0, _EPERM))
+        verdicts["utimensat"] = (*no_path, *_YES)
+    return _program(arch, verdicts)
+
+
+def build_namespace_filter(shows_host_files: bool) -> bytes:
+    """The base filter of a jail with namespaces, on this machine.
+
+    A unix socket of the host can be spoken to although its folder is shown read-only, so where the policy shows any
+    files of the host there are no unix sockets.
+    """
+    return build_filter(host_arch(), families=INTERNET if shows_host_files else DEFAULT_FAMILIES)
+
+
+def build_no_spawn_filter(arch: str) -> bytes:
+    """A second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
+    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *_EPERM)
+    return _program(arch, {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS})
+
+
+def build_no_watch_filter(arch: str) -> bytes:
+    """A second filter for who may read more than Landlock lets it open: no file can be watched by its path."""
+    return _program(arch, {"inotify_add_watch": _EPERM})
+
+
+def _socket_rule(families: tuple[int, ...]) -> Code:
+    """Refuse all other families; of the internet only TCP and UDP, of netlink only routes.
+
+    AF_INET has more doors than it seems: SOCK_RAW, SOCK_PACKET (which the kernel turns into AF_PACKET), and protocols
+    such as SCTP, DCCP or L2TP whose modules are loaded on demand.
+    """
+    internet = (
+        *load_argument(1),
+        *mask(_SOCKET_TYPE_BITS),
+        *unless_one_of((_SOCK_STREAM, _SOCK_DGRAM), _EPERM),
+        *load_argument(2),
+        *unless_one_of(_INTERNET_PROTOCOLS, _EPROTONOSUPPORT),
+        *_YES,
+    )
+    netlink = (*load_argument(2), *unless_equal(_NETLINK_ROUTE, _EPROTONOSUPPORT), *_YES)
+    special = {AF_INET: internet, AF_INET6: internet, AF_NETLINK: netlink}
+    rule = load_argument(0)
+    for family in sorted(set(families)):
+        rule += when_equal(family, special.get(family, _YES))
+    return (*rule, *_EAFNOSUPPORT)
+
+
+def _pair_rule(*, connected_only: bool) -> Code:
+    """Only unix sockets make useful pairs, but the kernel creates (and loads) any family before it finds out.
+
+    One of a pair of datagram sockets can send to any path that it can name, also where Landlock shows none of them;
+    streams and sequences of packets speak to each other for ever.
+    """
+    rule = (*load_argument(0), *unless_equal(AF_UNIX, _EAFNOSUPPORT))
+    if connected_only:
+        rule += (*load_argument(1), *mask(_SOCKET_TYPE_BITS), *unless_one_of((_SOCK_STREAM, _SOCK_SEQPACKET), _EPERM))
+    return (*rule, *_YES)
+
+
+def _device_rule(mode_argument: int) -> Code:
+    """Regular files, pipes and sockets may be made; device nodes not."""
+    return (
+        *load_argument(mode_argument),
+        *mask(_FILE_TYPE_BITS),
+        *when_equal(_CHARACTER_DEVICE, _EPERM),
+        *when_equal(_BLOCK_DEVICE, _EPERM),
+        *_YES,
+    )
+
+
+def _limit_rule() -> Code:
+    """Limits of others can be asked for, and only one's own be set, which has the id 0.
+
+    A frozen copy of a session with a limit of zero would be of no use, and nothing could give it more again.
+    """
+    asks = (*load_argument(2), *unless_equal(0, _EPERM), *load_argument_high(2), *unless_equal(0, _EPERM), *_YES)
+    return (*load_argument(0), *unless_equal(0, asks), *_YES)
+
+
+def _own_process_rules() -> dict[str, Code]:
+    """Without a PID namespace, a process may only tune itself: the calls below take the id 0 and no other."""
+    own_id = (*load_argument(0), *unless_equal(0, _EPERM), *_YES)
+    by_id = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+    rules = dict.fromkeys(by_id, own_id)
+    for name, process in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
+        rules[name] = (
+            *load_argument(0),
+            *unless_equal(process, _EPERM),
+            *load_argument(1),
+            *unless_equal(0, _EPERM),
+            *_YES,
+        )
+    return rules
+
+
+def _program(arch: str, verdicts: dict[str, Code]) -> bytes:
+    """Put the verdicts behind the checks that each filter needs; calls this architecture does not have are left out."""
+    if arch not in ARCHES:
+        raise EnforcerUnavailable(
+            "seccomp", f"no syscall table for the architecture {arch!r}; known are {', '.join(ARCHES)}"
+        )
+    code = (
+        *load_arch(),
+        *unless_equal(AUDIT_ARCH[arch], give(KILL_PROCESS)),
+        *load_number(),
+        *when_at_least(LAST_REVIEWED + 1, _ENOSYS),
+    )
+    numbered = {number(name, arch): verdict for name, verdict in verdicts.items()}
+    numbered.pop(None, None)
+    for value in sorted(value for value in numbered if value is not None):
+        code += when_equal(value, numbered[value])
+    return b"".join((*code, *_YES))

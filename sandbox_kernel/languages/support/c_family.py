@@ -1,0 +1,108 @@
+"""C and C++: the system's compiler if there is one, else Zig's (``zig cc``), which a registry package brings."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
+from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
+from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
+from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.policy import Grant
+
+#: Macros that make every compilation a different one.
+_TIME_MACROS = re.compile(rb"__(DATE|TIME|TIMESTAMP)__")
+#: All ways to another file, when the includes of system headers are taken out; a word may be split between two lines.
+_SYSTEM_HEADERS = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*<\w[\w/+-]*(?:\.\w+)?>", re.MULTILINE)
+_OTHER_FILES = re.compile(rb"include|embed|import|incbin|asm|\\\s*\n|\?\?")
+
+
+@dataclass(frozen=True)
+class CCompiler:
+    """A compiler: the command that starts it, what it calls itself, and Zig if it is Zig's."""
+
+    command: tuple[str, ...]
+    version: str
+    zig: Zig | None = None
+
+    @property
+    def origin(self) -> str:
+        """For the report."""
+        return " ".join(self.command)
+
+
+@functools.lru_cache(maxsize=16)
+def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompiler:
+    """The compiler of this name or path; the default name also tries the usual ones, then Zig.
+
+    ``zig`` asks for Zig's by name. ``BackendUnavailable`` with the remedy when there is none.
+    """
+    usual = names if path == names[0] else (path,)
+    for name in () if path == "zig" else usual:
+        found = shutil.which(name)
+        if found is not None:
+            answer = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=False)
+            if answer.returncode == 0 and answer.stdout:
+                return CCompiler((found,), answer.stdout.splitlines()[0])
+    zig = find_zig() if path in ("zig", names[0]) else None
+    if zig is None:
+        raise BackendUnavailable(f"no compiler: {', '.join(usual)} was not found; {REMEDY}")
+    return CCompiler((zig.executable, zig_command), f"zig {zig.version}", zig)
+
+
+class CFamily(Recipe):
+    """What C and C++ share; each names its compilers and flags."""
+
+    script: str
+    names: tuple[str, ...]
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+    zig_command: str
+
+    def compiler_path(self, config: ProcessConfig) -> str:
+        """The configured compiler."""
+        raise NotImplementedError
+
+    def compiler(self, config: ProcessConfig) -> CCompiler:
+        """The compiler that serves this configuration."""
+        return find_compiler(self.compiler_path(config), self.names, self.zig_command)
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        try:
+            found = self.compiler(config)
+        except BackendUnavailable as error:
+            return Availability(available=False, reason=str(error).removesuffix(f"; {REMEDY}"), remedy=REMEDY)
+        version = found.version if found.zig is None else found.zig.readiness(self.zig_command)
+        return Availability(available=True, version=version, origin=found.origin)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """The system's compiler is part of the system; another one comes with the folders around it."""
+        found = self.compiler(config)
+        if found.zig is not None:
+            return found.zig.runtime(self.zig_command)
+        real = os.path.realpath(found.command[0])
+        return () if is_system(real) else runtime_grants([found.command[0], os.path.dirname(os.path.dirname(real))])
+
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """Headers beside the cell are those of the work folder."""
+        found = self.compiler(kitchen.config)
+        work, cell = kitchen.places.work, kitchen.places.cell
+        flags = [*self.flags, "-Wall", "-Wextra", "-pthread", "-iquote", work, "-o", f"{cell}/{PROGRAM}"]
+        job = Compilation(
+            name=self.script,
+            source=request.source,
+            argv=[*found.command, *flags, self.script, *self.libraries],
+            identity=compiler_identity(found.command[0], found.version),
+            env=found.zig.environment(self.zig_command, kitchen.places.tmp) if found.zig is not None else {},
+            cacheable=not _TIME_MACROS.search(request.source),
+            alone=not _OTHER_FILES.search(_SYSTEM_HEADERS.sub(b"", request.source)),
+        )
+        return compiled_plan(request, kitchen, job)

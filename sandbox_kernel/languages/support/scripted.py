@@ -1,0 +1,78 @@
+"""What interpreters have in common: a program on the host, a file that it runs, a version that it prints."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
+from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.policy import Grant
+
+
+@functools.lru_cache(maxsize=32)
+def find_program(names: tuple[str, ...], version_argv: tuple[str, ...]) -> tuple[str, str]:
+    """The first of these programs that starts, and its version; ``BackendUnavailable`` when there is none."""
+    for name in names:
+        found = shutil.which(name)
+        if found is None:
+            continue
+        answer = subprocess.run(
+            [found, *version_argv], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+        )
+        version = re.search(r"\d+(\.\d+)+\w*", answer.stdout + answer.stderr)
+        if answer.returncode == 0 and version is not None:
+            return found, version.group()
+    raise BackendUnavailable(f"{' or '.join(names)} was not found on PATH")
+
+
+def program_runtime(program: str) -> tuple[Grant, ...]:
+    """A program of the system needs nothing more; another one comes with the folders around it."""
+    real = os.path.realpath(program)
+    return () if is_system(real) else runtime_grants([program, os.path.dirname(os.path.dirname(real))])
+
+
+class Scripted(Recipe):
+    """An interpreter that is found on the host and runs the cell as a file."""
+
+    script: str
+    names: tuple[str, ...]
+    version_argv: tuple[str, ...] = ("--version",)
+    remedy: str
+
+    def program(self) -> str:
+        """The interpreter."""
+        return find_program(self.names, self.version_argv)[0]
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        try:
+            program, version = find_program(self.names, self.version_argv)
+        except BackendUnavailable as error:
+            return Availability(available=False, reason=str(error), remedy=self.remedy)
+        return Availability(available=True, version=version, origin=program)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        return program_runtime(self.program())
+
+    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+        """What runs the file, up to its arguments."""
+        return [self.program(), path]
+
+    def source(self, request: ExecRequest) -> bytes:
+        """The file, with as many lines as the cell."""
+        return request.source
+
+    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+        """See ``Recipe``."""
+        file = JobFile(root=kitchen.places.cell, name=self.script, data=self.source(request))
+        argv = [*self.command(f"{kitchen.places.cell}/{self.script}", kitchen), *request.args]
+        return Plan(steps=(kitchen.program(request, argv),), files=(file,))

@@ -1,0 +1,151 @@
+"""Zig from the registry package ``ziglang``: a language, and a C and C++ compiler for machines that have none.
+
+Zig builds the C and C++ libraries from source when they are first needed, which takes from seconds (C) to minutes
+(C++). That is done once for each version, on the host and from a program of ours, into a private folder; jails see
+it read-only and lay their own cache over it (``guest/gate/run_compiler.py``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.core.interpreter import runtime_grants
+from sandbox_kernel.jail.core.walls import TMP
+from sandbox_kernel.languages.support.compile_cache import default_folder
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.workspace.own_folder import make_own_folder
+
+REMEDY = "pip install ziglang"
+_PREPARE_TIMEOUT_S = 1800
+
+#: What is compiled beforehand for each command: enough to need every library that cells need.
+_FIRST_C = """
+#include <math.h>
+#include <stdio.h>
+int main(int count, char **words) { printf("%f", cos(count)); return !words; }
+"""
+_FIRST_CPP = """
+#include <iostream>
+#include <stdexcept>
+int main(int count, char **) { if (count > 9) throw std::runtime_error("many"); std::cout << count; }
+"""
+_FIRST_ZIG = """
+const std = @import("std");
+pub fn main(init: std.process.Init) !void {
+    try std.Io.File.stdout().writeStreamingAll(init.io, "first");
+}
+"""
+_FIRST = {"cc": ("first.c", _FIRST_C), "c++": ("first.cpp", _FIRST_CPP), "build-exe": ("first.zig", _FIRST_ZIG)}
+
+
+@dataclass(frozen=True)
+class Zig:
+    """The executable and its version."""
+
+    executable: str
+    version: str
+
+    def runtime(self, command: str, target: str = "") -> tuple[Grant, ...]:
+        """Zig with its own library sources, and what was built beforehand for a target (else for this machine)."""
+        built = prepared(self, command, target)
+        return runtime_grants([os.path.dirname(self.executable), built])
+
+    def readiness(self, command: str) -> str:
+        """The version, and a word of warning while the first cell would have to wait."""
+        ready = self.is_prepared(command)
+        return f"zig {self.version}" + ("" if ready else " (the first cell builds its libraries, once: minutes)")
+
+    def is_prepared(self, command: str, target: str = "") -> bool:
+        """Whether what ``command`` needs is built."""
+        return os.path.isdir(_folder(self, command, target))
+
+    def environment(self, command: str, tmp: str = TMP, target: str = "") -> Mapping[str, str]:
+        """Where Zig writes inside; ``guest/gate/run_compiler.py`` lays it over what was built beforehand."""
+        cache = f"{tmp}/zig"
+        built = os.path.realpath(prepared(self, command, target))
+        return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "SANDBOX_PREPARED": built}
+
+
+@functools.lru_cache(maxsize=1)
+def find_zig() -> Zig | None:
+    """Zig, or None when the package is not installed or does not start."""
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    executable = os.path.realpath(os.path.join(next(iter(spec.submodule_search_locations)), "zig"))
+    if not os.access(executable, os.X_OK):
+        return None
+    answer = subprocess.run([executable, "version"], capture_output=True, text=True, timeout=30, check=False, env={})
+    return Zig(executable, answer.stdout.strip()) if answer.returncode == 0 else None
+
+
+def _folder(zig: Zig, command: str, target: str) -> str:
+    """Zig compiles for the very system it runs on, so its release is part of the name.
+
+    So is when Zig was installed: it compares the inodes and times of its sources with those it built from, and builds
+    everything again where they differ.
+    """
+    found = os.stat(zig.executable)
+    identity = f"{zig.executable} {zig.version} {os.uname().release} {found.st_ino} {found.st_mtime_ns}"
+    identity = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    parent = os.path.join(os.path.dirname(default_folder()), "zig")
+    return os.path.join(parent, f"{command.replace('+', 'x')}-{target}{zig.version}-{identity}")
+
+
+@functools.lru_cache(maxsize=8)
+def prepared(zig: Zig, command: str, target: str = "") -> str:
+    """The folder with what ``command`` needs built; the first call on a machine builds it, other processes wait."""
+    folder = _folder(zig, command, target)
+    parent = os.path.dirname(folder)
+    try:
+        make_own_folder(parent)
+        if os.path.isdir(folder):
+            return folder
+        with open(os.path.join(parent, "lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.isdir(folder):
+                _prepare(zig, command, target, folder)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"the libraries of zig {command} cannot be kept in {parent}: {error}; name a folder of your own that "
+            "can be written in the environment variable XDG_CACHE_HOME, or install a C compiler"
+        ) from None
+    return folder
+
+
+def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
+    name, source = _FIRST[command]
+    flags = ["-femit-bin=first"] if command == "build-exe" else ["-O1", "-o", "first"]
+    if target:
+        # No exceptions and no threads in WebAssembly; the first program has neither then.
+        source = source.replace('throw std::runtime_error("many")', "return 1")
+        flags += ["-target", target, "-fno-exceptions"] if command == "c++" else ["-target", target]
+    elif command != "build-exe":
+        flags.append("-pthread")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as aside:
+        cache = os.path.join(aside, "cache")
+        with open(os.path.join(aside, name), "w") as file:
+            file.write(source)
+        env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        argv = [zig.executable, command, *flags, name]
+        try:
+            subprocess.run(
+                argv, cwd=aside, env=env, capture_output=True, text=True, timeout=_PREPARE_TIMEOUT_S, check=True
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            said = (getattr(error, "stderr", "") or str(error)).strip()[-500:]
+            raise BackendUnavailable(f"zig {command} cannot build its libraries here: {said}") from None
+        # Zig locks what it keeps of parsed sources, so a jail cannot share it, and copying costs more than parsing.
+        for name in ("tmp", "z"):
+            shutil.rmtree(os.path.join(cache, name), ignore_errors=True)
+        os.rename(cache, folder)

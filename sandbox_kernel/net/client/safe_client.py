@@ -1,0 +1,247 @@
+"""Fetch a URL for code that is not trusted.
+
+Each hop goes the same way: the policy judges the URL, the rate limit counts it, the name is resolved once and every
+answer judged, and the connection goes to a judged address with the name in SNI and Host. No proxy of the environment,
+no netrc, no cookie jar, no connection reuse, no decompression: nothing happens that the request did not say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import httpcore
+
+from sandbox_kernel.errors import FetchError
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
+from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
+from sandbox_kernel.net.client.pinned_backend import PinnedBackend, verifying_context
+from sandbox_kernel.net.client.redirects import next_request
+from sandbox_kernel.net.network_thread import run_on_network_loop
+from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.rules.rate_limit import RateLimit
+from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.targets import Target
+from sandbox_kernel.net.rules.violation_log import ViolationLog
+from sandbox_kernel.net.secret_headers import Vault
+
+__all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
+
+_BODY_METHODS = ("POST", "PUT", "PATCH")
+
+
+@dataclass(frozen=True)
+class _Hop:
+    """One exchange: the answer, or where it wants us to go."""
+
+    target: Target
+    response: FetchResponse | None = None
+    follow: FetchRequest | None = None
+
+
+class SafeClient:
+    """Fetches within a policy, from any thread or event loop; holds no connections, so it need not be closed.
+
+    ``ca_file`` adds roots to trust (a company's own, a test's); verification itself cannot be turned off. ``vault``
+    holds secrets that go into headers here and are nowhere else.
+    """
+
+    def __init__(
+        self,
+        policy: FetchPolicy,
+        resolver: Resolver | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        *,
+        ca_file: str | None = None,
+        vault: Vault | None = None,
+    ) -> None:
+        self.policy = policy
+        self._resolver = resolver or system_resolver
+        self._audit = audit_sink(audit)
+        self._limit = RateLimit(policy)
+        self._refusals = ViolationLog()
+        self._ca_file = ca_file
+        self._tls: ssl.SSLContext | None = None
+        self._vault = vault or Vault()
+        self._lookups, self._process = lookup_threads(), os.getpid()
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """What was refused so far, each once."""
+        return self._refusals.snapshot()
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """What was refused since the last time, each once; forgets it."""
+        return self._refusals.take()
+
+    def fetch(self, request: FetchRequest | str) -> FetchResponse:
+        """Fetch and wait. Raises ``FetchError``; a status of 400 and more is a response, not an error."""
+        return run_on_network_loop(self.afetch(request))
+
+    async def afetch(self, request: FetchRequest | str) -> FetchResponse:
+        """Fetch on the caller's event loop; cancelling it closes the connection."""
+        if isinstance(request, str):
+            request = FetchRequest(url=request)
+        try:
+            with self._limit.slot(f"{request.method} {request.url}"[:300]):
+                async with asyncio.timeout(self.policy.request_timeout_s):
+                    return await self._follow(request)
+        except Refused as error:
+            self._refusals.add(error.violation)
+            raise
+        except TimeoutError:
+            raise FetchError(
+                f"{request.method} {request.url[:200]} took longer than {self.policy.request_timeout_s:g} s in all; "
+                "allow more with FetchPolicy(request_timeout_s=…)",
+                rule="request_timeout",
+            ) from None
+
+    async def _follow(self, request: FetchRequest) -> FetchResponse:
+        visited: list[str] = []
+        while True:
+            try:
+                hop = await self._one(request)
+            except Refused as error:
+                if not visited or error.rule != "private_ip_blocked":
+                    raise
+                raise Refused(replace(error.violation, rule="redirect_to_private_ip")) from None
+            if hop.response is not None:
+                return replace(hop.response, redirects=tuple(visited))
+            assert hop.follow is not None
+            visited.append(hop.target.url)
+            if len(visited) > self.policy.max_redirects:
+                raise refused(
+                    "too_many_redirects",
+                    f"{request.method} {visited[0]}"[:300],
+                    f"it redirects more than {self.policy.max_redirects} times",
+                    f"FetchPolicy(max_redirects={self.policy.max_redirects + 10})",
+                )
+            request = hop.follow
+
+    async def _one(self, request: FetchRequest) -> _Hop:
+        decision = self.policy.check_request(request.method, request.url, len(request.payload))
+        record = _record(request, decision.target)
+        try:
+            target = decision.require()
+            record = _record(request, target)
+            sent = replace(request, headers=self._vault.fill(target, request.header_list))
+            self._limit.count(decision.limit_key, f"{request.method} {target.url}"[:300])
+            pinned = await pin_in_thread(target, self.policy, self._resolver, self._threads())
+        except FetchError as error:
+            self._note_end(record, error)
+            raise
+        record = replace(record, address=pinned.address)
+        self._audit(replace(record, event="allowed"))
+        try:
+            hop, address = await self._exchange(request, sent, pinned)
+        except FetchError as error:
+            self._note_end(record, error)
+            raise
+        size, status = (len(hop.response.body), hop.response.status) if hop.response else (0, None)
+        self._audit(replace(record, event="finished", address=address, bytes_in=size, status=status))
+        return hop
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """The threads of this client's lookups; a forked child has none of its parent's."""
+        if self._process != os.getpid():
+            self._lookups, self._process = lookup_threads(), os.getpid()
+        return self._lookups
+
+    def _note_end(self, record: AuditRecord, error: FetchError) -> None:
+        if error.rule == "audit_failed":
+            return
+        event = "refused" if isinstance(error, Refused) else "failed"
+        # An unparsable URL may hold a password; its reason quotes it.
+        reason = str(error) if record.host else ""
+        self._audit(replace(record, event=event, rule=error.rule, reason=reason))
+
+    async def _exchange(self, request: FetchRequest, sent: FetchRequest, pinned: Pinned) -> tuple[_Hop, str]:
+        """``sent`` is the request as it leaves; a redirect begins with ``request``, which holds no secret."""
+        target = pinned.target
+        if target.scheme == "https" and self._tls is None:
+            self._tls = verifying_context(self._ca_file)
+        backend = PinnedBackend(pinned)
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=self._tls, max_connections=1, max_keepalive_connections=0, network_backend=backend
+        )
+        url = httpcore.URL(
+            scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
+        )
+        timeouts = {
+            "connect": self.policy.connect_timeout_s,
+            "read": self.policy.request_timeout_s,
+            "write": self.policy.request_timeout_s,
+            "pool": self.policy.connect_timeout_s,
+        }
+        try:
+            async with (
+                pool,
+                pool.stream(
+                    request.method,
+                    url,
+                    headers=_wire_headers(sent, target),
+                    content=request.payload or None,
+                    extensions={"timeout": timeouts},
+                ) as answer,
+            ):
+                return await self._read(request, target, answer), backend.connected_to
+        except httpcore.ConnectTimeout:
+            message = f"no connection to {target.endpoint} within {self.policy.connect_timeout_s:g} s"
+            raise FetchError(f"{message}; is the host up?", rule="connection_timeout") from None
+        except httpcore.ConnectError as error:
+            message = f"could not connect to {target.endpoint} ({pinned.address}): {error}"
+            raise FetchError(message, rule="connection_failed") from None
+        except httpcore.TimeoutException:
+            raise TimeoutError from None
+        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            why = str(error)[:200] or type(error).__name__
+            raise FetchError(f"{target.endpoint} broke the exchange off: {why}") from None
+
+    async def _read(self, request: FetchRequest, target: Target, answer: httpcore.Response) -> _Hop:
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+        follow = next_request(request, target, answer.status, _first(headers, "location"))
+        if follow is not None:
+            return _Hop(target, follow=follow)
+        most = self.policy.max_response_body_bytes
+        declared = _first(headers, "content-length")
+        if request.method != "HEAD" and declared is not None and declared.isdigit() and int(declared) > most:
+            raise _too_large(request, target, most)
+        body = bytearray()
+        async for chunk in answer.aiter_stream():
+            if len(body) + len(chunk) > most:
+                raise _too_large(request, target, most)
+            body += chunk
+        return _Hop(target, FetchResponse(status=answer.status, headers=headers, body=bytes(body), url=target.url))
+
+
+def _wire_headers(request: FetchRequest, target: Target) -> list[tuple[bytes, bytes]]:
+    headers = [("Host", target.authority), *forwardable(request.header_list), ("Connection", "close")]
+    given = {name.lower() for name, _ in headers}
+    for name, value in (("User-Agent", "sandbox-kernel"), ("Accept", "*/*"), ("Accept-Encoding", "identity")):
+        if name.lower() not in given:
+            headers.append((name, value))
+    if request.payload or request.method in _BODY_METHODS:
+        headers.append(("Content-Length", str(len(request.payload))))
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def _first(headers: Headers, name: str) -> str | None:
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def _too_large(request: FetchRequest, target: Target, most: int) -> Refused:
+    subject = f"{request.method} {target.url}"[:300]
+    reason = f"the response is larger than {most} bytes"
+    return refused("response_body_too_large", subject, reason, f"FetchPolicy(max_response_body_bytes={most * 4 or 1})")
+
+
+def _record(request: FetchRequest, target: Target | None) -> AuditRecord:
+    host, port, path = (target.host, target.port, target.path.partition("?")[0]) if target else ("", 0, "")
+    return AuditRecord(
+        event="", via="fetch", method=request.method, host=host, port=port, path=path, bytes_out=len(request.payload)
+    )

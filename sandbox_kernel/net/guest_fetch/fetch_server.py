@@ -1,0 +1,89 @@
+"""The only way out of a wasm guest: the parent fetches for it, one request to a connection.
+
+The runner inside connects to the listening socket of its jail, sends a request and gets an answer, each a length in
+four bytes and JSON (``bridge``). The guest itself has no socket: redirects, headers and bodies are judged here, by the
+rules of ``SafeClient``, before they leave or reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.net.guest_fetch.fetch_json import MAX_REQUEST_JSON_BYTES, answer_async, encode_error
+from sandbox_kernel.net.proxy.jail_server import JailServer
+
+if TYPE_CHECKING:
+    from sandbox_kernel.model import Violation
+    from sandbox_kernel.net.client.safe_client import SafeClient
+    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+
+#: A guest gets the whole response at once, as text and as base64, so it is kept small.
+MAX_GUEST_BODY_BYTES = 8 * MIB
+#: A guest waits for each of its fetches; a runner that asks for more at once is no honest one.
+MAX_GUEST_FETCHES = 4
+#: Time to write a request down; the jail is on the same machine.
+_REQUEST_S = 10.0
+
+
+def guest_rules(policy: FetchPolicy) -> FetchPolicy:
+    """The policy of a sandbox, with what a guest can hold."""
+    return replace(
+        policy,
+        max_response_body_bytes=min(policy.max_response_body_bytes, MAX_GUEST_BODY_BYTES),
+        max_concurrent=min(policy.max_concurrent, MAX_GUEST_FETCHES),
+    )
+
+
+class FetchBridge(JailServer):
+    """Serves the fetches of one guest, as ``EgressProxy`` serves the connections of other sandboxes."""
+
+    what = "fetch bridge"
+
+    def __init__(self, client: SafeClient) -> None:
+        super().__init__()
+        self._client = client
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """See ``JailServer``."""
+        return self._client.violations
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """See ``JailServer``."""
+        return self._client.take_violations()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._connections) <= MAX_GUEST_FETCHES:
+                await self._answer(reader, writer)
+        except (OSError, EOFError, TimeoutError):
+            pass  # the guest went away, or never said what it wants: nobody waits for an answer
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_REQUEST_S):
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            if size > MAX_REQUEST_JSON_BYTES:
+                return
+            request = await reader.readexactly(size)
+        fetching = asyncio.ensure_future(answer_async(request, self._client))
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not fetching.done():
+                return
+            response = fetching.result()
+        finally:
+            for waiting in (fetching, gone):
+                waiting.cancel()
+                with contextlib.suppress(asyncio.CancelledError, OSError):
+                    await waiting
+        if len(response) >= 1 << 32:
+            response = encode_error("the response is too large for a guest")
+        writer.write(len(response).to_bytes(4, "big") + response)
+        await writer.drain()

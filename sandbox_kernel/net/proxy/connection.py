@@ -1,0 +1,162 @@
+"""One connection of a program inside the sandbox to the egress proxy: one request, judged, carried out, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Any
+
+import h11
+
+from sandbox_kernel.errors import FetchError
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.audit import AuditRecord
+from sandbox_kernel.net.client.pinned_backend import verifying_context
+from sandbox_kernel.net.proxy import relay
+from sandbox_kernel.net.proxy.http_messages import ESTABLISHED, ProxyRequest, failure_reply, read_request, refusal_reply
+from sandbox_kernel.net.proxy.link import ClientGone, Gate, Link
+from sandbox_kernel.net.proxy.plain_http import exchange, read_head
+from sandbox_kernel.net.proxy.tls_hello import ALERT_UNRECOGNISED_NAME
+from sandbox_kernel.net.proxy.tunnel import TLS_FIRST_BYTE, first_bytes, tunnel
+from sandbox_kernel.net.resolve import Pinned, pin_in_thread
+from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.targets import Target
+
+_log = logging.getLogger(__name__)
+
+
+class ProxyConnection:
+    """Serves one accepted connection. ``serve`` returns when it is over, and never raises for what the peers did."""
+
+    def __init__(self, gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._gate = gate
+        activity = relay.Activity(gate.limits.idle_timeout_s)
+        self._link = Link(gate, reader, writer, activity, relay.Traffic(gate.traffic))
+        self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
+
+    async def serve(self) -> None:
+        """Called by the proxy for each connection it accepts; cancelled by its ``close``."""
+        try:
+            with self._gate.rate.slot("a connection to the egress proxy"):
+                await self._within_slot()
+        except Refused as error:
+            # Over the connection limit: one line, and no waiting for the peer.
+            self._note(error)
+            self._link.writer.write(refusal_reply(error.violation))
+        except asyncio.CancelledError:
+            self._link.writer.transport.abort()
+            raise
+        finally:
+            await relay.close(self._link.writer)
+
+    async def _within_slot(self) -> None:
+        link = self._link
+        try:
+            await self._answer()
+        except (ClientGone, OSError):
+            self._finish()
+        except FetchError as error:
+            self._note(error)
+            word = refusal_reply(error.violation) if isinstance(error, Refused) else failure_reply(error)
+            await relay.say_and_linger(link.reader, link.writer, link.last_word if link.answered else word)
+        else:
+            self._finish()
+        finally:
+            if link.far is not None:
+                await relay.close(link.far_writer)
+
+    async def _answer(self) -> None:
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+        request = read_request(await read_head(self._link, http))
+        self._about(request)
+        if request.tunnel and self._gate.vault.fills_in_plain(request.target, self._gate.limits.http_ports):
+            http, request = await self._inside(request.target, http.trailing_data[0])
+        target = request.target if request.tunnel else self._gate.vault.over_tls(request.target, request.headers)
+        request = replace(request, target=target)
+        self._about(request)
+        pinned = await self._admit(request)
+        tls = not request.tunnel and target.scheme == "https"
+        self._link.far = await connect(pinned, self._gate.policy.connect_timeout_s, tls=tls)
+        if request.tunnel:
+            await tunnel(self._link, target, http.trailing_data[0])
+        else:
+            headers = self._gate.vault.fill(target, request.headers)
+            await exchange(self._link, http, replace(request, headers=headers))
+
+    def _about(self, request: ProxyRequest) -> None:
+        target, path = request.target, "" if request.tunnel else request.target.path.partition("?")[0]
+        self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
+
+    async def _inside(self, target: Target, early: bytes) -> tuple[h11.Connection, ProxyRequest]:
+        """The request inside a tunnel to a host of secrets, read before anything is connected: it may go over TLS.
+
+        Some clients (Node.js' ``fetch``) tunnel plain HTTP too. One that brings its own TLS is refused.
+        """
+        link = self._link
+        self._gate.policy.check_target(target).require()
+        await relay.send(link.writer, ESTABLISHED, link.activity)
+        early = early or await first_bytes(link)
+        if early[:1] == TLS_FIRST_BYTE:
+            link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
+            self._gate.vault.check_tunnel(target)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+        http.receive_data(early)
+        return http, read_request(await read_head(link, http), inside=target)
+
+    async def _admit(self, request: ProxyRequest) -> Pinned:
+        gate = self._gate
+        if request.tunnel:
+            decision = gate.policy.check_target(request.target)
+        else:
+            decision = gate.policy.check_request(request.method, request.target.url)
+        target = decision.require()
+        if request.tunnel:
+            gate.vault.check_tunnel(target)
+        else:
+            gate.vault.fill(target, request.headers)
+        gate.rate.count(decision.limit_key, request.subject)
+        pinned = await pin_in_thread(target, gate.policy, gate.resolver, gate.executor)
+        self._record = replace(self._record, address=pinned.address)
+        gate.audit(replace(self._record, event="allowed"))
+        return pinned
+
+    def _note(self, error: FetchError) -> None:
+        """Log before the program hears of it, so that a result made right after holds it."""
+        if isinstance(error, Refused):
+            self._gate.refusals.add(error.violation)
+        else:
+            endpoint = f"{self._record.host}:{self._record.port}"
+            self._gate.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
+        event = "refused" if isinstance(error, Refused) else "failed"
+        self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
+
+    def _finish(self) -> None:
+        traffic = self._link.traffic
+        if self._record.address:
+            self._write(replace(self._record, event="finished", bytes_out=traffic.bytes_out, bytes_in=traffic.bytes_in))
+
+    def _write(self, record: AuditRecord) -> None:
+        """Record what is already over: a log that fails here is told about, and stops the next request."""
+        try:
+            self._gate.audit(record)
+        except FetchError as error:
+            _log.warning("%s", error)
+
+
+async def connect(
+    pinned: Pinned, timeout_s: float, *, tls: bool = False
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a judged address, with TLS of our own where that is asked for; ``FetchError`` if none answers."""
+    secured: dict[str, Any] = {"ssl": verifying_context(), "server_hostname": pinned.target.host} if tls else {}
+    endpoint = pinned.target.endpoint
+    problem = FetchError(f"there is no address for {endpoint}", rule="connection_failed")
+    for address in pinned.addresses:
+        try:
+            async with asyncio.timeout(timeout_s / len(pinned.addresses)):
+                return await asyncio.open_connection(address, pinned.target.port, limit=relay.CHUNK, **secured)
+        except TimeoutError:
+            problem = FetchError(f"no connection to {endpoint} in time; is the host up?", rule="connection_timeout")
+        except OSError as error:
+            problem = FetchError(f"could not connect to {endpoint} ({address}): {error}", rule="connection_failed")
+    raise problem

@@ -1,0 +1,148 @@
+"""The HTTP of the egress proxy: what a request asks for, what is passed on, what a refusal looks like.
+
+h11 reads and writes the messages. Nothing is passed on as it was written: heads are made anew from their parts and
+bodies are framed anew, so two servers cannot read one byte stream as different requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import h11
+
+from sandbox_kernel.errors import FetchError
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.client.fetch_messages import MAX_HEADERS, Headers, forwardable
+from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.targets import Target, parse_endpoint, parse_url
+
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+#: What is told of bytes that are no HTTP, which h11 quotes whole.
+_MOST_QUOTED = 200
+_HEAD_END = re.compile(rb"\n\r?\n")
+_STATUS_WORDS = {403: "Forbidden", 502: "Bad Gateway", 504: "Gateway Timeout"}
+_HOP_BY_HOP = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+
+
+@dataclass(frozen=True)
+class ProxyRequest:
+    """One request to the proxy. A tunnel has neither headers nor a path that matter."""
+
+    method: str
+    target: Target
+    tunnel: bool
+    headers: Headers = ()
+
+    @property
+    def subject(self) -> str:
+        """How a violation names it."""
+        return f"{self.method} {self.target.endpoint if self.tunnel else self.target.url}"[:300]
+
+    def head_for_upstream(self) -> h11.Request:
+        """The head that is sent on: the path alone, our Host, no second request on this connection."""
+        named = [("Host", self.target.authority), *self.headers, ("Connection", "close")]
+        # As they came: a value may hold bytes that are no ASCII.
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named]
+        return h11.Request(method=self.method, target=self.target.path, headers=headers)
+
+
+def read_request(event: h11.Request, inside: Target | None = None) -> ProxyRequest:
+    """Understand a request head; ``inside`` is the target of the tunnel that it came through, if it came through one.
+
+    Raises ``Refused`` for what no honest client of a proxy sends.
+    """
+    method, url = event.method.decode("ascii"), event.target.decode("ascii")
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+    names = {name.lower() for name, _ in headers}
+    if event.http_version not in (b"1.0", b"1.1") or method == "PRI":
+        raise malformed(f"HTTP/{event.http_version.decode('ascii')} is not spoken here, only HTTP/1.1")
+    framing = names & {"content-length", "transfer-encoding"}
+    if len(framing) == 2:
+        raise malformed("a request with both Content-Length and Transfer-Encoding has two lengths")
+    if method == "CONNECT":
+        if inside is not None or framing:
+            raise malformed("CONNECT inside a tunnel, or with a body")
+        return ProxyRequest(method, _parsed(parse_endpoint, url), True)
+    if inside is not None:
+        if not url.startswith("/"):
+            raise malformed("a request inside a tunnel must name a path, not a URL")
+        target = _parsed(parse_url, Target("http", inside.host, inside.port, url).url)
+    elif url.startswith("/") or url == "*":
+        raise malformed("this is a proxy: requests need a whole URL; set http_proxy and https_proxy")
+    else:
+        target = _parsed(parse_url, url)
+        if target.scheme != "http":
+            raise malformed("an https URL needs CONNECT; set https_proxy")
+    length = next((value for name, value in headers if name.lower() == "content-length"), None)
+    framed = forwardable(headers)
+    if length is not None:
+        framed += (("Content-Length", length),)
+    elif framing:
+        framed += (("Transfer-Encoding", "chunked"),)
+    return ProxyRequest(method, target, False, framed)
+
+
+def check_lines(head: bytes | bytearray) -> None:
+    """Refuse a head of thousands of lines before they are read: each costs more than it takes to send."""
+    end = _HEAD_END.search(head)
+    if head.count(b"\n", 0, end.end() if end else len(head)) > MAX_HEADERS + 2:
+        raise malformed(f"a request head has more than {MAX_HEADERS} headers")
+
+
+def _parsed(parse: Callable[[str], Target], text: str) -> Target:
+    try:
+        return parse(text)
+    except FetchError as error:
+        raise refused(error.rule, ascii(text)[:200], str(error)) from None
+
+
+def malformed(reason: str) -> Refused:
+    """A refusal of something that is not a proper proxy request; a ``reason`` that quotes it is cut."""
+    return refused("malformed_request", "a request to the egress proxy", reason[:_MOST_QUOTED])
+
+
+def head_for_client(event: h11.Response) -> h11.Response:
+    """The answer's head as the program gets it: end-to-end headers, and the connection ends with it."""
+    headers = [(name, value) for name, value in event.headers if name.decode("latin-1").lower() not in _HOP_BY_HOP]
+    return h11.Response(
+        status_code=event.status_code, headers=[*headers, (b"Connection", b"close")], reason=event.reason
+    )
+
+
+def refusal_reply(violation: Violation) -> bytes:
+    """The 403 for a refused request."""
+    advice = f"\nto allow it: {violation.remedy}" if violation.remedy else ""
+    text = f"the sandbox refused {violation.subject}: {violation.reason}{advice}\n"
+    phrase = f"refused by the sandbox ({violation.rule}) {violation.reason}"
+    return _reply(403, f"{phrase}; {violation.remedy}" if violation.remedy else phrase, text, violation.rule)
+
+
+def failure_reply(error: FetchError) -> bytes:
+    """The 502 or 504 for a request that was allowed and did not get through."""
+    status = 504 if error.rule in ("connection_timeout", "request_timeout") else 502
+    return _reply(status, f"{_STATUS_WORDS[status]}: {error}", f"{error}\n", error.rule)
+
+
+def _reply(status: int, phrase: str, text: str, rule: str) -> bytes:
+    """An answer whose reason phrase says why: for CONNECT, most clients show nothing else."""
+    body = text.encode("utf-8", "replace")
+    words = re.sub(r"[^\x20-\x7e]", "?", phrase)[:300]
+    head = (
+        f"HTTP/1.1 {status} {words}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+        f"X-Sandbox-Rule: {rule}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body

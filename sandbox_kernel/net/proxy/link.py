@@ -1,0 +1,79 @@
+"""What the parts of the egress proxy share: the rules of one proxy, and the two sockets of one connection."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from sandbox_kernel.net.audit import AuditSink
+from sandbox_kernel.net.proxy.relay import Activity, Traffic
+from sandbox_kernel.net.resolve import Resolver
+from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.rules.rate_limit import RateLimit
+from sandbox_kernel.net.rules.violation_log import ViolationLog
+from sandbox_kernel.net.secret_headers import Vault
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyLimits:
+    """How much a hostile client may cost. Connections at once and requests a minute are the policy's.
+
+    On ``tls_ports`` a tunnel must carry TLS, on ``http_ports`` TLS or HTTP.
+    """
+
+    head_bytes: int = 32 * 1024
+    head_timeout_s: float = 10.0
+    idle_timeout_s: float = 120.0
+    tls_ports: frozenset[int] = frozenset((443,))
+    http_ports: frozenset[int] = frozenset((80,))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What all connections of one proxy share."""
+
+    policy: FetchPolicy
+    resolver: Resolver
+    executor: Executor
+    limits: ProxyLimits
+    rate: RateLimit
+    refusals: ViolationLog
+    failures: ViolationLog
+    audit: AuditSink
+    traffic: Traffic
+    vault: Vault = field(default_factory=Vault)
+
+
+@dataclass
+class Link:
+    """One connection of a program: its side, and the far side once there is one.
+
+    ``answered`` means that the program was told something, so no other HTTP answer can follow. ``last_word`` is what it
+    is told in that case when it is refused after all.
+    """
+
+    gate: Gate
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    activity: Activity
+    traffic: Traffic
+    far: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = field(default=None)
+    answered: bool = False
+    last_word: bytes = b""
+
+    @property
+    def far_reader(self) -> asyncio.StreamReader:
+        """The far side's answers."""
+        assert self.far is not None
+        return self.far[0]
+
+    @property
+    def far_writer(self) -> asyncio.StreamWriter:
+        """The way to the far side."""
+        assert self.far is not None
+        return self.far[1]
+
+
+class ClientGone(Exception):
+    """The program closed the connection, or left it idle, before it asked for anything."""

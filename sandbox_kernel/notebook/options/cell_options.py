@@ -1,0 +1,167 @@
+"""What a cell asked for, as one frozen value; the notebook's defaults are the same value with other fields set.
+
+A field that is None (or empty) was not asked for: ``over`` lays a cell's options over the notebook's defaults, and
+whatever is still None afterwards is decided by the facade. Made by ``parse_options.py``, used by ``runner``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
+from sandbox_kernel.model import Language
+from sandbox_kernel.notebook.options.units import duration_text, size_text
+from sandbox_kernel.policy import Mount
+from sandbox_kernel.policy.network_rule import NetworkRule
+
+#: Languages whose cells share state unless they ask not to.
+SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
+
+
+@dataclass(frozen=True)
+class NetGrant:
+    """One ``--allow-net``: a domain, and a port when one was named."""
+
+    domain: str
+    port: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """The options of one cell or of a notebook. List options of a cell are added to those of the notebook."""
+
+    language: Language | None = None
+    timeout_s: float | None = None
+    memory_mb: int | None = None
+    cpu_s: float | None = None
+    processes: int | None = None
+    disk_mb: int | None = None
+    output_bytes: int | None = None
+    backend: str | None = None
+    fresh: bool = False
+    session: str | None = None
+    stdin: str | None = None
+    stdin_var: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    args: tuple[str, ...] = ()
+    allow_net: tuple[NetGrant, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    policy: str | None = None
+    python: str | None = None
+    check: bool = False
+    checkpoints: int | None = None
+    quiet: bool = False
+
+    @property
+    def effective_language(self) -> Language:
+        """The language in force: Python when none was named."""
+        return self.language or Language.PYTHON
+
+    @property
+    def effective_timeout_s(self) -> float:
+        """The time limit in force."""
+        return self.timeout_s if self.timeout_s is not None else DEFAULT_TIMEOUT_S
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the cell belongs to a session rather than to a sandbox of its own."""
+        return not self.fresh and self.effective_language in SESSION_LANGUAGES
+
+    def over(self, defaults: CellOptions) -> CellOptions:
+        """These options laid over the notebook's: single values win, list values are added, names override names.
+
+        A default that does not fit the cell's language (a session for Rust, ``--python`` for JavaScript) is left
+        out; written on the cell itself it is a mistake that ``check_together`` reports.
+        """
+        single: dict[str, Any] = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in _LISTS and getattr(self, f.name) is not None and getattr(self, f.name) is not False
+        }
+        merged = replace(
+            replace(defaults, **single),
+            env=tuple({**dict(defaults.env), **dict(self.env)}.items()),
+            args=(*defaults.args, *self.args),
+            allow_net=_joined(defaults.allow_net, self.allow_net),
+            mounts=_joined(defaults.mounts, self.mounts),
+            inputs=_joined(defaults.inputs, self.inputs),
+            outputs=_joined(defaults.outputs, self.outputs),
+        )
+        stateful = merged.effective_language in SESSION_LANGUAGES
+        if self.session is not None:
+            merged = replace(merged, fresh=False)
+        elif self.fresh or not stateful:
+            merged = replace(merged, session=None)
+        if self.python is None and merged.effective_language is not Language.PYTHON:
+            merged = replace(merged, python=None)
+        if self.stdin is not None:
+            merged = replace(merged, stdin_var=None)
+        if self.stdin_var is not None:
+            merged = replace(merged, stdin=None)
+        return merged
+
+    def replacing(self, defaults: CellOptions) -> CellOptions:
+        """New notebook defaults: what a ``%sandbox`` line names replaces what stood there, lists included."""
+        cleared: dict[str, Any] = {name: () for name in _LISTS if getattr(self, name)}
+        return self.over(replace(defaults, **cleared))
+
+    def check_together(self) -> CellOptions:
+        """Return self, or say which options contradict each other or the language."""
+        if self.session is not None and self.effective_language not in SESSION_LANGUAGES:
+            raise InvalidRequest(
+                f"--session {self.session!r}: {self.effective_language} cells are compiled and always fresh; "
+                f"sessions exist for {', '.join(sorted(SESSION_LANGUAGES))}"
+            )
+        if self.python is not None and self.effective_language is not Language.PYTHON:
+            raise InvalidRequest(f"--python {self.python!r} does not fit a {self.effective_language} cell; remove it")
+        return self
+
+    def words(self) -> str:
+        """The options as one would write them; what ``%sandbox`` alone shows."""
+        parts: list[str] = [self.language] if self.language else []
+        if self.timeout_s is not None:
+            parts += ["--timeout", duration_text(self.timeout_s)]
+        if self.cpu_s is not None:
+            parts += ["--cpu", duration_text(self.cpu_s)]
+        sizes = (("--memory", self.memory_mb, MIB), ("--disk", self.disk_mb, MIB), ("--output", self.output_bytes, 1))
+        for name, number, unit in sizes:
+            if number is not None:
+                parts += [name, size_text(number * unit)]
+        for name, count in (("--processes", self.processes), ("--checkpoints", self.checkpoints)):
+            if count is not None:
+                parts += [name, str(count)]
+        for name, text in (
+            ("--backend", self.backend),
+            ("--session", self.session),
+            ("--stdin", self.stdin),
+            ("--stdin-var", self.stdin_var),
+            ("--policy", self.policy),
+            ("--python", self.python),
+        ):
+            if text is not None:
+                parts += [name, text]
+        for name, items in (("--arg", self.args), ("-i", self.inputs), ("-o", self.outputs)):
+            for item in items:
+                parts += [name, item]
+        for key, value in self.env:
+            parts += ["--env", f"{key}={value}"]
+        for grant in self.allow_net:
+            parts += ["--allow-net", str(NetworkRule(grant.domain, (grant.port,) if grant.port else ()))]
+        for mount in self.mounts:
+            parts += ["--mount", f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"]
+        for name, flag in (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet)):
+            parts += [name] if flag else []
+        return shlex.join(parts)
+
+
+T = TypeVar("T")
+_LISTS = ("env", "args", "allow_net", "mounts", "inputs", "outputs")
+
+
+def _joined(first: tuple[T, ...], second: tuple[T, ...]) -> tuple[T, ...]:
+    return (*first, *(item for item in second if item not in first))

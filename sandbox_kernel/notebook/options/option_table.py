@@ -1,0 +1,99 @@
+"""The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
+
+Written once here: ``options`` parses by it, ``complete`` offers it, ``explain`` prints it and the documentation is made
+from it, so that none of them can know an option that the others do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.choice import BACKENDS
+from sandbox_kernel.notebook.options.units import DURATION_FORM, SIZE_FORM
+
+COUNT_FORM = "a whole number, like 5"
+NAME_FORM = "a name: letters, digits, _ . -"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: how it is written, what its value looks like, what it does."""
+
+    name: str
+    value: str
+    form: str
+    help: str
+    repeats: bool = False
+    samples: tuple[str, ...] = ()
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option stands alone."""
+        return not self.value
+
+
+@dataclass(frozen=True)
+class Command:
+    """One ``%sandbox`` line command."""
+
+    name: str
+    arguments: str
+    help: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("--timeout", "DURATION", DURATION_FORM, "wall-clock limit of the cell", samples=("1s", "5s", "30s", "2m")),
+    Option("--memory", "SIZE", SIZE_FORM, "memory limit of the whole process tree", samples=("128M", "512M", "1G")),
+    Option("--cpu", "DURATION", DURATION_FORM, "CPU time limit", samples=("1s", "5s", "1m")),
+    Option("--processes", "N", COUNT_FORM, "how many processes may live at once", samples=("1", "16", "64")),
+    Option("--disk", "SIZE", SIZE_FORM, "how much the work folder may hold", samples=("64M", "256M", "1G")),
+    Option("--output", "SIZE", SIZE_FORM, "how much of each stream is kept", samples=("64K", "1M", "10M")),
+    Option("--backend", "NAME", f"one of: {', '.join(BACKENDS)}", "what runs the cell", samples=BACKENDS),
+    Option("--fresh", "", "no value", "a new sandbox for this cell, nothing kept"),
+    Option("--session", "NAME", NAME_FORM, "keep state under this name, apart from the other sessions"),
+    Option("--stdin", "TEXT", "text, in quotes when it has spaces", "standard input of the program"),
+    Option("--stdin-var", "NAME", "the name of a variable", "standard input from a variable"),
+    Option("--env", "K=V", "NAME=VALUE, like LANG=C", "set an environment variable", repeats=True),
+    Option("--arg", "A", "one argument; repeat the option for more", "add a command-line argument", repeats=True),
+    Option(
+        "--allow-net", "DOMAIN[:PORT]", "a domain, like example.org or example.org:8443", "allow one host", repeats=True
+    ),
+    Option(
+        "--mount", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
+        "show a host path inside, read-only without :rw", repeats=True,
+    ),
+    Option("-i", "VAR", "the name of a variable", "pass a variable in, as JSON", repeats=True),
+    Option("-o", "VAR", "the name of a variable", "take a variable out, as JSON", repeats=True),
+    Option("--policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch"),
+    Option("--python", "PATH|VERSION", "an interpreter, a virtual environment or a version, like 3.12", "which Python"),
+    Option("--check", "", "no value", "check types before running, where the language can"),
+    Option("--checkpoints", "N", "a whole number, 0 for none", "how many cells back undo can go", samples=("0", "5")),
+    Option("--quiet", "", "no value", "no receipt when all went well"),
+)  # fmt: skip
+
+COMMANDS: tuple[Command, ...] = (
+    Command("report", "", "measure what this sandbox holds back, and show it"),
+    Command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
+    Command("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
+    Command("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
+    Command("files", "", "what lies in the work folder"),
+    Command("policy", "", "what cells may touch, by the current defaults"),
+    Command("save", "NAME [LANGUAGE]", "save the session to a file"),
+    Command("load", "NAME [LANGUAGE]", "go on with a saved session"),
+    Command("reset", "", "forget the notebook's defaults"),
+    Command("help", "", "this table"),
+)
+
+BY_NAME = {option.name: option for option in OPTIONS}
+COMMAND_NAMES = tuple(command.name for command in COMMANDS)
+
+
+def usage() -> str:
+    """The table as text, for ``%sandbox help``, ``%sandbox?`` and the docs."""
+    lines = ["%%sandbox [LANGUAGE] [options]   run this cell in a sandbox"]
+    lines.append("%sandbox [LANGUAGE] [options]    set the notebook's defaults; alone: show them")
+    lines += ["", "Options:"]
+    lines += [f"  {f'{option.name} {option.value}'.strip():<28} {option.help}" for option in OPTIONS]
+    lines += ["", "Commands (%sandbox COMMAND):"]
+    lines += [f"  {f'{command.name} {command.arguments}'.strip():<28} {command.help}" for command in COMMANDS]
+    return "\n".join(lines)

@@ -1,0 +1,191 @@
+"""From the text of a cell to what is to be done: the one parser behind the kernel and the magic. Pure.
+
+A cell is, in this order: empty lines and nbval comments; either one ``%%sandbox`` line or any number of ``%sandbox``
+lines; the program. The program keeps its line numbers: lines that are ours become empty lines, so that line 7 in a
+compiler's message is line 7 of the cell as the user sees it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from dataclasses import dataclass, field
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import MAX_CODE_BYTES, Language
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
+from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
+from sandbox_kernel.notebook.options.units import parse_count
+
+_CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
+_LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")
+#: A notebook written for the Python kernel begins with this; here there is nothing to load.
+_LOAD_EXT = re.compile(r"%(?:re)?load_ext\s+sandbox_kernel\s*\Z")
+#: nbval reads these comments from the source; languages without ``#`` comments must not see them.
+_NBVAL_LINE = re.compile(r"^[ \t]*(?:#|//|--|;;)[ \t]*(?:PYTEST_VALIDATE|NBVAL)_[A-Z_]+[ \t]*$", re.MULTILINE)
+_MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
+#: Tokenising to look inside strings is done for cells up to this size; longer ones are refused instead.
+_MAX_TOKENISED = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineCommand:
+    """One ``%sandbox`` line: a command with its arguments, or (``defaults``, ``show``) the notebook's defaults."""
+
+    name: str
+    count: int = 1
+    target: str | None = None
+    options: CellOptions = field(default_factory=CellOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellPlan:
+    """What a cell asks for: line commands first, then ``code`` (empty: nothing to run) under ``options``."""
+
+    code: str
+    options: CellOptions
+    commands: tuple[LineCommand, ...] = ()
+    defaults: CellOptions = field(default_factory=CellOptions)
+
+
+def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
+    """Plan a cell of the Sandbox kernel; ``plan.defaults`` are the notebook's defaults from this cell on."""
+    body = _normal(text)
+    commands: list[LineCommand] = []
+    position = ours = 0  # ``ours`` is where the last line that is not part of the program ends
+    commented = False
+    while position < len(body):
+        end = body.find("\n", position)
+        end = len(body) if end < 0 else end + 1
+        line = body[position:end].rstrip()
+        position = end
+        if cell := _CELL_MAGIC.match(line):
+            if commands or commented:
+                break
+            return _plan(cell[1], _without_lines(body, end), defaults)
+        if magic := _LINE_MAGIC.match(line):
+            commands.append(parse_line(magic[1]))
+            ours = end
+        elif _LOAD_EXT.match(line):
+            ours = end
+        elif line.startswith("#") and not _NBVAL_LINE.match(line):
+            commented = True
+        elif line and not _NBVAL_LINE.match(line):
+            break
+    for command in commands:
+        defaults = new_defaults(command, defaults)
+    code = _program(_without_lines(body, ours), defaults)
+    return CellPlan(code=code, options=defaults, commands=tuple(commands), defaults=defaults)
+
+
+def parse_magic(line: str, cell: str, defaults: CellOptions) -> CellPlan:
+    """Plan a ``%%sandbox`` cell of the Python kernel, where IPython has taken the first line off."""
+    return _plan(_normal(line), "\n" + _normal(cell), defaults)
+
+
+def parse_line(line: str) -> LineCommand:
+    """Read what follows ``%sandbox`` on its line."""
+    words = split_words(_normal(line), "%sandbox")
+    if not words:
+        return LineCommand(name="show")
+    if words[0] in ("--help", "-h"):
+        words[0] = "help"
+    if words[0] not in COMMAND_NAMES:
+        return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
+    name, rest, count, target = words[0], words[1:], 1, None
+    if name == "undo" and rest and rest[0].lstrip("-").isdigit():
+        count = parse_count(rest.pop(0), "%sandbox undo", 1)
+    if name in ("save", "load"):
+        if not rest or rest[0].startswith("-"):
+            raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
+        target = parse_name(rest.pop(0), f"%sandbox {name}")
+    if name not in ("undo", "checkpoints", "restart", "save", "load") and rest:
+        raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
+    options = parse_options(rest)
+    if options != CellOptions(language=options.language, session=options.session):
+        raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
+    return LineCommand(name=name, count=count, target=target, options=options.check_together())
+
+
+def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
+    """The notebook's defaults after a line command."""
+    if command.name == "reset":
+        return CellOptions()
+    if command.name == "defaults":
+        return command.options.replacing(defaults).check_together()
+    return defaults
+
+
+def _without_lines(body: str, end: int) -> str:
+    """Everything before ``end`` as empty lines, so that what follows keeps its line numbers."""
+    return "\n" * body.count("\n", 0, end) + body[end:]
+
+
+def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
+    options = parse_options(split_words(line, "%%sandbox")).over(defaults).check_together()
+    program = _program(code, options)
+    if not program:
+        raise InvalidRequest(
+            "%%sandbox: the cell is empty below this line; write the program there, or set defaults with %sandbox"
+        )
+    return CellPlan(code=program, options=options, defaults=defaults)
+
+
+def _normal(text: str) -> str:
+    """Unix newlines, no byte order mark, only characters that can be encoded, and a bounded length."""
+    if not isinstance(text, str):
+        raise InvalidRequest(f"a cell must be text, got {type(text).__name__}")
+    if len(text) > MAX_CODE_BYTES:
+        raise InvalidRequest(
+            f"the cell has {len(text)} characters, at most {MAX_CODE_BYTES} are taken; --mount data as a file"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise InvalidRequest(
+            f"line {line} of the cell holds a lone surrogate, which no encoding can carry; retype that character"
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InvalidRequest(f"line {line} of the cell holds a NUL character; remove it")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def _program(code: str, options: CellOptions) -> str:
+    """The program without our lines; empty when there is nothing to run."""
+    if "NBVAL_" in code or "PYTEST_VALIDATE_" in code:
+        code = _NBVAL_LINE.sub("", code)
+    bare = code.lstrip()
+    if not bare:
+        return ""
+    if misplaced := _MISPLACED.search(code):
+        _refuse_misplaced(code, misplaced, options.effective_language)
+    # These two mean something only in the very first bytes of a program.
+    return bare if bare.startswith(("#!", "<?")) else code
+
+
+def _refuse_misplaced(code: str, found: re.Match[str], language: Language) -> None:
+    line = code.count("\n", 0, found.start()) + 1
+    if language is Language.PYTHON and len(code) <= _MAX_TOKENISED and _inside_string(code, line):
+        return
+    where = "on the first line of a cell" if found[0].startswith("%%") else "before the program"
+    raise InvalidRequest(
+        f"line {line} of the cell, {found[0][:80]!r}: {found[0].split()[0]} stands only {where}; "
+        "move it there (or indent it, if it is text of the program)"
+    )
+
+
+def _inside_string(code: str, line: int) -> bool:
+    """Whether a line of Python source lies within a string that spans lines. Reads tokens; nothing is compiled."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.start[0] < line <= token.end[0] and token.type != tokenize.NEWLINE:
+                return True
+            if token.start[0] >= line:
+                return False
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    return False

@@ -1,0 +1,239 @@
+"""From the words of an option line to ``CellOptions``. Pure; every mistake quotes the option and its accepted form.
+
+Each option is one small function that lays its value into the options read so far, so that an option's rules can be
+read in one place. ``option_table`` says which options exist; a test holds both together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sandbox_kernel.backends.choice import BACKENDS
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
+from sandbox_kernel.model import Language, check_env
+from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
+from sandbox_kernel.notebook.options.option_table import BY_NAME
+from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
+from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.sandbox_policy import parse_mount
+
+#: An option line longer than this is data in the wrong place.
+MAX_LINE = 65536
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+
+
+def split_words(line: str, magic: str) -> list[str]:
+    """The words of an option line, with quotes as a shell understands them."""
+    if len(line) > MAX_LINE:
+        raise InvalidRequest(
+            f"{magic}: the option line has {len(line)} characters, at most {MAX_LINE} are read; put data into the cell"
+        )
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{magic} {_short(line)!r}: {str(error).lower()}; close the quote, or write \\ before it"
+        ) from None
+
+
+def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptions:
+    """At most one language and any options, in any order; ``--name value`` and ``--name=value`` are the same.
+
+    ``commands`` are the words that could have stood there too: whoever mistyped one is told so.
+    """
+    options = CellOptions()
+    given: set[str] = set()
+    queue = list(reversed(words))
+    while queue:
+        word = queue.pop()
+        if not word.startswith("-"):
+            options = _with_language(options, word, commands)
+            continue
+        name, equals, value = word.partition("=")
+        option = BY_NAME.get(name)
+        if option is None:
+            raise InvalidRequest(_unknown(name))
+        if name in given and not option.repeats:
+            raise InvalidRequest(f"{name} is given twice; keep one")
+        given.add(name)
+        if option.is_flag and equals:
+            raise InvalidRequest(f"{name} takes no value, got {_short(word)!r}; write {name} alone")
+        if not option.is_flag and not equals:
+            if not queue:
+                raise InvalidRequest(f"{name} needs a value: {option.form}")
+            value = queue.pop()
+        options = _APPLY[name](options, value)
+    for one, other in (("--fresh", "--session"), ("--stdin", "--stdin-var")):
+        if one in given and other in given:
+            raise InvalidRequest(f"{one} and {other} exclude each other; keep one")
+    return options
+
+
+def parse_name(word: str, what: str) -> str:
+    """A session or file name that is safe to print and to use as a file name."""
+    if not _NAME.match(word):
+        raise InvalidRequest(f"{what} {_short(word)!r} is not a name; use letters, digits, _ . - (at most 64)")
+    return word
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(_short(name), BY_NAME, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else f"known options: {' '.join(BY_NAME)}"
+    return f"unknown option {_short(name)!r}; {hint}"
+
+
+def _with_language(options: CellOptions, word: str, commands: tuple[str, ...] = ()) -> CellOptions:
+    if options.language is not None:
+        raise InvalidRequest(
+            f"{_short(word)!r} is one word too many: the language is already {options.language}; options begin with --"
+        )
+    try:
+        return replace(options, language=Language.parse(_short(word)))
+    except InvalidRequest as error:
+        near = difflib.get_close_matches(_short(word).lower(), [*Language.names(), *commands], n=1, cutoff=0.6)
+        if near:
+            what = "neither a command nor a language" if commands else "not a language"
+            raise InvalidRequest(f"{_short(word)!r} is {what}; did you mean {near[0]}?") from None
+        if commands:
+            raise InvalidRequest(
+                f"{_short(word)!r} is neither a command ({', '.join(commands)}) nor a language ({', '.join(Language)})"
+            ) from None
+        raise InvalidRequest(str(error)) from None
+
+
+@contextmanager
+def _quoting(option: str, value: str) -> Iterator[None]:
+    """Let a lower floor judge the value, and put the user's words before its verdict."""
+    try:
+        yield
+    except SandboxError as error:
+        text = str(error)
+        prefix = "" if text.startswith(option) else f"{option} {_short(value)!r}: "
+        form = "" if prefix == "" else f"; give {BY_NAME[option].form}"
+        raise InvalidRequest(f"{prefix}{text}{form}") from None
+
+
+def _variable(option: str, value: str) -> str:
+    if not _VARIABLE.match(value):
+        raise InvalidRequest(f"{option} {_short(value)!r} is not the name of a variable; letters, digits and _ only")
+    return value
+
+
+def _added(option: str, values: tuple[str, ...], value: str) -> tuple[str, ...]:
+    if value in values:
+        raise InvalidRequest(f"{option} {_short(value)!r} is given twice; keep one")
+    return (*values, value)
+
+
+def _timeout(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--timeout", value):
+        return replace(options, timeout_s=check_timeout(parse_duration(value, "--timeout")))
+
+
+def _memory(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--memory", value):
+        return replace(options, memory_mb=check_memory_mb(parse_megabytes(value, "--memory")))
+
+
+def _cpu(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--cpu", value):
+        return replace(options, cpu_s=check_timeout(parse_duration(value, "--cpu")))
+
+
+def _processes(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--processes", value):
+        return replace(options, processes=Limits(processes=parse_count(value, "--processes", 1)).processes)
+
+
+def _disk(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--disk", value):
+        return replace(options, disk_mb=Limits(disk_mb=parse_megabytes(value, "--disk")).disk_mb)
+
+
+def _output(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--output", value):
+        return replace(options, output_bytes=Limits(output_bytes=parse_bytes(value, "--output")).output_bytes)
+
+
+def _backend(options: CellOptions, value: str) -> CellOptions:
+    if value not in BACKENDS:
+        raise InvalidRequest(f"--backend {_short(value)!r} is unknown; give {BY_NAME['--backend'].form}")
+    return replace(options, backend=value)
+
+
+def _env(options: CellOptions, value: str) -> CellOptions:
+    name, equals, content = value.partition("=")
+    if not equals:
+        raise InvalidRequest(f"--env {_short(value)!r} has no '='; give {BY_NAME['--env'].form}")
+    with _quoting("--env", value):
+        check_env({name: content})
+    _added("--env", tuple(known for known, _ in options.env), name)
+    return replace(options, env=(*options.env, (name, content)))
+
+
+def _allow_net(options: CellOptions, value: str) -> CellOptions:
+    try:
+        rule = parse_rule(value)
+    except PolicyViolation as error:
+        raise InvalidRequest(f"--allow-net {error}") from None
+    grant = NetGrant(rule.domain, rule.ports[0] if rule.ports else None)
+    if grant in options.allow_net:
+        raise InvalidRequest(f"--allow-net {_short(value)!r} is given twice; keep one")
+    return replace(options, allow_net=(*options.allow_net, grant))
+
+
+def _mount(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--mount", value):
+        mount = parse_mount(value)
+    _added("--mount", tuple(known.guest for known in options.mounts), mount.guest)
+    return replace(options, mounts=(*options.mounts, mount))
+
+
+def _policy(options: CellOptions, value: str) -> CellOptions:
+    if not value:
+        raise InvalidRequest(f"--policy {value!r} is empty; give {BY_NAME['--policy'].form}")
+    return replace(options, policy=value)
+
+
+def _python(options: CellOptions, value: str) -> CellOptions:
+    if not value:
+        raise InvalidRequest(f"--python {value!r} is empty; give {BY_NAME['--python'].form}")
+    return replace(options, python=value)
+
+
+_APPLY: dict[str, Callable[[CellOptions, str], CellOptions]] = {
+    "--timeout": _timeout,
+    "--memory": _memory,
+    "--cpu": _cpu,
+    "--processes": _processes,
+    "--disk": _disk,
+    "--output": _output,
+    "--backend": _backend,
+    "--fresh": lambda options, _: replace(options, fresh=True),
+    "--session": lambda options, value: replace(options, session=parse_name(value, "--session")),
+    "--stdin": lambda options, value: replace(options, stdin=value),
+    "--stdin-var": lambda options, value: replace(options, stdin_var=_variable("--stdin-var", value)),
+    "--env": _env,
+    "--arg": lambda options, value: replace(options, args=(*options.args, value)),
+    "--allow-net": _allow_net,
+    "--mount": _mount,
+    "-i": lambda options, value: replace(options, inputs=_added("-i", options.inputs, _variable("-i", value))),
+    "-o": lambda options, value: replace(options, outputs=_added("-o", options.outputs, _variable("-o", value))),
+    "--policy": _policy,
+    "--python": _python,
+    "--check": lambda options, _: replace(options, check=True),
+    "--checkpoints": lambda options, value: replace(options, checkpoints=parse_count(value, "--checkpoints", 0)),
+    "--quiet": lambda options, _: replace(options, quiet=True),
+}

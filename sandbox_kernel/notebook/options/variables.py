@@ -1,0 +1,145 @@
+"""Variables that pass between cells and languages as JSON: ``-i`` in, ``-o`` out. Pure text work.
+
+A variable goes in as one statement on the cell's first line, which is ours and empty, so that no line number moves. It
+comes out as one marked line that the program prints after its own last line; the mark is random for each run, is cut
+from what the user sees, and what stands behind it is only ever read as JSON. A program that forges the line forges its
+own variables, nothing else. Languages without such a statement exchange files (``languages/support/exchange.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import Language
+
+MAX_JSON = 4 << 20
+
+_SCRIPTS = frozenset({Language.JAVASCRIPT, Language.TYPESCRIPT})
+WITH_VARIABLES = frozenset({Language.PYTHON, Language.COMMAND}) | _SCRIPTS
+
+
+def encode(name: str, value: object) -> str:
+    """A variable of the user's as JSON, or a plain word why it cannot travel."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"-i {name}: a value of type {type(value).__name__} does not travel as JSON ({error}); "
+            f"{_instead(name, value)}"
+        ) from None
+    if len(text) > MAX_JSON:
+        raise InvalidRequest(
+            f"-i {name}: {len(text)} characters of JSON, at most {MAX_JSON} travel; use --mount for data"
+        )
+    return text
+
+
+def _instead(name: str, value: object) -> str:
+    """What to write for values of the kinds that people try; tables and arrays have a word for it."""
+    for method, call in (("to_dict", "to_dict()"), ("tolist", "tolist()")):
+        if hasattr(type(value), method):
+            return f"pass {name}.{call} as a variable of its own"
+    return "pass numbers, text, lists or dicts"
+
+
+def check_language(language: Language, names: Sequence[str], option: str) -> None:
+    """A module of WebAssembly has neither statements nor files; every other language has one of them."""
+    if names and language is Language.WASM:
+        raise InvalidRequest(f"{option} {names[0]}: {language} cells take no variables; use --stdin-var or --mount")
+
+
+def prelude(language: Language, values: Mapping[str, str]) -> str:
+    """One line of the cell's language that sets each variable from its JSON."""
+    if not values:
+        return ""
+    if language is Language.PYTHON:
+        sets = "; ".join(f"{name} = __import__('json').loads({text!r})" for name, text in values.items())
+        return f"{sets}; "
+    if language in _SCRIPTS:
+        return " ".join(f"globalThis[{json.dumps(n)}] = JSON.parse({json.dumps(t)});" for n, t in values.items()) + " "
+    return " ".join(f"export {name}={_shell(text)};" for name, text in values.items()) + " "
+
+
+def epilogue(language: Language, names: Sequence[str], mark: str) -> str:
+    """Lines of the cell's language that print each variable behind the mark."""
+    if not names:
+        return ""
+    if language is Language.PYTHON:
+        pairs = ", ".join(f"{name!r}: {name}" for name in names)
+        return f"\nprint('\\n{mark}' + __import__('json').dumps({{{pairs}}}), flush=True)\n"
+    if language in _SCRIPTS:
+        pairs = ", ".join(f"{json.dumps(name)}: {name}" for name in names)
+        return f"\n;console.log('\\n{mark}' + JSON.stringify({{{pairs}}}));\n"
+    # A shell has no JSON: each value travels as base64 of its text.
+    values = ",".join(f'"{name}":"\'"$(printf %s "${name}" | base64 | tr -d \'\\n\')"\'"' for name in names)
+    return f"\nprintf '\\n%s\\n' '{mark}{{{values}}}'\n"
+
+
+def _shell(text: str) -> str:
+    """A JSON text as a shell word; a JSON string becomes the string itself, which is what a shell works with."""
+    value = json.loads(text)
+    plain = value if isinstance(value, str) and "\0" not in value else text
+    return "'" + plain.replace("'", "'\\''") + "'"
+
+
+class MarkedOutput:
+    """Cuts the marked line out of a stream while it passes."""
+
+    def __init__(self) -> None:
+        self.mark = f"\x1e{secrets.token_hex(16)}\x1e"
+        self._held = ""
+        self._found: list[str] | None = None
+
+    def feed(self, text: str) -> str:
+        """What the user sees of this chunk; from the mark on it is ours."""
+        if self._found is not None:
+            self._found.append(text)
+            return ""
+        text = self._held + text
+        self._held = ""
+        lead = f"\n{self.mark}"
+        start = text.find(lead)
+        if start >= 0:
+            self._found = [text[start + len(lead) :]]
+            return text[:start]
+        for size in range(min(len(lead) - 1, len(text)), 0, -1):
+            if lead.startswith(text[-size:]):
+                self._held, text = text[-size:], text[:-size]
+                break
+        return text
+
+    def close(self) -> str:
+        """The rest, when the mark never came."""
+        held, self._held = self._held, ""
+        return held
+
+    def values(self, language: Language, names: Sequence[str]) -> dict[str, object]:
+        """The variables that came out, as plain JSON values; never anything but data."""
+        if self._found is None:
+            raise InvalidRequest(f"-o {names[0]}: the cell ended before it could hand over its variables")
+        text = "".join(self._found)
+        if len(text) > MAX_JSON:
+            raise InvalidRequest(f"-o {names[0]}: more than {MAX_JSON} characters of JSON; write a file instead")
+        try:
+            document = json.loads(text)
+            values = {name: document[name] for name in names}
+            if language is Language.COMMAND:
+                values = {name: base64.b64decode(value).decode("utf-8", "replace") for name, value in values.items()}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InvalidRequest(f"-o {names[0]}: what came out is not JSON; was the output cut?") from None
+        return values
+
+
+def with_variables(language: Language, code: str, values: Mapping[str, str], names: Sequence[str], mark: str) -> str:
+    """The program between its two additions; its lines keep their numbers when its first line is empty."""
+    before, after = prelude(language, values), epilogue(language, names, mark)
+    if not before or code.startswith("\n"):
+        return f"{before}{code}{after}"
+    if code.startswith("#!"):
+        first, _, rest = code.partition("\n")
+        return f"{first}\n{before}\n{rest}{after}"
+    return f"{before}\n{code}{after}"

@@ -1,0 +1,163 @@
+"""``%sandbox files``: what is in the work folder, how large, what the last cell did to it, a glimpse, and a link.
+
+Names and contents are a sandbox's own words: text is cut to one harmless line, and a picture is shown only when it is
+the format that it claims to be. A link holds the file itself, as bytes to be saved: the folder is on no server, and
+nothing of it is ever opened in the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import islice
+
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.notebook.render import Shown, one_line
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.images import check_image
+from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.workspace.tree.paths import display_name
+
+MAX_ROWS = 200
+#: What is read for a glimpse: of one file, and of how many.
+_GLIMPSE_BYTES = 256 << 10
+_GLIMPSES = 40
+_GLIMPSE_CHARACTERS = 60
+#: What all links together may add to a notebook.
+_LINK_BYTES = 2 << 20
+_TABLES = {"csv": ",", "tsv": "\t"}
+_TABLE_ROWS, _TABLE_COLUMNS, _TABLE_CHARACTERS = 5, 8, 24
+_PICTURES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+
+Read = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRow:
+    """One file. ``picture`` is a checked ``data:`` URL, ``link`` one by which the file is saved."""
+
+    name: str
+    size: str
+    change: str = ""
+    text: str = ""
+    picture: str = ""
+    table: tuple[tuple[str, ...], ...] = ()
+    link: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Glimpse:
+    text: str = ""
+    picture: str = ""
+    table: tuple[tuple[str, ...], ...] = ()
+
+
+def list_files(box: Sandbox, session: Session | None, last: Sequence[FsChange]) -> tuple[FileRow, ...]:
+    """The shared files, then those that the session keeps for itself because they are large."""
+    done = {change.path: change.kind for change in last}
+    shared = {change.path: change for change in box.diff() if change.type == "file" and change.kind != "deleted"}
+    rows, room = [], _LINK_BYTES
+    for number, (path, change) in enumerate(sorted(shared.items())):
+        data = _content(path, change.size or 0, box.read_file) if number < _GLIMPSES else b""
+        room -= len(data)
+        rows.append(_row(path, change.size, done, data, linked=room >= 0))
+    own = [entry for entry in session.list_dir() if entry.is_file] if session is not None else []
+    rows += [_row(entry.name, entry.size, done) for entry in own if entry.name not in shared]
+    gone = [change for change in last if change.kind == "deleted"]
+    rows += [FileRow(name=one_line(change.path, 300), size="", change="deleted by the last cell") for change in gone]
+    return tuple(rows)
+
+
+def _row(path: str, size: int | None, done: Mapping[str, str], data: bytes = b"", *, linked: bool = False) -> FileRow:
+    name = display_name(path)
+    kind = done.get(name, "")
+    glimpse = _glimpse(path, data)
+    whole = f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}" if data and linked else ""
+    return FileRow(
+        name=one_line(name, 300),
+        size="" if size is None else f"{size} byte{'' if size == 1 else 's'}",
+        change=f"{kind} by the last cell" if kind else "",
+        text=glimpse.text,
+        picture=glimpse.picture,
+        table=glimpse.table,
+        link=whole,
+    )
+
+
+def _content(path: str, size: int, read: Read) -> bytes:
+    """A small file; nothing for one that is large, or that is gone by now."""
+    if not 0 < size <= _GLIMPSE_BYTES:
+        return b""
+    try:
+        data = read(path)
+    except SandboxError:
+        return b""
+    return data if len(data) <= _GLIMPSE_BYTES else b""
+
+
+def _glimpse(path: str, data: bytes) -> _Glimpse:
+    ending = path.rpartition(".")[2].lower()
+    mime = _PICTURES.get(ending)
+    if mime is not None and data:
+        try:
+            return _Glimpse(picture=f"data:{mime};base64,{check_image(mime, base64.b64encode(data).decode())}")
+        except Refused:
+            return _Glimpse()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return _Glimpse()
+    shown = one_line(text.lstrip().partition("\n")[0][:1000], 1000)
+    cut = f"{shown[:_GLIMPSE_CHARACTERS]}…" if len(shown) > _GLIMPSE_CHARACTERS else shown
+    return _Glimpse(text=cut, table=_table(text, _TABLES[ending]) if ending in _TABLES else ())
+
+
+def _table(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
+    """The first rows of a table; none where it is not one."""
+    try:
+        rows = list(islice(csv.reader(text.splitlines(), delimiter=separator), _TABLE_ROWS + 1))
+    except csv.Error:
+        return ()
+    cut = [[one_line(value, _TABLE_CHARACTERS) for value in row[:_TABLE_COLUMNS]] for row in rows if row]
+    return tuple(map(tuple, cut)) if len(cut) > 1 and len(cut[0]) > 1 else ()
+
+
+def files_message(rows: Sequence[FileRow]) -> Shown:
+    """The rows as a table, for pages and for terminals."""
+    title = "files in the work folder"
+    shown, more = rows[:MAX_ROWS], len(rows) - MAX_ROWS
+    width = max((len(row.name) for row in shown), default=0)
+    lines = [title]
+    lines += [f"  {row.name:<{width}}  {', '.join(filter(None, (row.size, row.change, row.text)))}" for row in shown]
+    body = "".join(
+        f"<tr><th style='text-align:left'>{_name(row)}</th><td>{row.size}</td>"
+        f"<td style='text-align:left'>{escape(row.change)}</td><td style='text-align:left'>{_cell(row)}</td></tr>"
+        for row in shown
+    )
+    if more > 0:
+        lines.append(f"  and {more} more")
+        body += f"<tr><td colspan='4'>and {more} more</td></tr>"
+    html = f"<table class='mathjax_ignore tex2jax_ignore'><caption>{title}</caption>{body}</table>"
+    return Shown({"text/html": defused(html), "text/plain": "\n".join(lines)})
+
+
+def _name(row: FileRow) -> str:
+    if not row.link:
+        return escape(row.name)
+    file = escape(row.name.rpartition("/")[2])
+    return f"<a href='{row.link}' download='{file}' title='save this file'>{escape(row.name)}</a>"
+
+
+def _cell(row: FileRow) -> str:
+    if row.table:
+        lines = ("".join(f"<td>{escape(value)}</td>" for value in line) for line in row.table)
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    if row.picture:
+        return f"<img src='{row.picture}' alt='{escape(row.name)}' style='max-height:80px'>"
+    return f"<code>{escape(row.text)}</code>" if row.text else ""

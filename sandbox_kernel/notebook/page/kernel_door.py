@@ -1,0 +1,110 @@
+"""How one cell's messages reach the page: each with the cell's own parent, whatever thread or task sends it.
+
+The base class finds the parent in a context variable; output that arrives from a reader thread would be printed into
+the latest cell instead of its own. Made by the kernel for each request; a silent request sends nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from sandbox_kernel.notebook.page.widgets import RunPanel, view
+from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value
+from sandbox_kernel.untrusted.json_value import encodable
+
+
+class Publisher(Protocol):
+    """Sends one iopub message for a parent; the kernel is one."""
+
+    def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
+        """Send it now."""
+
+    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
+        """The bundle that shows the report's widget."""
+
+    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
+        """A new panel, its widgets open."""
+
+
+class Wire:
+    """The iopub side of one cell."""
+
+    def __init__(
+        self, publisher: Publisher, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
+    ) -> None:
+        self._publisher = publisher
+        self._parent = parent
+        self._number = number
+        self._silent = silent
+        self._watched = watched
+
+    def watched(self) -> bool:
+        """See ``execution.Door``."""
+        return self._watched and not self._silent
+
+    def stream(self, name: str, text: str) -> None:
+        """Text of stdout or stderr."""
+        self._send("stream", {"name": name, "text": encodable(text)})
+
+    def message(self, message: Message) -> None:
+        """A display, a value or an error."""
+        match message:
+            case Shown():
+                self._display(message.data, message.metadata, message.display_id, update=message.update)
+            case Cleared():
+                self._send("clear_output", {"wait": message.wait})
+            case ReportPanel():
+                if not self._silent:
+                    self._display(self._publisher.report_view(message.document), {})
+            case Value():
+                content = {"data": dict(message.data), "metadata": dict(message.metadata)}
+                self._send("execute_result", {**content, "execution_count": self._number})
+            case Failure():
+                self._send("error", failure_fields(message))
+
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> LivePanel | None:
+        """See ``execution.Door``: only for a page that shows cells to a person, never for a recorded run."""
+        if not self.watched():
+            return None
+        return LivePanel(self, self._publisher.run_panel(timeout_s, stop))
+
+    def _display(
+        self, data: Mapping[str, object], metadata: Mapping[str, object], display_id: str = "", *, update: bool = False
+    ) -> None:
+        transient = {"display_id": display_id} if display_id else {}
+        content = {"data": dict(data), "metadata": dict(metadata), "transient": transient}
+        self._send("update_display_data" if update else "display_data", content)
+
+    def _send(self, kind: str, content: Mapping[str, object]) -> None:
+        if not self._silent:
+            self._publisher.publish(kind, content, self._parent)
+
+
+class LivePanel:
+    """A run panel in the output area of its cell; when it closes, nothing of it stays in the notebook."""
+
+    def __init__(self, wire: Wire, panel: RunPanel) -> None:
+        self._wire = wire
+        self._panel = panel
+        self._id = uuid.uuid4().hex
+        wire._display(view(panel.widget, "running"), {}, self._id)
+
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
+        """See ``execution.Live``."""
+        self._panel.update(elapsed_s, memory)
+
+    def close(self) -> None:
+        """See ``execution.Live``; a closed widget cannot be drawn, so its place is left empty."""
+        self._panel.close()
+        self._wire._display({"text/plain": ""}, {}, self._id, update=True)
+
+
+def failure_fields(failure: Failure) -> dict[str, object]:
+    """The three fields of an error, the same in the message and in the reply."""
+    return {
+        "ename": encodable(failure.ename),
+        "evalue": encodable(failure.evalue),
+        "traceback": [encodable(line) for line in failure.traceback],
+    }

@@ -1,0 +1,99 @@
+"""Live parts of a page: the capability report to explore, and the panel of a cell that runs for long.
+
+ipywidgets is imported by whoever calls in here first; a kernel that shows no widget does not pay for it. A widget lives
+as long as its kernel: opened later, a saved notebook cannot draw it. So nothing that matters stands only in a widget,
+and each is closed when the next of its kind is shown (ipywidgets keeps every widget for ever otherwise).
+"""
+
+# mypy: disallow-untyped-calls=False
+# ipywidgets carries no types.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.report.widget import Measure, report_explorer
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+#: From this share of the limit on the bar warns.
+_NEARLY_FULL = 0.85
+
+_shown: dict[str, Any] = {}
+
+
+def _replace(kind: str, widget: Any) -> Any:
+    old = _shown.pop(kind, None)
+    if old is not None:
+        close_tree(old)
+    _shown[kind] = widget
+    return widget
+
+
+def close_tree(widget: Any) -> None:
+    """Close a widget and everything in it."""
+    for child in getattr(widget, "children", ()):
+        close_tree(child)
+    widget.close()
+
+
+def report_widget(document: Mapping[str, object], measure: Measure | None = None) -> Any:
+    """The report to explore, folded: its static form stands above it."""
+    import ipywidgets
+
+    inside = report_explorer(document, measure)
+    return _replace("report", ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
+
+
+class RunPanel:
+    """Elapsed time and memory against their limits and a Stop button, for a cell that runs for long.
+
+    ``stop`` may be called on another thread than the one that made the panel (JupyterLab sends clicks to a subshell):
+    it must only set a flag.
+    """
+
+    def __init__(self, timeout_s: float, stop: Callable[[], None], *, blocking_kernel: bool = False) -> None:
+        import ipywidgets
+
+        self._timeout_s = timeout_s
+        self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "160px"})
+        self._text = ipywidgets.Label()
+        self._memory = ipywidgets.FloatProgress(
+            value=0.0, min=0.0, max=1.0, layout={"width": "160px", "display": "none"}
+        )
+        self._memory_text = ipywidgets.Label()
+        self._button = ipywidgets.Button(description="Stop", button_style="danger", layout={"width": "80px"})
+        self._button.on_click(lambda _: self._stopped(stop))
+        if blocking_kernel:
+            # ipykernel 7.4 sends the click to the shell that made the button, which a blocking cell keeps busy until
+            # its end; the subshell that the page chose is free.
+            self._button.comm._reply_subshell_for = lambda data, default: default
+        self.widget = ipywidgets.HBox([self._button, self._bar, self._text, self._memory, self._memory_text])
+        self.update(0.0)
+
+    def _stopped(self, stop: Callable[[], None]) -> None:
+        self._button.disabled = True
+        stop()
+
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None = None) -> None:
+        """Draw the time, and the memory once it is known; called a few times a second while the cell runs."""
+        self._bar.value = min(elapsed_s, self._timeout_s)
+        self._text.value = f"{elapsed_s:.0f} s of {self._timeout_s:g} s"
+        if memory is not None:
+            used, limit = memory
+            share = min(1.0, used / limit) if limit else 0.0
+            self._memory.value, self._memory.layout.display = share, ""
+            self._memory.bar_style = "" if share < _NEARLY_FULL else "warning"
+            self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
+
+    def close(self) -> None:
+        """The cell has ended; the panel goes."""
+        close_tree(self.widget)
+
+
+def view(widget: Any, text: str) -> dict[str, object]:
+    """The bundle that shows a widget, with a text that stays the same from run to run for everybody else."""
+    bundle: Mapping[str, object] = widget._repr_mimebundle_()
+    return {VIEW: bundle[VIEW], "text/plain": text}

@@ -1,0 +1,167 @@
+"""The capability report: what is enforced here, each line measured by attacking ourselves.
+
+Values and their drawings only; the canaries of ``backends/measured/`` do the attacking.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+
+from sandbox_kernel.backends.base import SandboxBackend
+from sandbox_kernel.backends.measured.canaries import Measurement, OnProgress
+from sandbox_kernel.backends.measured.capabilities import group_notes, measurements
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.report.page import MARK, WORD, report_page
+
+AREAS = ("files", "processes", "network", "kernel", "limits")
+
+_NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
+
+
+#: The promises of a backend that sums its canaries up itself, as lines: their area and what was tried.
+_PROMISES = {
+    "filesystem_read_isolation": ("files", "read outside"),
+    "filesystem_write_isolation": ("files", "write outside"),
+    "environment_isolation": ("processes", "inherit the host's environment"),
+    "network_isolation": ("network", "open a connection"),
+    "syscall_filter": ("kernel", "make a system call"),
+    "timeout": ("limits", "time"),
+    "memory": ("limits", "memory"),
+    "cpu": ("limits", "CPU time"),
+    "processes": ("limits", "processes"),
+    "disk": ("limits", "disk"),
+    "output": ("limits", "output"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapabilityReport:
+    """What one backend enforces on this host under one policy."""
+
+    backend: str
+    isolation: str
+    host: str
+    lines: tuple[Measurement, ...]
+    languages: Mapping[str, Availability] = field(default_factory=dict)
+    #: What these walls are known not to hold, on top of what was measured.
+    weaknesses: tuple[str, ...] = ()
+    #: When the lines were measured, in seconds since 1970; never before this boot.
+    measured_at: float = 0.0
+    #: Measures the same walls anew and makes another report; None where nobody can.
+    again: Callable[[OnProgress], CapabilityReport] | None = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """In another process nobody can measure these walls again."""
+        return {**self.__dict__, "again": None}
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON values."""
+        return {
+            "backend": self.backend,
+            "isolation": self.isolation,
+            "host": self.host,
+            "lines": [asdict(line) for line in self.lines],
+            "languages": {name: asdict(found) for name, found in self.languages.items()},
+            "weaknesses": list(self.weaknesses),
+            "measured_at": self.measured_at,
+        }
+
+    def require(self, *names: str) -> CapabilityReport:
+        """Fail closed: every named area or line must be enforced, else ``PolicyViolation`` quotes what is missing."""
+        for name in names:
+            asked = [line for line in self.lines if name in (line.area, line.name)]
+            if not asked:
+                known = sorted({line.area for line in self.lines} | {line.name for line in self.lines})
+                raise PolicyViolation(f"the report has no line {name!r}; known: {', '.join(known)}")
+            for line in asked:
+                if not line.kept:
+                    found = f"{line.name!r} is {WORD[line.enforced]} ({line.mechanism}: {line.evidence})"
+                    raise PolicyViolation(f"{name} is required and {found}")
+        return self
+
+    def __str__(self) -> str:
+        """The report for terminals."""
+        rows = [f"{self.backend} · {self.isolation} · {self.host}"]
+        area = ""
+        widest = max((len(line.mechanism) for line in self.lines), default=0)
+        for line in self.lines:
+            if line.area != area:
+                area = line.area
+                rows.append(f"\n{area}")
+            rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:{widest}} {line.evidence}")
+        rows.append("\nlanguages")
+        for name, found in self.languages.items():
+            told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
+            rows.append(f"  {MARK[found.available]} {name:34} {told}")
+        if self.weaknesses:
+            rows.append("\nknown weaknesses")
+            rows += [f"  - {text}" for text in self.weaknesses]
+        return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        """The report as one static page; see ``report_page``."""
+        return report_page(self.to_dict())
+
+    def as_widget(self) -> object:
+        """The report as an ipywidget: its lines can be filtered, and *Run again* measures anew."""
+        from sandbox_kernel.report.widget import report_explorer
+
+        again = self.again
+        if again is None:
+            return report_explorer(self.to_dict())
+        return report_explorer(self.to_dict(), lambda on_progress: again(on_progress).to_dict())
+
+
+def make_report(
+    backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None
+) -> CapabilityReport:
+    """Measure (once a boot, or again) and describe."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-languages") as thread:
+        # Asking every compiler for its version takes as long as the canaries do.
+        asked = thread.submit(lambda: {str(name): availability(backend.config, name) for name in RECIPES})
+        found = measurements(backend, again=again, on_progress=on_progress)
+        languages = asked.result()
+    lines = sorted(found.lines, key=lambda line: AREAS.index(line.area))
+    return CapabilityReport(
+        backend=backend.name,
+        isolation=backend.isolation_class,
+        host=_here(),
+        lines=tuple(lines),
+        languages=languages,
+        measured_at=found.at,
+        again=lambda told: make_report(backend, again=True, on_progress=told),
+        weaknesses=(*(backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS), *group_notes()),
+    )
+
+
+def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[str, ...] = ()) -> CapabilityReport:
+    """The report of a backend that measures by itself: WebAssembly, and the workers of a cluster."""
+    found = backend.capabilities()
+    lines = []
+    for name, promise in found.enforced_limits.items():
+        area, tried = _PROMISES[name]
+        lines.append(
+            Measurement(
+                area=area, name=tried, enforced=promise.enforced, mechanism=promise.mechanism, evidence=promise.evidence
+            )
+        )
+    return CapabilityReport(
+        backend=backend.name,
+        isolation=found.isolation_class,
+        host=host or _here(),
+        lines=tuple(sorted(lines, key=lambda line: AREAS.index(line.area))),
+        languages={str(name): ready for name, ready in found.languages.items()},
+        measured_at=time.time(),
+        weaknesses=weaknesses,
+    )
+
+
+def _here() -> str:
+    return f"{platform.system()} {platform.release()} {platform.machine()}"

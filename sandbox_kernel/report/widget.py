@@ -1,0 +1,70 @@
+"""The capability report as a widget: for ``report.as_widget()`` and, folded below its static form, ``%sandbox report``.
+
+ipywidgets is imported when the first one is made.
+"""
+
+# mypy: disallow-untyped-calls=False
+# ipywidgets carries no types.
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sandbox_kernel.report.page import report_page
+from sandbox_kernel.untrusted.markup.tex import defused
+
+_SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
+
+#: Measures anew; is told whom to tell how far it is.
+Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
+
+
+def report_explorer(document: Mapping[str, object], measure: Measure | None = None) -> Any:
+    """Filter the lines of a report, and measure again. ``measure`` returns a new ``to_dict()``; None: nobody can."""
+    import ipywidgets
+
+    current = dict(document)
+    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], style={"button_width": "auto"})
+    again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
+    bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
+    when = ipywidgets.Label(_when(current))
+    page = ipywidgets.HTML(_page(current, _SHOW_ALL))
+
+    def draw(_: object = None) -> None:
+        page.value, when.value = _page(current, choice.value), _when(current)
+
+    def progress(done: int, total: int) -> None:
+        bar.max, bar.value = total, done
+
+    def remeasure() -> None:
+        assert measure is not None
+        try:
+            current.update(measure(progress))
+            draw()
+        except Exception as error:  # nobody waits for this thread: what went wrong must be seen on the page
+            when.value = f"It could not be measured: {error}"
+        finally:
+            again.disabled, bar.layout.display = False, "none"
+
+    def clicked(_: object) -> None:
+        # Measuring takes seconds: not on the thread that serves the page.
+        again.disabled, bar.value, bar.layout.display = True, 0, ""
+        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
+
+    choice.observe(draw, "value")
+    again.on_click(clicked)
+    return ipywidgets.VBox([choice, ipywidgets.HBox([again, bar, when]), page])
+
+
+def _page(document: Mapping[str, object], choice: str) -> str:
+    return defused(report_page(document, open_only=choice == _SHOW_OPEN))
+
+
+def _when(document: Mapping[str, object]) -> str:
+    at = document.get("measured_at")
+    if not isinstance(at, int | float) or at <= 0:
+        return ""
+    return f"Measured on {time.strftime('%Y-%m-%d at %H:%M', time.localtime(at))}"

@@ -1,0 +1,46 @@
+"""What one cell is asked to be, and how it ended: plain values. ``cell.py`` runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox_kernel.jail.core.job import OnOutput
+from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.session.cell.cell_prompt import OnInput
+from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.worker.messages import Done
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOrder:
+    """One cell to run, who listens to it, and how long it may take."""
+
+    code: str
+    number: int | None = None
+    timeout_s: float
+    grace_s: float
+    memory_mb: int
+    output_bytes: int
+    cpu_seconds: float | None = None
+    on_output: OnOutput | None = None
+    on_display: OnDisplay | None = None
+    on_input: OnInput | None = None
+    on_usage: OnUsage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellEnd:
+    """How a cell ended. Anything but ``DONE`` means that the worker is dead or must die.
+
+    ``disk_full`` is true when the disk filled up during the cell, not when it was full before.
+    """
+
+    how: Ending
+    done: Done | None
+    duration_s: float
+    interrupted: bool
+    disk_full: bool
+    code: int | None = None
+    problem: str = ""
+    failure: BaseException | None = None

@@ -1,0 +1,17 @@
+"""A question of a running cell to its user: one of a program's, with the number by which the worker knows it."""
+
+from __future__ import annotations
+
+from sandbox_kernel.jail.streams.asking import MAX_INPUT, OnInput, takes_prompt_alone
+from sandbox_kernel.jail.streams.asking import Asking as _Asking
+from sandbox_kernel.session.worker.messages import Question
+
+__all__ = ["MAX_INPUT", "Asking", "OnInput", "takes_prompt_alone"]
+
+
+class Asking(_Asking):
+    """See ``jail/streams/asking.py``."""
+
+    def __init__(self, question: Question, ask: OnInput) -> None:
+        self.number = question.question
+        super().__init__(question.prompt, question.password, ask)

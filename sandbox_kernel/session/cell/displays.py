@@ -1,0 +1,119 @@
+"""What one cell has shown so far, bounded: later updates and clearings applied, as a page would have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from sandbox_kernel.model import Display
+from sandbox_kernel.session.worker.messages import Cleared, Shown
+
+#: What one cell may show; the rest is dropped and said so.
+MAX_DISPLAYS = 2000
+MAX_BYTES = 64 << 20
+#: How often one cell may clear what it has shown.
+MAX_CLEARS = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionDisplay(Display):
+    """A display of a session; ``kind`` is display, result, update or clear, ``display_id`` names it for updates.
+
+    An ``update`` changes what was shown under its id. A ``clear`` takes away everything; its metadata says whether to
+    ``wait`` for the next output. Its data is what a page may show; ``removed`` says what else the sandbox sent.
+
+    ``display_id`` is the program's own word, and every program may choose the same. ``life`` is chosen by the host, at
+    random, once for each life of a session. A page that shows several sessions goes by ``page_id``, which holds both.
+    """
+
+    display_id: str | None = None
+    life: str = ""
+    #: None where nobody has cleaned it yet.
+    removed: tuple[str, ...] | None = None
+
+    @property
+    def page_id(self) -> str:
+        """The name of this display on a page, which no other life of any session can name; empty without an id."""
+        if self.display_id is None:
+            return ""
+        # As a digest: of a word of the sandbox neither the length nor the characters matter then.
+        return f"sandbox:{self.life}:{sha256(self.display_id.encode('utf-8', 'replace')).hexdigest()[:32]}"
+
+
+OnDisplay = Callable[[SessionDisplay], None]
+
+
+class Displays:
+    """Collects the displays of a cell and hands each on as it comes."""
+
+    def __init__(
+        self,
+        on_display: OnDisplay | None = None,
+        life: str = "",
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._on_display = on_display
+        self._life = life
+        self._is_over = is_over
+        self._items: list[SessionDisplay] = []
+        self._room = MAX_BYTES
+        self._count = MAX_DISPLAYS
+        self._clears = MAX_CLEARS
+        self._clear_next = False
+        self.dropped = 0
+        self.late = 0
+
+    def show(self, frame: Shown) -> None:
+        """Take one display of the worker. To check it is work for the cell, so it ends with the cell's time."""
+        self._room -= frame.size
+        self._count -= 1
+        if self._room < 0 or self._count < 0:
+            self.dropped += 1
+            return
+        if self._is_over():
+            self.late += 1
+            return
+        if self._clear_next:
+            self._clear_next = False
+            self._items = []
+        from sandbox_kernel.untrusted.sanitize import sanitize_bundle  # the first cell that shows something pays for it
+
+        clean = sanitize_bundle(frame.data, frame.metadata)
+        item = SessionDisplay(
+            data=clean.data,
+            metadata=clean.metadata,
+            kind=frame.kind,
+            display_id=frame.display_id,
+            life=self._life,
+            removed=clean.removed,
+        )
+        if frame.kind == "update":
+            self._items = [replace(item, kind=old.kind) if _same(old, item) else old for old in self._items]
+        else:
+            self._items.append(item)
+        self._hand_on(item)
+
+    def clear(self, frame: Cleared) -> None:
+        """Take away what was shown, now or with the next display."""
+        self._clears -= 1
+        if self._clears < 0:
+            self.dropped += 1
+            return
+        self._clear_next = frame.wait
+        if not frame.wait:
+            self._items = []
+        self._hand_on(SessionDisplay(data={}, metadata={"wait": frame.wait}, kind="clear"))
+
+    def all(self) -> tuple[Display, ...]:
+        """What is to be seen at the end; the value of the last expression comes last."""
+        shown = [item for item in self._items if item.kind != "result"]
+        return (*shown, *(item for item in self._items if item.kind == "result"))
+
+    def _hand_on(self, item: SessionDisplay) -> None:
+        if self._on_display is not None:
+            self._on_display(item)
+
+
+def _same(old: SessionDisplay, new: SessionDisplay) -> bool:
+    return new.display_id is not None and old.display_id == new.display_id

@@ -1,0 +1,294 @@
+"""Sessions inside WebAssembly: the same object as other sessions, that can also be forked, saved and loaded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from sandbox_kernel.backends.host_failures import host_trouble
+from sandbox_kernel.backends.network_notes import network_notes
+from sandbox_kernel.backends.wasm.packages import package_files
+from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
+from sandbox_kernel.backends.wasm.store import Entry
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.backends.wasm.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.jail.core.gate_messages import JobFile, Step
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import Walls, Warm
+from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.languages.support.guest_catalogue import Guest, catalogue
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
+from sandbox_kernel.model import Language
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.session.cell.cell_result import Frame
+from sandbox_kernel.session.opening.open_session import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
+from sandbox_kernel.session.opening.saved_file import ImageHeader, read_image, write_image
+from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.opening.wasm_state import State, take_state
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.worker.gate_client import GateLost
+from sandbox_kernel.session.worker.memory_budget import can_be_sealed
+from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.workspace.shared_folder import FolderLink
+
+#: Our programs inside: what waits to be the worker of a session, what stands beside it, and what runs the cells of a
+#: guest, by how it is entered.
+_WORKER, _GATE = "sandbox_guest.wasm.warm.warm_session", "sandbox_guest.session.checkpoint_gate"
+_ENGINES = {
+    "quickjs": "sandbox_guest.wasm.javascript.js_session",
+    "turn": "sandbox_guest.wasm.python.wasm_python_session",
+}
+_LEAST_MB = 64
+#: Processes beside the worker: its checkpoints are added by the session itself.
+_PROCESSES = 16
+#: How long a cell may go on after an interrupt before it is rolled back; JavaScript hears of it, Python does not.
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1}
+#: Where CPython looks for its library.
+LIBRARY = "/usr/local/lib"
+_numbers = itertools.count(1)
+
+OnOpen = Callable[[Session], None]
+
+
+class WasmSession(Session):
+    """A session whose state is memory of a guest: it can be forked, saved to a file, and loaded elsewhere."""
+
+    def __init__(self, opening: _Opening) -> None:
+        self._opening = opening
+        super().__init__(opening.spec, opening.begin, share=opening.share)
+        if opening.on_open is not None:
+            opening.on_open(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
+        target = _file_name(path)
+        with self._lives.turn() as live:
+            state = take_state(live)
+        _save(state, self._opening, target)
+
+    @host_trouble()
+    def fork(self, name: str | None = None) -> WasmSession:
+        """Another session with the same state; what one does from now on the other does not see."""
+        opening = self._opening
+        with self._lives.turn() as live:
+            state = take_state(live)
+        share = opening.share.another() if opening.share is not None else None
+        return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
+
+
+class _Opening:
+    """Everything by which a session begins, the first time and after a crash."""
+
+    def __init__(
+        self,
+        backend: WasmBackend,
+        guest: Guest,
+        spec: SessionSpec,
+        state: State | None,
+        on_open: OnOpen | None,
+        share: FolderLink | None,
+        entry: Entry | None = None,
+    ) -> None:
+        backend.check_network()
+        self.share = share
+        self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
+        self._state = state
+        self._switches = switches_of(guest, fuel=False)
+        self._engine = _ENGINES[guest.entry]
+        if entry is None:
+            with host_trouble():
+                entry = backend.ready(guest, self._switches)
+        self._entry = entry
+
+    def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
+        """The same for another session, which begins with this state."""
+        spec = replace(self.spec, name=name)
+        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
+
+    @host_trouble()
+    def begin(self) -> Live:
+        """Start a worker; the given state is for the first one only, a later one begins with nothing."""
+        state, self._state = self._state, None
+        jail = self.backend.pool.take(self._walls())
+        memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
+        try:
+            proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
+            live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
+        except BaseException:
+            jail.destroy()
+            raise
+        try:
+            files = state.files if state is not None else {}
+            given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
+            live.start(self._step(jail, state), given, (state.memory.fileno(),) if state is not None else ())
+        except (SandboxError, GateLost) as error:
+            said = last_words(jail)
+            live.destroy()
+            raise SessionError(f"the {self.spec.language} session did not start: {said or error}") from None
+        except BaseException:
+            live.destroy()
+            raise
+        return live
+
+    def _walls(self) -> Walls:
+        """The walls around the engine, and the worker that waits behind them with the guest loaded."""
+        limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
+        runtime = [Grant(self._entry.path, self._entry.path, False), *self._library()]
+        walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime)
+        known = {
+            "module": self._entry.file(COMPILED),
+            "handles": self._entry.file(HANDLES) if self.guest.entry == "quickjs" else None,
+            "switches": self._switches.to_dict(),
+        }
+        rlimits = runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
+        # Checkpoints are forks, so forking is allowed; nothing can be executed that is not there, and the guest itself
+        # has no call for either.
+        warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))
+        return replace(walls, preload=("site", _WORKER, self._engine, _GATE), warm=warm)
+
+    def _library(self) -> list[Grant]:
+        """The folder with the libraries of an interpreter that does not carry them in its memory."""
+        if self.guest.entry != "turn" or self.guest.package is None:
+            return []
+        folder = package_files(self.backend.store, self.guest.package).path
+        return [Grant(folder, folder, False)]
+
+    def _step(self, jail: Jail, state: State | None) -> Step:
+        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
+        # Behind the work folder, so that mounts change no number of a folder that a saved session knows.
+        folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
+        plan = {
+            "memory_bytes": self.spec.memory_mb * MIB,
+            "preopens": folders,
+            "scratch": jail.places.tmp,
+            "env": dict(self.backend.policy.env),
+            "elapsed_s": state.elapsed_s if state is not None else 0.0,
+        }
+        return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
+
+
+def open_wasm_session(
+    backend: WasmBackend,
+    language: str | Language = Language.JAVASCRIPT,
+    *,
+    name: str | None = None,
+    memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
+    checkpoints: int = 5,
+    limits: Limits | None = None,
+    on_open: OnOpen | None = None,
+    share: FolderLink | None = None,
+) -> WasmSession:
+    """Open a session inside WebAssembly; bad input is a typed error before anything starts.
+
+    ``on_open`` is told of it and of all that are forked from it, for whoever must close them.
+    """
+    spoken = Language.parse(language)
+    if spoken not in WASM_LANGUAGES:
+        known = ", ".join(WASM_LANGUAGES)
+        raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
+    guest = session_guest(spoken)
+    spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
+    return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
+
+
+def _file_name(path: str | os.PathLike[str]) -> str:
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidRequest(f"a session is saved under the name of a file, got {quoted(path)}")
+    return name
+
+
+def load_wasm_session(
+    backend: WasmBackend,
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    checkpoints: int = 5,
+    limits: Limits | None = None,
+    on_open: OnOpen | None = None,
+    share: FolderLink | None = None,
+) -> WasmSession:
+    """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
+    name_of_file = _file_name(path)
+
+    def fitting(header: ImageHeader) -> tuple[Guest, SessionSpec]:
+        guest = _guest_of(header, name_of_file)
+        return guest, _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
+
+    saved = read_image(name_of_file, fitting)
+    guest, spec = fitting(saved.header)
+    state = State(saved.memory, saved.header.elapsed_s, saved.files)
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
+
+
+def _guest_of(header: ImageHeader, path: str) -> Guest:
+    """The guest whose memory a file holds; ``InvalidRequest`` when that is not here, or in another version."""
+    try:
+        language = Language(header.language)
+    except ValueError:
+        language = Language.WASM
+    if language not in WASM_LANGUAGES:
+        raise InvalidRequest(f"{path!r} is a session of {header.language!r}, which cannot be loaded here")
+    guest = session_guest(language)
+    if header.guest != guest_digest(guest):
+        raise InvalidRequest(
+            f"{path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
+            "version, and the memory of one is not the memory of the other; load it with the version that saved it"
+        )
+    return guest
+
+
+def session_guest(language: Language) -> Guest:
+    """The guest that keeps the state of a language."""
+    guest = catalogue()[language]
+    return guest.session or guest
+
+
+def _spec(
+    backend: WasmBackend, guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limits: Limits
+) -> SessionSpec:
+    language, least = guest.language, max(_LEAST_MB, guest.memory_mb)
+    check_memory_mb(memory_mb)
+    if memory_mb < least:
+        raise InvalidRequest(f"a {language} session needs at least {least} MB of memory, got {memory_mb}")
+    if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
+        raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
+    frame = Frame(
+        language=str(language),
+        backend="wasm",
+        isolation="wasm",
+        memory_mb=memory_mb,
+        network_notes=lambda _stderr: network_notes(backend.policy, ""),
+    )
+    return SessionSpec(
+        name=_new_name(language, name),
+        language=language,
+        memory_mb=memory_mb,
+        checkpoints=checkpoints,
+        limits=limits,
+        frame=frame,
+        grace_s=_GRACE_S[guest.entry],
+    )
+
+
+def _new_name(language: Language, name: str | None) -> str:
+    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
+        raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
+    return name or f"{language}-wasm-{next(_numbers)}"
+
+
+def _save(state: State, opening: _Opening, target: str) -> None:
+    header = ImageHeader(
+        language=str(opening.spec.language),
+        guest=guest_digest(opening.guest),
+        guest_version=opening.guest.version,
+        memory_mb=opening.spec.memory_mb,
+        memory_bytes=len(state.memory),
+        memory_sha256=state.memory.sha256(),
+        elapsed_s=state.elapsed_s,
+    )
+    write_image(target, header, state.memory.fileno(), state.files)

@@ -1,0 +1,183 @@
+"""A saved session: the guest's memory, the files of its work folder, and what must be the same to go on with them.
+
+    magic line, length of the header, header (JSON), padding to 64 KiB, memory, files one after another
+
+The file is data and never code: its memory is only ever put into the guest it was taken from, inside the sandbox. What
+does not fit (another guest, a damaged or cut file) is refused before anything starts. The file may be a stranger's, so
+what it says of itself is checked before its memory, which may be gigabytes of nothing, is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.limits import MIB, check_memory_mb
+from sandbox_kernel.model import check_file_name
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
+
+MAGIC = b"sandbox-kernel session 1\n"
+#: Where the memory begins: a page of every kind of machine.
+ALIGNMENT = 1 << 16
+_HEADER = struct.Struct(">I")
+_MOST_HEADER, MOST_MEMORY = 8 << 20, 4 << 30
+#: The longest text of the header, and the longest life of a session.
+_MOST_TEXT, _MOST_ELAPSED_S = 200, 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageHeader:
+    """What a saved session says of itself."""
+
+    language: str
+    #: The guest that this memory belongs to: packages, versions and our own scripts, as one digest, and in words.
+    guest: str
+    guest_version: str
+    memory_mb: int
+    memory_bytes: int
+    memory_sha256: str
+    elapsed_s: float
+    #: Files of the work folder in their order in the file: size and SHA-256.
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SavedSession:
+    """A saved session that was checked: where it came from, what it says of itself, its memory and its files."""
+
+    path: str
+    header: ImageHeader
+    memory: SealedMemory
+    files: Mapping[str, bytes]
+
+
+def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[str, bytes]) -> None:
+    """Write a saved session; the file appears complete or not at all."""
+    described = {
+        "language": header.language,
+        "guest": header.guest,
+        "guest_version": header.guest_version,
+        "memory_mb": header.memory_mb,
+        "memory_bytes": header.memory_bytes,
+        "memory_sha256": header.memory_sha256,
+        "elapsed_s": header.elapsed_s,
+        "files": {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()},
+    }
+    text = json.dumps(described).encode()
+    target = os.path.abspath(path)
+    aside = f"{target}.{secrets.token_hex(8)}.part"
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(MAGIC + _HEADER.pack(len(text)) + text)
+            file.write(bytes(-file.tell() % ALIGNMENT))
+            file.flush()
+            left = header.memory_bytes
+            while left:
+                sent = os.sendfile(file.fileno(), memory_fd, header.memory_bytes - left, left)
+                if not sent:
+                    raise SessionError("the session's memory ended while it was saved; save it again")
+                left -= sent
+            file.seek(0, os.SEEK_END)
+            file.writelines(files.values())
+        os.rename(aside, target)
+    except OSError as error:
+        raise SessionError(f"the session cannot be saved as {path!r}: {error.strerror}") from None
+    finally:
+        if os.path.exists(aside):
+            os.unlink(aside)
+
+
+def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None) -> SavedSession:
+    """Read and check a saved session; ``InvalidRequest`` says what is wrong with it.
+
+    ``accept`` gets the header before anything else is read, and raises when such a session is not wanted.
+    """
+    try:
+        # A pipe would never end; a plain file does not mind.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or file.read(len(MAGIC)) != MAGIC:
+                raise InvalidRequest(f"{path!r} is not a saved session of this program")
+            (length,) = _HEADER.unpack(file.read(_HEADER.size).rjust(_HEADER.size, b"\xff"))
+            header = _parse(path, file.read(length) if length <= _MOST_HEADER else b"")
+            offset = -(-(len(MAGIC) + _HEADER.size + length) // ALIGNMENT) * ALIGNMENT
+            wanted = offset + header.memory_bytes + sum(count for count, _ in header.files.values())
+            if found.st_size != wanted:
+                raise InvalidRequest(
+                    f"{path!r} has {found.st_size} bytes where {wanted} were saved: it is cut or damaged"
+                )
+            if accept is not None:
+                accept(header)
+            # Nobody can change the copy, so what is checked is what is used.
+            memory = SealedMemory.of_file(file.fileno(), offset, header.memory_bytes)
+            file.seek(offset + header.memory_bytes)
+            files = {}
+            for name, (count, sha256) in header.files.items():
+                files[name] = file.read(count)
+                if hashlib.sha256(files[name]).hexdigest() != sha256:
+                    raise InvalidRequest(f"{path!r} is damaged: its file {name!r} is not what was saved")
+    except OSError as error:
+        raise InvalidRequest(f"the saved session {path!r} cannot be read: {error.strerror}") from None
+    except EOFError:
+        raise InvalidRequest(f"{path!r} was changed while it was loaded; load it again") from None
+    if memory.sha256() != header.memory_sha256:
+        raise InvalidRequest(f"{path!r} is damaged: its memory is not what was saved")
+    return SavedSession(os.path.abspath(path), header, memory, MappingProxyType(files))
+
+
+def _parse(path: str, text: bytes) -> ImageHeader:
+    if has_too_many_parts(text):
+        raise InvalidRequest(f"{path!r} is damaged: its header cannot be read")
+    try:
+        found = json.loads(text)
+        files = {
+            check_file_name(name): (_whole(count), _text(sha256)) for name, (count, sha256) in found["files"].items()
+        }
+        header = ImageHeader(
+            language=_text(found["language"]),
+            guest=_text(found["guest"]),
+            guest_version=_text(found["guest_version"]),
+            memory_mb=_whole(found["memory_mb"]),
+            memory_bytes=_whole(found["memory_bytes"]),
+            memory_sha256=_text(found["memory_sha256"]),
+            elapsed_s=check_elapsed(found["elapsed_s"]),
+            files=MappingProxyType(files),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InvalidRequest(f"{path!r} is damaged: its header cannot be read") from None
+    check_memory_mb(header.memory_mb)
+    in_bounds = 0 < header.memory_bytes <= min(MOST_MEMORY, header.memory_mb * MIB)
+    total = sum(count for count, _ in files.values())
+    if not in_bounds or header.memory_bytes % ALIGNMENT or len(files) > MAX_PACKED_FILES or total > MAX_PACKED_BYTES:
+        raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")
+    return header
+
+
+def check_elapsed(value: object) -> float:
+    """How long a session has lived, from a file or a worker; ``ValueError`` when that is no such number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_ELAPSED_S:
+        raise ValueError("not the age of a session")
+    return float(value)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("not a number of bytes")
+    return value
+
+
+def _text(value: object) -> str:
+    """A short text that can be printed: it gets into messages."""
+    if not isinstance(value, str) or len(value) > _MOST_TEXT or not value.isprintable():
+        raise ValueError("not a short text")
+    return value

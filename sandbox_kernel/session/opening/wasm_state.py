@@ -1,0 +1,63 @@
+"""All that a session inside WebAssembly is, taken out of its jail: to be saved, or for another one to begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed
+from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
+from sandbox_kernel.workspace.tree.rooted import Rooted
+
+_SAVE_S = 60.0
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a session is: the memory of its guest, its clock, and the files of its work folder."""
+
+    memory: SealedMemory
+    elapsed_s: float
+    files: Mapping[str, bytes]
+
+
+def take_state(live: Live) -> State:
+    """Let the worker write its memory into the work folder, and copy it from there, with the other files.
+
+    Whatever the worker does to its file afterwards, the copy is the host's.
+    """
+    jail, name = live.jail, f".image-{secrets.token_hex(8)}"
+    answer = live.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
+    size = answer.get("size")
+    try:
+        elapsed = check_elapsed(answer.get("elapsed_s"))
+    except ValueError:
+        size = None
+    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY:
+        raise SessionError(
+            f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
+            "make room in the work folder, or open the session with a larger disk_mb"
+        )
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=jail.box_fd)
+    except OSError as error:
+        raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
+    try:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=jail.box_fd)
+        if os.fstat(descriptor).st_size != size:
+            raise SessionError("the session's memory is not what its worker said; nothing was saved")
+        memory = SealedMemory.of_file(descriptor, 0, size)
+    except (OSError, EOFError) as error:
+        raise SessionError(f"the session's memory could not be taken out: {error}") from None
+    finally:
+        os.close(descriptor)
+    with Rooted(os.dup(jail.box_fd)) as box:
+        files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
+    return State(memory, elapsed, files)

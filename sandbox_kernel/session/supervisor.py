@@ -1,0 +1,239 @@
+"""The lives of a session: one worker in one jail after another, and what is told when one ends.
+
+``Lives`` belongs to a ``Session`` and sees to it that one thread at a time has a worker that waits. Whatever ended
+before its time is brought back from a checkpoint; where there is none, a new life begins and it is said that the state
+is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sandbox_kernel.errors import CheckpointGone, SessionError
+from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import ExecResult, FsChange
+from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
+from sandbox_kernel.session.cell.cell_result import (
+    Facts,
+    Frame,
+    comeback_notes,
+    ended_by_its_heap,
+    loss_notes,
+    lost_notes,
+    make_result,
+    ran_out_of_memory,
+    reason,
+)
+from sandbox_kernel.session.cell.run_cell import Cell
+from sandbox_kernel.session.present_worker import PresentLife
+from sandbox_kernel.session.worker.gate_client import GateLost
+from sandbox_kernel.session.worker.worker import Comeback, Live
+
+_GONE = "its sandbox was ended"
+
+
+class Lives(PresentLife):
+    """Runs cells in the present life, and brings it back when it ends before its time."""
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Live]:
+        """Wait for the turn, and have a worker that waits."""
+        self.refuse_if_closed()
+        with self.lock():
+            self.refuse_if_closed()
+            if self.live is None:
+                self.live = self._begin()
+            yield self._ready(self.live)
+
+    def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
+        """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own."""
+        live.limit_memory(order.memory_mb * MIB)
+        if order.memory_mb > self.memory_mb:
+            # What a cell makes with more memory is there for the next ones, which must be able to hold it.
+            self.memory_mb = order.memory_mb
+            self._news.append(f"the session may use {order.memory_mb} MB from now on")
+        try:
+            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb))
+        finally:
+            if self.live is live and live.jail.alive:
+                live.limit_memory(self.memory_mb * MIB)
+
+    def _run(self, live: Live, order: CellOrder, stop: Stop, frame: Frame) -> ExecResult:
+        with contextlib.suppress(GateLost):  # the cell finds out, and says so
+            self._news += self.files.bring(live)
+        meter = live.jail.meter
+        meter.reset_peak()
+        # Processes of earlier cells may hold every place already; that is not this cell's doing.
+        meter.last_look()
+        before, kills = meter.read(), meter.oom_kills()
+        cell = Cell(live, order, stop)
+        end = cell.watch()
+        # Before the checkpoint, which takes a place too. A cell that forks and ends is faster than any tick.
+        meter.last_look()
+        notes, self._news = self._news, []
+        back: Comeback | None = None
+        kept = end.how is Ending.DONE and not self._must_go_back(live, end)
+        if kept:
+            with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
+                live.commit()
+        else:
+            heap = ended_by_its_heap(end, frame, meter.read().peak_bytes)
+            back, more = self._roll_back(
+                live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
+            )
+            notes += more
+        cell.settle()
+        after = meter.read()
+        changes, more = self._changes(live, end, back)
+        notes += [*more, *lost_notes(live.take_lost(), live.cell), *live.take_failures()]
+        facts = Facts(
+            stdout=cell.output.stdout,
+            stderr=cell.output.stderr,
+            displays=cell.displays.all(),
+            dropped_displays=cell.displays.dropped,
+            late_displays=cell.displays.late,
+            violations=live.take_violations(),
+            oom_kills=meter.oom_kills() - kills,
+            forks_refused=after.forks_refused and not before.forks_refused,
+            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
+            peak_bytes=after.peak_bytes,
+        )
+        if back is None and not kept:
+            self.again()
+        if cell.failure is not None:
+            raise cell.failure
+        result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes)
+        return replace(result, changes=changes)
+
+    def _must_go_back(self, live: Live, end: CellEnd) -> bool:
+        """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
+
+        Where the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an
+        error: the promise is the same.
+        """
+        newest = live.shelf.newest()
+        return ran_out_of_memory(end) and newest is not None and newest.cell == live.cell
+
+    def _changes(self, live: Live, end: CellEnd, back: Comeback | None) -> tuple[tuple[FsChange, ...], list[str]]:
+        """What the cell left in the work folder; nothing when that went back with the state."""
+        try:
+            if (end.how is Ending.DONE and back is None) or (back is not None and back.files):
+                return self.files.after(live)
+            if back is not None:
+                self.files.rolled_back(live)
+        except OSError as error:
+            # The cell has run: whatever is wrong with the host, its result is not lost.
+            return (), [f"changes in the work folder could not be looked at: {error}"]
+        return (), []
+
+    def undo(self, live: Live, steps: int) -> ExecResult:
+        """Go back this many cells; the state is lost only when the jail is."""
+        try:
+            # Looked at before anything is ended for it: a program of the session may have killed it.
+            live.look_for_lost()
+            if live.cell - steps in live.ended:
+                raise CheckpointGone(
+                    f"the checkpoint {steps} cells back is gone: it was killed, by the session itself or for memory; "
+                    "nothing was taken back, and the session is as it was"
+                )
+            back = live.go_back(live.shelf.before(steps, live.cell))
+            if back is None:
+                back = live.recover()
+                raise CheckpointGone(f"the checkpoint {steps} cells back is gone; {self._went_on(back)}")
+        except GateLost:
+            self.again()
+            raise SessionError(f"undo failed: {_GONE} and its state is lost; it was started anew") from None
+        with contextlib.suppress(GateLost):  # the next turn notices
+            self.files.undone(live)
+        kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
+        word = "cell" if steps == 1 else f"{steps} cells"
+        frame = self.spec.frame
+        return ExecResult(
+            language=frame.language,
+            backend=frame.backend,
+            isolation=frame.isolation,
+            memory_limit_mb=frame.memory_mb,
+            rolled_back=True,
+            notes=(f"the last {word} taken back; {kept}", *loss_notes(back)),
+        )
+
+    def revive(self, live: Live) -> None:
+        """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
+        try:
+            live.end_worker()
+            if live.recover() is None:
+                self.again()
+        except (GateLost, SessionError):
+            self.again()
+
+    def _ready(self, live: Live) -> Live:
+        """A worker that waits for a cell. One that died between cells is brought back."""
+        try:
+            live.prepare()
+            if live.keeper.gone is None:
+                return live
+            problem = f"ended with {_describe(live.keeper.gone)}"
+        except SessionError as error:
+            problem = str(error)
+        except GateLost:
+            problem = ""
+        self.refuse_if_closed()
+        return self._bring_back(live, problem)
+
+    def _bring_back(self, live: Live, problem: str) -> Live:
+        before = live.cell
+        try:
+            if problem:
+                live.end_worker()
+                back = live.recover(strict=True)
+                live.prepare()
+                if back is not None and back.cell == before:
+                    self._news = [f"the session's process had died between cells ({problem}) and was brought back"]
+                    return live
+                if back is not None:
+                    raise SessionError(
+                        f"session {self.spec.name!r} died between cells ({problem}); {self._went_on(back)}; "
+                        f"the last {before - back.cell} cells have to be run again"
+                    )
+        except GateLost:
+            problem = ""
+        self.again()
+        raise SessionError(
+            f"session {self.spec.name!r} was ended between cells ({problem or _GONE}) and its state is lost; "
+            "it was started anew: run the cells that you need again"
+        )
+
+    def _went_on(self, back: Comeback | None) -> str:
+        if back is None:
+            self.again()
+            return "no other one was left, so the session was started anew"
+        return f"the session went back to the state after {back.cell} cells"
+
+    def _roll_back(self, live: Live, end: CellEnd, *, for_memory: bool) -> tuple[Comeback | None, list[str]]:
+        """Let the newest checkpoint take over; where there is none, say that the state is lost."""
+        why = [] if for_memory or not reason(end) else [reason(end)]
+        before, lost = live.cell, end.problem or _GONE
+        if end.how is not Ending.LOST and not self.closed:
+            lost = live.unfrozen or "no checkpoint was left"
+            try:
+                live.end_worker()
+                back = live.recover(strict=end.how is Ending.PROTOCOL)
+                if back is not None:
+                    return back, [*why, *comeback_notes(back, before - back.cell)]
+            except SessionError as error:
+                lost = str(error)
+            except GateLost:
+                lost = _GONE
+        return None, [*why, f"the session's state is lost: {lost}; a new session was started"]
+
+
+def _describe(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None else max(0.0, after - (before or 0.0))

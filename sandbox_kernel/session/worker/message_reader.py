@@ -1,0 +1,227 @@
+"""Messages of a worker, cut out of its stream and checked.
+
+The worker shares a process with the user's code, so whatever comes from there is taken for hostile: size, shape, types,
+names and numbers are checked, and the first thing that is wrong is a ``SessionError`` that ends the worker. Nothing in
+a message is ever executed, unpickled or used as a path.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
+from sandbox_kernel.model import CellError
+from sandbox_kernel.session.worker.messages import (
+    HEADER,
+    Answer,
+    Began,
+    Cleared,
+    Done,
+    FromWorker,
+    Frozen,
+    Question,
+    Ready,
+    Restored,
+    Shown,
+)
+
+#: No frame of the worker may be larger.
+MAX_FRAME = 16 << 20
+#: Bounds within a frame.
+MAX_TEXT = 64 << 10
+MAX_LINES = 1000
+MAX_MIMES = 32
+MAX_METADATA = 256 << 10
+#: Whoever goes through a value later does so by recursion; what is nested deeper is no use to anybody.
+MAX_DEPTH = 100
+_MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_MARKED = 10_000
+_IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
+
+
+@dataclass
+class Cutter:
+    """Cuts frames out of the stream of a worker; holds at most one frame."""
+
+    _buffer: bytearray = field(default_factory=bytearray)
+
+    def feed(self, data: bytes) -> list[FromWorker]:
+        """Whole messages so far; ``SessionError`` on nonsense."""
+        self._buffer += data
+        found: list[FromWorker] = []
+        while len(self._buffer) >= HEADER.size:
+            (size,) = HEADER.unpack(self._buffer[: HEADER.size])
+            if size > MAX_FRAME:
+                raise SessionError(f"the worker sent a frame of {size} bytes; at most {MAX_FRAME} are taken")
+            if len(self._buffer) < HEADER.size + size:
+                break
+            raw = bytes(self._buffer[HEADER.size : HEADER.size + size])
+            del self._buffer[: HEADER.size + size]
+            found.append(parse(raw))
+        return found
+
+
+def parse(raw: bytes) -> FromWorker:
+    """One message of the worker, checked."""
+    if has_too_many_parts(raw):
+        raise SessionError(f"the worker sent a frame of more than {MAX_PARTS} parts")
+    try:
+        # NaN and the infinities are no JSON; what the notebook is given must be.
+        message = json.loads(raw, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        raise SessionError("the worker sent a frame that is no JSON") from None
+    if not isinstance(message, dict):
+        raise SessionError("the worker sent a frame that is no object")
+    reader = _Reader(message, len(raw))
+    match message.get("op"):
+        case "ready":
+            return Ready(reader.count("pid"), reader.count("names"))
+        case "began":
+            return Began(reader.count("id"))
+        case "display":
+            return reader.shown()
+        case "clear":
+            return Cleared(reader.count("id"), reader.count("question"), reader.flag("wait"))
+        case "input":
+            prompt = reader.text("prompt")
+            return Question(reader.count("id"), reader.count("question"), prompt, reader.flag("password"))
+        case "done":
+            return reader.done()
+        case "frozen":
+            return Frozen(reader.count("cell"), reader.count("pid"), reader.count("threads"), reader.text("reason"))
+        case "restored":
+            numbers = [reader.count(key) for key in ("cell", "pid", "names", "threads")]
+            return Restored(*numbers)
+        case "answer":
+            return Answer(reader.count("id"), reader.table("answer"))
+        case other:
+            raise SessionError(f"the worker sent an unknown message: {str(other)[:60]!r}")
+
+
+class _Reader:
+    """Takes checked values out of a message."""
+
+    def __init__(self, message: dict[str, object], size: int) -> None:
+        self._message = message
+        self._size = size
+
+    def _wrong(self, key: str) -> SessionError:
+        op = str(self._message.get("op"))[:20]
+        return SessionError(f"the worker sent a malformed {op!r} message: field {key!r} is not usable")
+
+    def count(self, key: str) -> int:
+        value = self._message.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+            raise self._wrong(key)
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self._message.get(key)
+        if not isinstance(value, bool):
+            raise self._wrong(key)
+        return value
+
+    def text(self, key: str) -> str:
+        value = self._message.get(key)
+        if not isinstance(value, str) or len(value) > MAX_TEXT:
+            raise self._wrong(key)
+        return clean_text(value)
+
+    def table(self, key: str) -> dict[str, object]:
+        try:
+            value = clean(self._message.get(key))
+        except _TooDeep:
+            raise self._wrong(key) from None
+        if not isinstance(value, dict):
+            raise self._wrong(key)
+        return value
+
+    def shown(self) -> Shown:
+        kind = self._message.get("kind")
+        if kind not in ("display", "result", "update"):
+            raise self._wrong("kind")
+        data, metadata = self.table("data"), self.table("metadata")
+        if len(data) > MAX_MIMES or not all(_MIME.match(name) for name in data):
+            raise self._wrong("data")
+        if len(json.dumps(metadata)) > MAX_METADATA:
+            metadata = {}
+        name = self._message.get("display_id")
+        if name is not None and (not isinstance(name, str) or not _IDENTIFIER.match(name)):
+            raise self._wrong("display_id")
+        identity = clean_text(name) if name is not None else None
+        return Shown(self.count("id"), self.count("question"), str(kind), data, metadata, identity, self._size)
+
+    def done(self) -> Done:
+        status = self._message.get("status")
+        if status not in ("ok", "error", "interrupted"):
+            raise self._wrong("status")
+        code = self._message.get("exit_code")
+        if code is not None and (isinstance(code, bool) or not isinstance(code, int) or not 0 <= code <= 255):
+            raise self._wrong("exit_code")
+        limit = self._message.get("limit")
+        if limit not in (None, "memory", "processes", "disk", "open_files"):
+            raise self._wrong("limit")
+        return Done(
+            id=self.count("id"),
+            status=str(status),
+            names=self.count("names"),
+            exit_code=code,
+            error=self._error(),
+            limit=str(limit) if limit is not None else None,
+            unsaved=self._message.get("unsaved") is True,
+        )
+
+    def _error(self) -> CellError | None:
+        found = self._message.get("error")
+        if found is None:
+            return None
+        if not isinstance(found, dict):
+            raise self._wrong("error")
+        inner = _Reader({"op": "error", **found}, self._size)
+        lines = found.get("traceback")
+        if not isinstance(lines, list) or len(lines) > MAX_LINES or not all(isinstance(line, str) for line in lines):
+            raise self._wrong("traceback")
+        return CellError(
+            ename=inner.text("ename")[:200],
+            evalue=inner.text("evalue"),
+            traceback=tuple(clean_text(line[:MAX_TEXT]) for line in lines),
+        )
+
+
+def clean_text(text: str) -> str:
+    """Text that every encoder downstream can carry: a lone surrogate becomes U+FFFD.
+
+    Megabytes of them would take seconds, so beyond the first thousands they become question marks.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text, count=_MAX_MARKED).encode("utf-8", "replace").decode()
+    return text
+
+
+class _TooDeep(ValueError):
+    """A value is nested deeper than ``MAX_DEPTH``."""
+
+
+def clean(value: object, depth: int = 0) -> object:
+    """A JSON value whose texts are all clean, names included, and which is not nested too deep.
+
+    A number that is too large for a float was read as infinity, which is no JSON: it becomes None.
+    """
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list | dict) and depth >= MAX_DEPTH:
+        raise _TooDeep
+    if isinstance(value, list):
+        return [clean(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(key): clean(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

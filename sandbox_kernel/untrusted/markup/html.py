@@ -1,0 +1,167 @@
+"""HTML for an output area: tables, text, lists, pictures that carry themselves; nothing that acts, loads or overlays.
+
+The markup is read once (``html_tokens``), and elements on the list below are written anew in order (``html_tree``) with
+attributes on the list. ``nh3``, a real HTML parser with the same list, then reads the result: both must let a thing
+through. There is no ``id`` and no ``class`` but pandas' own (by a class the page's own look and commands are reached);
+styles pass ``css``, pictures are checked ``data:`` URLs (a remote one would tell somebody that and when it was seen),
+links lead to http, https and mailto (a relative one would drive the Jupyter server). Formulas pass ``tex``.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+import nh3
+
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.images import check_data_url
+from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, clean_style
+from sandbox_kernel.untrusted.markup.html_tokens import End, Start, tokens
+from sandbox_kernel.untrusted.markup.html_tree import Tree
+from sandbox_kernel.untrusted.markup.tex import as_html, may_be_typeset
+from sandbox_kernel.untrusted.taken_out import in_words
+
+MAX_HTML = 4 << 20
+
+_TAG_NAMES = (
+    "a abbr b bdi bdo blockquote br caption center cite code col colgroup dd del details dfn div dl dt em figcaption "
+    "figure h1 h2 h3 h4 h5 h6 hr i img ins kbd li mark ol p pre progress q s samp section small span strong sub "
+    "summary sup table tbody td tfoot th thead tr tt u ul var"
+)
+_GONE_WITH_CONTENT_NAMES = (
+    "script style iframe frameset noframes noscript noembed template title textarea xmp plaintext svg math object "
+    "applet select datalist audio video canvas head"
+)
+_TAGS = frozenset(_TAG_NAMES.split())
+_GONE_WITH_CONTENT = frozenset(_GONE_WITH_CONTENT_NAMES.split())
+_ATTRIBUTES = {
+    "*": {"style", "title", "dir", "lang", "align", "valign"},
+    "a": {"href"},
+    "img": {"src", "alt", "width", "height"},
+    "table": {"border", "cellpadding", "cellspacing", "width", "summary", "class"},
+    "th": {"colspan", "rowspan", "scope", "width"},
+    "td": {"colspan", "rowspan", "width"},
+    "col": {"span", "width"},
+    "colgroup": {"span", "width"},
+    "ol": {"start", "type", "reversed"},
+    "li": {"value"},
+    "progress": {"value", "max"},
+    "details": {"open"},
+}
+_KEPT = {tag: _ATTRIBUTES["*"] | _ATTRIBUTES.get(tag, set()) for tag in _TAGS}
+_SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
+_LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
+#: pandas and polars put this into every table; it only aligns, and its loss is not worth a word.
+_TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
+
+
+def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
+    """Return the safe form, and in words what was taken out."""
+    if len(markup) > MAX_HTML:
+        raise Refused(f"it is larger than {MAX_HTML >> 20} MB")
+    markup = _TABLE_STYLE.sub("", markup)
+    reader = _Reader(typeset=may_be_typeset(markup))
+    written = reader.read(markup)
+    if reader.typeset and not may_be_typeset(written):  # some of the signs were written as character references
+        reader = _Reader(typeset=False)
+        written = reader.read(markup)
+    if len(written) > 2 * MAX_HTML:
+        raise Refused(f"it is larger than {2 * MAX_HTML >> 20} MB once its tags are closed")
+    cleaned = nh3.clean(
+        written,
+        tags=set(_TAGS),
+        clean_content_tags=set(_GONE_WITH_CONTENT),
+        attributes={tag: set(names) - {"class"} for tag, names in _ATTRIBUTES.items()},
+        allowed_classes={"table": {"dataframe"}},
+        url_schemes={"http", "https", "mailto", "data"},
+        url_relative="deny",
+        link_rel="noopener noreferrer nofollow",
+        strip_comments=True,
+    )
+    return cleaned, in_words(reader.tags, reader.handlers)
+
+
+class _Reader:
+    """Takes tokens, writes the elements and attributes that are kept, and remembers the names of the others."""
+
+    def __init__(self, *, typeset: bool) -> None:
+        self.tags: set[str] = set()
+        self.handlers: set[str] = set()
+        self.typeset = typeset
+        self._tree = Tree()
+        self._words: list[str] = []
+        self._skipped = ""
+        self._skip_depth = 0
+
+    def read(self, markup: str) -> str:
+        for token in tokens(markup):
+            if self._skipped:
+                self._skip(token)
+            elif isinstance(token, str):
+                self._words.append(token)
+            elif token.name not in _TAGS:
+                self._leave_out(token)
+            else:
+                self._say()
+                if isinstance(token, Start):
+                    self._tree.start(token.name, self._attributes(token))
+                else:
+                    self._tree.end(token.name)
+        self._say()
+        return self._tree.finish()
+
+    def _say(self) -> None:
+        """Write the words so far; what was left out among them does not part them, so a formula is seen whole."""
+        if self._words:
+            text = "".join(self._words)
+            self._words = []
+            self._tree.text(as_html(text, typeset=self.typeset), is_space=not text.strip(" \t\n\r\f"))
+
+    def _leave_out(self, token: Start | End) -> None:
+        self.tags.add(token.name[:30])
+        if isinstance(token, Start):
+            self._note_handlers(token)
+            if token.name in _GONE_WITH_CONTENT:
+                self._skipped, self._skip_depth = token.name, 1
+
+    def _skip(self, token: Start | End | str) -> None:
+        if isinstance(token, str):
+            return
+        if isinstance(token, Start):
+            self._note_handlers(token)
+        if token.name == self._skipped:
+            self._skip_depth += 1 if isinstance(token, Start) else -1
+            if not self._skip_depth:
+                self._skipped = ""
+
+    def _note_handlers(self, token: Start) -> None:
+        self.handlers.update(name for name in token.attributes if name.startswith("on") and name.isalpha())
+
+    def _attributes(self, token: Start) -> str:
+        if not token.attributes:
+            return ""
+        kept, written = _KEPT[token.name], ""
+        for name, value in token.attributes.items():
+            if name not in kept:
+                if name.startswith("on") and name.isalpha():
+                    self.handlers.add(name[:30])
+                continue
+            clean = _filter(name, value)
+            if clean is not None:
+                written += f' {name}="{escape(clean)}"'
+        return written
+
+
+def _filter(name: str, value: str) -> str | None:
+    if name == "style":
+        return clean_style(value, HTML_PROPERTIES)
+    if name == "src":
+        return check_data_url(value)
+    if name == "href":
+        return value.strip() if _LINK.match(value.strip()) else None
+    if name == "class":
+        return "dataframe" if "dataframe" in value.split() else None
+    if name in ("title", "alt", "summary"):
+        return value[:1000]
+    return value if _SHORT.match(value) else None

@@ -1,0 +1,179 @@
+"""Markdown becomes HTML here, and a page gets the HTML alone.
+
+Pages parse Markdown in ways of their own: JupyterLab takes formulas out before its parser and puts them back after it
+without escaping quotes, and copies the name behind a code fence into an attribute, so a formula or a fence could add
+``onload="…"`` to an element. ``markdown-it-py`` with raw HTML switched off makes the HTML; ``html`` cleans it like any
+other. Formulas are text of that HTML, never part of an attribute.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import escape
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted.markup.html import clean_html
+from sandbox_kernel.untrusted.markup.tex import may_be_typeset
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+    from typing import Any
+
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+    from markdown_it.utils import OptionsDict
+
+#: Characters, without the pictures that a text carries.
+MAX_MARKDOWN = 256 << 10
+#: How often the parser may try its rules; texts of links in links in links need ever more tries for a character.
+MAX_STEPS = 20_000
+MAX_CELLS = 6000
+_MAX_NESTING = 20
+
+_PICTURE = re.compile(r"!\[([^\]\[\n]{0,500})\]\((data:image/[a-z]{3,4};base64,[A-Za-z0-9+/=]{1,24000000})\)")
+_PLACE = "\ufdd0{}\ufdd1"
+_LEFT_PLACE = re.compile("\ufdd0\\d*\ufdd1")
+_BLOCK = re.compile(r"\$\$|\\begin\{([A-Za-z]{1,20}\*?)\}")
+_INLINE = re.compile(
+    r"\$\$(?P<display>[^$]+)\$\$|\$(?P<inline>(?!\s)(?:[^$\\]|\\.)+?)(?<!\s)\$(?!\d)"
+    r"|\\\\\((?P<round>.+?)\\\\\)|\\\\\[(?P<square>.+?)\\\\\]|\\begin\{(?P<name>[A-Za-z]{1,20}\*?)\}.+?\\end\{(?P=name)\}",
+    re.DOTALL,
+)
+
+
+def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return clean HTML of a Markdown text, and in words what was taken out; or refuse it."""
+    pictures: dict[str, str] = {}
+
+    def put_aside(match: re.Match[str]) -> str:
+        place = _PLACE.format(len(pictures))
+        pictures[place] = match[2]
+        return f"![{match[1]}]({place})"
+
+    text = _PICTURE.sub(put_aside, text.replace("\ufdd0", "").replace("\ufdd1", ""))
+    if len(text) > MAX_MARKDOWN:
+        raise Refused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
+    if _cells(text) > MAX_CELLS:
+        raise Refused(f"its tables have more than {MAX_CELLS} cells")
+    environment = {"steps": 0, "pictures": pictures, "typeset": may_be_typeset(text)}
+    try:
+        html = _parser().render(text, environment)
+    except RecursionError:
+        raise Refused("it is nested too deeply") from None
+    return clean_html(_LEFT_PLACE.sub("", html))
+
+
+def _cells(text: str) -> int:
+    """At most so many cells do the tables of a text have: a short row gets as many as the first."""
+    bars = [line.count("|") for line in text.splitlines() if "|" in line]
+    return max(bars, default=0) * len(bars)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """CommonMark with tables and struck out text, and formulas. Made once; a text's own state is in its environment."""
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING})
+    parser.enable(["table", "strikethrough"])
+    # The cleaner decides about links. What markdown-it does about them takes a Python loop over each character.
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    parser.normalizeLinkText = lambda link: link  # type: ignore[method-assign]
+    parser.inline.ruler.before("text", "steps", _count_inline)
+    parser.inline.ruler.before("escape", "formula", _inline_formula)
+    parser.block.ruler.before("code", "steps", _count_block, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+    parser.block.ruler.before(
+        "fence", "formula", _block_formula, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    )
+    for name, rule in (("formula", _show_formula), ("formula_block", _show_block), ("image", _show_picture)):
+        parser.add_render_rule(name, rule)
+    return parser
+
+
+def _count(environment: MutableMapping[str, Any]) -> None:
+    environment["steps"] += 1
+    if environment["steps"] > MAX_STEPS:
+        raise Refused(f"its parser needs more than {MAX_STEPS} steps")
+
+
+def _count_inline(state: StateInline, silent: bool) -> bool:
+    _count(state.env)
+    return False
+
+
+def _count_block(state: StateBlock, line: int, last: int, silent: bool) -> bool:
+    _count(state.env)
+    return False
+
+
+def _inline_formula(state: StateInline, silent: bool) -> bool:
+    if state.src[state.pos] not in "$\\" or not state.env["typeset"]:
+        return False
+    if state.src.startswith("\\$", state.pos):  # a dollar that is to be a dollar
+        content, length = "\\$", 2
+    else:
+        match = _INLINE.match(state.src, state.pos, state.posMax)
+        if match is None:
+            return False
+        content, length = match[0], len(match[0])
+        if match["round"] is not None or match["square"] is not None:  # Markdown writes \\( where TeX has \(
+            content = f"{content[1:-3]}{content[-2:]}"
+    if not silent:
+        state.push("formula", "", 0).content = content
+    state.pos += length
+    return True
+
+
+def _block_formula(state: StateBlock, line: int, last: int, silent: bool) -> bool:
+    r"""``$$`` or ``\begin{…}`` at the beginning of a line, up to its end at the end of a line, blank lines included."""
+    start = state.bMarks[line] + state.tShift[line]
+    opening = _BLOCK.match(state.src, start, state.eMarks[line])
+    if opening is None or not state.env["typeset"] or state.is_code_block(line):
+        return False
+    closing = "$$" if opening[1] is None else f"\\end{{{opening[1]}}}"
+    for number in range(line, last):
+        begin = opening.end() if number == line else state.bMarks[number]
+        text = state.src[begin : state.eMarks[number]].rstrip()
+        if text.endswith(closing):
+            break
+        if closing in text:
+            return False
+    else:
+        return False
+    if not silent:
+        state.line = number + 1
+        token = state.push("formula_block", "", 0)
+        token.content = state.getLines(line, number + 1, state.blkIndent, False).strip()
+    return True
+
+
+def _show_formula(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, environment: object
+) -> str:
+    content = tokens[index].content
+    return "<span>$</span>" if content == "\\$" else escape(content)
+
+
+def _show_block(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, environment: object
+) -> str:
+    return f"<p>{escape(tokens[index].content)}</p>\n"
+
+
+def _show_picture(
+    renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    environment: MutableMapping[str, Any],
+) -> str:
+    token = tokens[index]
+    words = renderer.renderInlineAsText(token.children, options, environment) if token.children else ""
+    picture = environment["pictures"].pop(str(token.attrs.get("src", "")), "")
+    # A picture from elsewhere would tell somebody that and when it was seen; what it shows stands in its words.
+    return f'<img src="{picture}" alt="{escape(words)}">' if picture else f"[{escape(words or 'picture')}]"

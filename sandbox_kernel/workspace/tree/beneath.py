@@ -1,0 +1,109 @@
+"""Opening folders beneath a descriptor so that no link, race or ``..`` leads out.
+
+The kernel does it in one step (``openat2`` with RESOLVE_BENEATH, Linux 5.6). Where a kernel or a container's filter
+lacks that call, each name is opened on its own without following links, which gives the same answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import stat
+import struct
+import sys
+
+from sandbox_kernel.workspace.tree.paths import Names
+
+#: Opens a folder for looking into it.
+SCAN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Opens a folder for going through it, which also works where it cannot be listed.
+PASS = (getattr(os, "O_PATH", 0) or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_SYS_OPENAT2 = 437  # the same number on every architecture
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
+_AT_FDCWD = -100
+
+
+def open_folder(root_fd: int, names: Names, flags: int = SCAN, *, cross_mounts: bool = True) -> int:
+    """A new descriptor of the folder ``names`` beneath ``root_fd``; the caller closes it.
+
+    Raises OSError: ELOOP where a link stands in the way, EXDEV at a mount point when those are not to be crossed.
+    Bulk work (walking, removing) does not cross mounts; a path that a person gave may, since mounts are granted.
+    """
+    if openat2_works():
+        resolve = _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | (0 if cross_mounts else _NO_XDEV)
+        # O_NOFOLLOW would open a link as a thing of its own; without it NO_SYMLINKS refuses the last name too.
+        return _openat2(root_fd, os.fsencode("/".join(names) or "."), flags & ~os.O_NOFOLLOW, resolve)
+    return _step_by_step(root_fd, names, flags, cross_mounts)
+
+
+@functools.cache
+def openat2_works() -> bool:
+    """Whether this kernel has ``openat2`` and the filter we run under lets it through (some answer EPERM)."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(_openat2(_AT_FDCWD, b"/", PASS, _NO_SYMLINKS))
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM):
+            return False
+        raise
+    return True
+
+
+@functools.cache
+def _syscall() -> ctypes._NamedFuncPointer:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    function.restype = ctypes.c_long
+    return function
+
+
+def _openat2(dir_fd: int, path: bytes, flags: int, resolve: int) -> int:
+    how = struct.pack("=QQQ", flags, 0, resolve)
+    while True:
+        result: int = _syscall()(_SYS_OPENAT2, dir_fd, path, how, len(how))
+        if result >= 0:
+            return result
+        number = ctypes.get_errno()
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number), os.fsdecode(path))
+
+
+def _step_by_step(root_fd: int, names: Names, flags: int, cross_mounts: bool) -> int:
+    current = os.open(".", flags if not names else PASS, dir_fd=root_fd)
+    try:
+        for index, name in enumerate(names, 1):
+            following = _open_child(current, name, flags if index == len(names) else PASS)
+            os.close(current)
+            current = following
+        if not cross_mounts and names and _mount_of(current) != _mount_of(root_fd):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), "/".join(names))
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def _open_child(folder: int, name: str, flags: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except NotADirectoryError:
+        # With O_DIRECTORY a link is ENOTDIR; callers need to know that it was a link (and may be a folder by now).
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode) or stat.S_ISDIR(mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
+        raise
+
+
+def _mount_of(fd: int) -> tuple[int, str]:
+    """What tells two mounts apart; a bind mount of the same file system has another mount number only."""
+    number = ""
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+            number = next((line for line in info if line.startswith("mnt_id:")), "")
+    except FileNotFoundError:
+        pass  # no /proc (macOS): the device alone decides
+    return os.fstat(fd).st_dev, number

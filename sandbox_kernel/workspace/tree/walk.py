@@ -1,0 +1,199 @@
+"""Looking at a whole tree without following, recursing, blocking or running out of anything.
+
+The tree was made by a program that nobody vetted: it may be 100 000 levels deep, hold a million names, or change while
+it is read. A walk therefore has limits, and says which folders it did not see in full.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
+
+FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE = "file", "directory", "symlink", "fifo", "socket", "device"
+
+_TYPES = {
+    stat.S_IFREG: FILE,
+    stat.S_IFDIR: DIRECTORY,
+    stat.S_IFLNK: SYMLINK,
+    stat.S_IFIFO: FIFO,
+    stat.S_IFSOCK: SOCKET,
+    stat.S_IFCHR: DEVICE,
+    stat.S_IFBLK: DEVICE,
+}
+
+
+def type_name(mode: int) -> str:
+    """The word that entries and changes use for what a mode says."""
+    return _TYPES.get(mode & 0o170000, DEVICE)
+
+
+class Entry(NamedTuple):
+    """One thing in a tree as ``lstat`` saw it. A tuple rather than a dataclass: ten thousand are made in a diff."""
+
+    path: str
+    type: str
+    size: int
+    mode: int
+    inode: int
+    mtime_ns: int
+    ctime_ns: int
+    target: str | None = None
+
+    @property
+    def names(self) -> Names:
+        """The path as exact names, whatever characters they hold."""
+        return tuple(self.path.split("/"))
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result, target: str | None = None) -> Entry:
+        """What ``lstat`` said of the thing at ``path``."""
+        mode = status.st_mode
+        return cls(
+            path,
+            _TYPES.get(mode & 0o170000, DEVICE),
+            status.st_size,
+            mode & 0o7777,
+            status.st_ino,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            target,
+        )
+
+
+@dataclass(frozen=True)
+class DirEntry:
+    """A line of ``list_dir``; ``type`` is file, directory, symlink, fifo, socket or device."""
+
+    name: str
+    type: str
+    size: int
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a real folder (a link to one is not)."""
+        return self.type == DIRECTORY
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file (a link to one is not)."""
+        return self.type == FILE
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkLimits:
+    """How much of a tree is looked at.
+
+    ``depth`` is the number of names in the longest path. ``file_bytes`` counts sizes as shown, so holes count too; None
+    is no limit. ``path_bytes`` bounds the memory that names take; with the defaults a look takes about 30 MB at most.
+    """
+
+    entries: int = 50_000
+    path_bytes: int = 8 * MIB
+    file_bytes: int | None = None
+    depth: int = 256
+    seconds: float = 10.0
+
+
+class Walk(Iterator[Entry]):
+    """The entries beneath a root, each folder before what is in it; made by ``Rooted.walk``.
+
+    After the last entry ``unseen`` tells which folders (``""`` is the root) were not seen in full and why: ``entries``,
+    ``path_bytes``, ``file_bytes``, ``depth``, ``seconds`` for a limit, ``mount`` and ``unreadable`` for a folder that
+    is not entered. Links are entries and are never followed.
+    """
+
+    def __init__(self, open_folder: Callable[[Names], int], limits: WalkLimits) -> None:
+        self.unseen: dict[str, str] = {}
+        self._open_folder = open_folder
+        self._limits = limits
+        self._deadline = time.monotonic() + limits.seconds
+        self._entries = self._path_bytes = self._file_bytes = 0
+        self._stack = [""]
+        self._source = self._walk()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there may be more than was yielded."""
+        return bool(self.unseen)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self._source
+
+    def __next__(self) -> Entry:
+        return next(self._source)
+
+    def _walk(self) -> Iterator[Entry]:
+        while self._stack:
+            folder = self._stack.pop()
+            try:
+                fd = self._open_folder(tuple(folder.split("/")) if folder else ())
+            except OSError as error:
+                self.unseen[folder] = "mount" if error.errno == errno.EXDEV else "unreadable"
+                continue
+            try:
+                stopped_by = yield from self._look_into(folder, fd)
+            finally:
+                os.close(fd)
+            if stopped_by is not None:
+                self.unseen.update(dict.fromkeys((folder, *self._stack), stopped_by))
+                return
+
+    def _look_into(self, folder: str, fd: int) -> Generator[Entry, None, str | None]:
+        """Yield what is in one folder, by name; return the limit that stopped it, if one did."""
+        try:
+            with os.scandir(fd) as scan:
+                names = sorted(found.name for found in islice(scan, self._limits.entries - self._entries + 1))
+        except OSError:
+            self.unseen[folder] = "unreadable"
+            return None
+        prefix = folder + "/" if folder else ""
+        folders: list[str] = []
+        stopped_by = target = None
+        for name in names:
+            stopped_by = self._limit_reached()
+            if stopped_by is not None:
+                break
+            try:
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(status.st_mode) else None
+            except FileNotFoundError:
+                continue  # gone since it was listed: as if it had been gone before
+            except OSError:
+                self.unseen[folder] = "unreadable"
+                continue
+            entry = Entry.of(prefix + name, status, target)
+            self._entries += 1
+            self._path_bytes += len(entry.path) + len(target or "")
+            if entry.type == DIRECTORY:
+                folders.append(entry.path)
+            elif entry.type == FILE:
+                self._file_bytes += entry.size
+            yield entry
+        too_deep = folder.count("/") + (2 if folder else 1) >= self._limits.depth
+        for path in reversed(folders):
+            if too_deep or len(os.fsencode(path)) > MAX_PATH_BYTES:
+                self.unseen[path] = "depth"
+            else:
+                self._stack.append(path)
+        return stopped_by
+
+    def _limit_reached(self) -> str | None:
+        limits = self._limits
+        if self._entries >= limits.entries:
+            return "entries"
+        if self._path_bytes >= limits.path_bytes:
+            return "path_bytes"
+        if limits.file_bytes is not None and self._file_bytes > limits.file_bytes:
+            return "file_bytes"
+        if time.monotonic() > self._deadline:
+            return "seconds"
+        return None

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.backends.wasm.store import SEAL, Entry, WasmStore
+from sandbox_kernel.errors import BackendUnavailable
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> WasmStore:
+    return WasmStore(str(tmp_path / "store"))
+
+
+def test_what_was_added_is_found_again_by_this_and_by_another_process(store: WasmStore) -> None:
+    made = store.add("cell-abc", {"module.cwasm": b"native", "notes.txt": b""})
+    assert made.read("module.cwasm") == b"native"
+    again = WasmStore(store.folder).find("cell-abc")
+    assert again is not None and again.files == made.files
+    assert store.names() == ["cell-abc"]
+
+
+def test_what_was_never_added_is_absent(store: WasmStore) -> None:
+    assert store.find("cell-abc") is None
+
+
+def test_the_folder_and_its_key_are_private(store: WasmStore) -> None:
+    assert stat.S_IMODE(os.stat(store.folder).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(f"{store.folder}/key").st_mode) == 0o600
+
+
+def damage_content(entry: Entry) -> None:
+    Path(entry.file("m")).write_bytes(b"other!")
+
+
+def damage_seal(entry: Entry) -> None:
+    path = Path(entry.path) / SEAL
+    document = json.loads(path.read_text())
+    document["seal"] = "0" * 64
+    path.write_text(json.dumps(document))
+
+
+def damage_by_truncation(entry: Entry) -> None:
+    os.truncate(entry.file("m"), 1)
+
+
+def damage_by_an_extra_file(entry: Entry) -> None:
+    (Path(entry.path) / "more").write_bytes(b"")
+
+
+def damage_by_a_missing_file(entry: Entry) -> None:
+    os.unlink(entry.file("m"))
+
+
+def damage_by_a_link(entry: Entry) -> None:
+    target = Path(entry.path).parent.parent / "elsewhere"
+    target.write_bytes(Path(entry.file("m")).read_bytes())
+    os.unlink(entry.file("m"))
+    os.symlink(target, entry.file("m"))
+
+
+def damage_by_a_hard_link(entry: Entry) -> None:
+    os.link(entry.file("m"), Path(entry.path).parent.parent / "second-name")
+
+
+def damage_with_nonsense(entry: Entry) -> None:
+    (Path(entry.path) / SEAL).write_bytes(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_content,
+        damage_seal,
+        damage_by_truncation,
+        damage_by_an_extra_file,
+        damage_by_a_missing_file,
+        damage_by_a_link,
+        damage_by_a_hard_link,
+        damage_with_nonsense,
+    ],
+)
+@pytest.mark.parametrize("fresh", [True, False], ids=["seen by a new process", "seen by the same process"])
+def test_a_damaged_entry_is_removed_and_can_be_made_again(store: WasmStore, damage, fresh: bool) -> None:
+    damage(store.add("cell-abc", {"m": b"native"}))
+    looking = WasmStore(store.folder) if fresh else store
+    assert looking.find("cell-abc") is None
+    assert looking.names() == []
+    assert looking.add("cell-abc", {"m": b"native"}).read("m") == b"native"
+
+
+def test_an_entry_of_another_store_is_foreign(store: WasmStore, tmp_path: Path) -> None:
+    other = WasmStore(str(tmp_path / "other"))
+    made = other.add("cell-abc", {"m": b"native"})
+    subprocess.run(["cp", "-a", made.path, store.folder], check=True)
+    assert store.find("cell-abc") is None
+
+
+def test_an_entry_under_another_name_is_foreign(store: WasmStore) -> None:
+    made = store.add("cell-abc", {"m": b"native"})
+    os.rename(made.path, f"{store.folder}/cell-def")
+    assert store.find("cell-def") is None
+
+
+def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(BackendUnavailable, match="chmod 700"):
+        WasmStore(str(tmp_path / "open"))
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(BackendUnavailable, match="must be a folder of yours"):
+        WasmStore(str(tmp_path / "link"))
+
+
+def test_a_folder_that_cannot_be_made_names_the_variable_for_another(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BackendUnavailable, match="SANDBOX_KERNEL_CACHE"):
+        WasmStore(str(tmp_path / "file" / "store"))
+
+
+def test_a_key_that_others_can_read_is_refused(store: WasmStore) -> None:
+    os.chmod(f"{store.folder}/key", 0o644)
+    with pytest.raises(BackendUnavailable, match="begin anew"):
+        WasmStore(store.folder)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "key", "a\0b", "x" * 300])
+def test_names_that_could_leave_the_store_are_refused(store: WasmStore, name: str) -> None:
+    with pytest.raises(ValueError, match="no name"):
+        store.find(name)
+    with pytest.raises(ValueError, match="no name"):
+        store.add("cell-abc", {name: b""})
+    assert [n for n in os.listdir(store.folder) if n != "key"] == []
+
+
+def test_many_processes_that_make_the_same_entries_agree(store: WasmStore) -> None:
+    program = (
+        "import sys; from sandbox_kernel.backends.wasm.store import WasmStore\n"
+        "store = WasmStore(sys.argv[1])\n"
+        "for i in range(30):\n"
+        "    assert store.add(f'cell-{i}', {'m': b'%d' % i}).read('m') == b'%d' % i\n"
+    )
+    children = [subprocess.Popen([sys.executable, "-c", program, store.folder]) for _ in range(3)]
+    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert len(store.names()) == 30
+    assert all(store.find(key) is not None for key in store.names())
+    assert [name for name in os.listdir(store.folder) if name.startswith(".")] == []
+
+
+def test_threads_that_open_a_new_store_share_one_key(tmp_path: Path) -> None:
+    stores: list[WasmStore] = []
+    threads = [threading.Thread(target=lambda: stores.append(WasmStore(str(tmp_path / "s")))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made = stores[0].add("cell-abc", {"m": b"x"})
+    assert all(other.find("cell-abc") is not None for other in stores)
+    assert made.read("m") == b"x"
+
+
+def test_pruning_takes_the_least_recently_used_of_one_kind(store: WasmStore) -> None:
+    for index in range(4):
+        store.add(f"cell-{index}", {"m": bytes(1000)})
+        os.utime(f"{store.folder}/cell-{index}", (index, index))
+    store.add("guest-python", {"m": bytes(5000)})
+    store.touch("cell-0")
+    store.prune("cell-", 2600)
+    assert store.names() == ["cell-0", "cell-3", "guest-python"]
+
+
+def test_a_file_that_changes_after_it_was_found_is_not_handed_out(store: WasmStore) -> None:
+    entry = store.add("cell-abc", {"m": b"native"})
+    Path(entry.file("m")).write_bytes(b"other!")
+    with pytest.raises(BackendUnavailable, match="changed while it was in use"):
+        entry.read("m")
+
+
+def test_a_store_below_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    """Its owner could rename ours away while a verified entry is being mounted."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    WasmStore(str(shared / "store"))
+    shared.chmod(0o777)
+    with pytest.raises(BackendUnavailable, match=r"nobody else can enter or replace.*can be written by everybody"):
+        WasmStore(str(shared / "store"))
+
+
+def test_folders_of_the_store_are_open_to_nobody_even_without_a_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        WasmStore(str(tmp_path / "a" / "b" / "store"))
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "a/b/store")] == [0o700] * 3

@@ -1,0 +1,263 @@
+"""The shell and its commands inside WebAssembly: the seeds' lists, in their stricter form."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.languages.support.guest_catalogue import catalogue
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+
+Sh = Callable[..., ExecResult]
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def sh(guest_backend: WasmBackend) -> Sh:
+    guest_backend.prepare([Language.COMMAND])
+
+    def run(script: str, *, timeout: float = 60, **fields: object) -> ExecResult:
+        return guest_backend.run(
+            ExecRequest(language=Language.COMMAND, code=script, timeout=timeout, **fields)  # type: ignore[arg-type]
+        )
+
+    return run
+
+
+FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "stdout"),
+    [
+        # commands of the seed's toolbox
+        ("echo hello", "hello\n"),
+        (FRUIT + "cat a.txt", "banana\napple\ncherry\n"),
+        ("touch b a; ls", "a\nb\n"),
+        ("touch x.txt y.md; find . -name '*.txt'", "./x.txt\n"),
+        (FRUIT + "grep an a.txt", "banana\n"),
+        (FRUIT + "grep -n -i AP a.txt", "2:apple\n"),
+        (FRUIT + "wc -l < a.txt | tr -d ' '", "3\n"),
+        ("mkdir -p d/e && touch d/e/f && ls d/e", "f\n"),
+        ("echo 'a b a' | sed 's/a/X/g'", "X b X\n"),
+        ("basename /x/y.txt .txt; dirname /x/y.txt", "y\n/x\n"),
+        (FRUIT + "head -n 2 a.txt", "banana\napple\n"),
+        (FRUIT + "tail -n 1 a.txt", "cherry\n"),
+        (FRUIT + "sort a.txt", "apple\nbanana\ncherry\n"),
+        ("printf 'a\\na\\nb\\n' | uniq -c | tr -s ' '", " 2 a\n 1 b\n"),
+        ("echo x > a; cp a b; mv b c; rm a; ls", "c\n"),
+        ("printf hello | base64; printf aGVsbG8= | base64 -d", "aGVsbG8=\nhello"),
+        ("printf hello | sha256sum | cut -c1-8", "2cf24dba\n"),
+        ("printf 'hello\\n' | md5sum | cut -c1-8", "b1946ac9\n"),
+        ("printf 'hello\\n' | sha1sum | cut -c1-8", "f572d396\n"),
+        ("echo a,b,c | cut -d, -f2", "b\n"),
+        ("seq 3", "1\n2\n3\n"),
+        ("seq 3 | tac", "3\n2\n1\n"),
+        ("echo abc | rev", "cba\n"),
+        ("whoami; hostname", "sandbox\nsandbox\n"),
+        ("true && echo yes; false || echo no", "yes\nno\n"),
+        ("expr 3 + 4", "7\n"),
+        ("printf 'a\\nb\\n' | nl", "     1\ta\n     2\tb\n"),
+        ("echo text > f; file f", "f: ASCII text\n"),
+        ("printf 'ab\\0defghi' | strings", "defghi\n"),
+        ("X=1 printenv X", "1\n"),
+        ("echo abcdefghij | fold -w 5", "abcde\nfghij\n"),
+        ("mkdir d; rmdir d; ls", ""),
+        ("echo 'one two three' | awk '{print $2}'", "two\n"),
+        ("echo '{\"a\":[1,2,3]}' | jq '.a | add'", "6\n"),
+        ("echo '[{\"a\":1},{\"a\":2}]' | jq -c '.[] | select(.a == 1)'", '{"a":1}\n'),
+        ("echo '{\"b\":1,\"a\":2}' | jq -r 'keys[]'", "a\nb\n"),
+        ("printf 'x y\\n' | tr a-z A-Z", "X Y\n"),
+        ("echo a | tee f > /dev/null; cat f", "a\n"),
+        ("printf 'a\\nb\\n' | xargs -n 1 echo item", "item a\nitem b\n"),
+        ("echo hello | gzip -c | gunzip -c", "hello\n"),
+        ("printf '%05d %s\\n' 42 x", "00042 x\n"),
+        ("SANDBOX=1 env | grep SANDBOX", "SANDBOX=1\n"),
+        ("date +%Y | grep -c '^20'", "1\n"),
+        ("sleep 0; echo slept", "slept\n"),
+        # the shell itself
+        ("x=41; echo $((x + 1))", "42\n"),
+        ("if [ 1 -eq 1 ]; then echo yes; else echo no; fi", "yes\n"),
+        ("for i in 1 2 3; do echo $i; done", "1\n2\n3\n"),
+        ('f() { echo "arg $1"; }; f z', "arg z\n"),
+        ("printf 'a\\nb\\n' | wc -l | tr -d ' '", "2\n"),
+        ("echo hi > f; cat f", "hi\n"),
+        ("echo ${missing:-default}", "default\n"),
+        ("echo $(echo inner)", "inner\n"),
+        # where the seed's own shell failed
+        ("eval 'echo evaluated'", "evaluated\n"),
+        ("echo 'v=5' > lib.sh; . ./lib.sh; echo $v; source ./lib.sh; echo $v", "5\n5\n"),
+        ("L='a b c'; for i in $L; do echo [$i]; done", "[a]\n[b]\n[c]\n"),
+        ("set -- 'a b' c; for i in \"$@\"; do echo [$i]; done", "[a b]\n[c]\n"),
+        ("x=0; while [ $x -lt 3 ]; do x=$((x+1)); done; echo $x", "3\n"),
+        ("case word in w*) echo matched;; *) echo not;; esac", "matched\n"),
+        ("echo done; echo if then else", "done\nif then else\n"),
+        ("echo $((5 > 3)) $((2 - -3))", "1 5\n"),
+        ("X=1 true; echo [$X]", "[]\n"),
+        ("f() { g=5; }; f; echo $g", "5\n"),
+        ("mkdir d; test -f d || echo 'not a file'; [ ! -f x ] && echo absent", "not a file\nabsent\n"),
+        ("v=é; echo ${#v}", "1\n"),
+        ("for i in b a; do echo $i; done | sort", "a\nb\n"),
+        ("ls nothere 2> err; [ -s err ] && echo written", "written\n"),
+        ("ls nothere 2> /dev/null; echo quiet", "quiet\n"),
+        ("cat <<EOF\nhere $((1+1))\nEOF", "here 2\n"),
+        ("[[ abc =~ b ]] && echo yes; echo {a..c}", "yes\na b c\n"),
+        ("printf '/wAB' | base64 -d > bin; base64 bin; wc -c < bin | tr -d ' '", "/wAB\n3\n"),
+        ("which ls grep", "/usr/bin/ls\n/usr/bin/grep\n"),
+        ("echo x > /tmp/t; cat /tmp/t; ls /", "x\nbox\ndev\ntmp\n"),
+        ("touch a.txt b.txt c.md; echo *.txt", "a.txt b.txt\n"),
+        # the rest of the seed's list, and what just-bash leaves out or did otherwise
+        (FRUIT + "nl a.txt | tr -s ' ' | head -1", " 1\tbanana\n"),
+        ("printf 'ab\\001hello\\002' | strings -n 4", "hello\n"),
+        (FRUIT + "file a.txt", "a.txt: ASCII text\n"),
+        ("export NAME=v; printenv NAME", "v\n"),
+        ("touch b.txt a.txt; ls *.txt; mkdir d; touch d/f; ls d a.txt", "a.txt\nb.txt\na.txt\n\nd:\nf\n"),
+        (FRUIT + "split -l 1 a.txt; ls x*; cat xab", "xaa\nxab\nxac\napple\n"),
+        ("trap 'echo bye' EXIT; echo hi", "hi\nbye\n"),
+        ('c() { echo "$x $? $PWD"; }; trap c EXIT; x=5; cd /tmp; true', "5 0 /tmp\n"),
+        ("trap 'echo no' EXIT; trap - EXIT; echo a", "a\n"),
+        (
+            "mkdir -p d/e; echo 1 > d/x; echo 2 > d/e/y; tar czf a.tgz d; rm -r d; tar xzf a.tgz; cat d/x d/e/y",
+            "1\n2\n",
+        ),
+        ("echo 1 > f; tar cf - f | tar tf -", "f\n"),
+        ("echo 1 > f; mkdir o; tar -cvf b.tar f; tar -xf b.tar -C o; cat o/f", "f\n1\n"),
+        ("printf 'hi\\n' | xxd -p; printf 6869 | xxd -r -p", "68690a\nhi"),
+        ("printf hello > f; xxd f | xxd -r", "hello"),
+        ("node -e 'console.log([3, 4].map((x) => x * 2).join())' | tr , -", "6-8\n"),
+        ("node -p '2 + 3 * 4'", "14\n"),
+        ("echo 'console.log(10 + 20)' > j.js; node j.js", "30\n"),
+        ("node -e 'await new Promise((r) => setTimeout(r, 1)); console.log(\"later\")'", "later\n"),
+        ("yes | head -2; seq 5 | shuf | sort | tr -d '\\n'", "y\ny\n12345"),
+        ("sh -c 'echo $0 $1' a b; printf 'echo $1\\n' > s.sh; sh s.sh q", "a b\nq\n"),
+        ("a=(1 2 3); declare -A m; m[k]=v; echo ${a[1]} ${#a[@]} ${m[k]}", "2 3 v\n"),
+        ("touch 1.txt; find . -name '*.txt' -exec echo got {} \\;", "got ./1.txt\n"),
+        ("set -o pipefail; false | true; echo $?", "1\n"),
+        ("echo a > f; cp f g 2>&1; cmp=$(cat f g); echo $cmp", "a a\n"),
+    ],
+)
+def test_commands_and_shell(sh: Sh, script: str, stdout: str) -> None:
+    result = sh(script)
+    assert (result.stdout, result.stderr) == (stdout, ""), result
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("exit 42", 42),
+        ("false", 1),
+        ("set -e; false; echo never", 1),
+        ("nosuchcommand", 127),
+        ("echo a > x; echo b > y; diff x y", 1),
+        ("grep nothing /dev/null", 1),
+        ("trap 'true' EXIT; exit 3", 3),
+        ("trap 'exit 9' EXIT; true", 9),
+        ("set -e; trap 'echo end' EXIT; false; echo never", 1),
+        ("node -e 'process.exit(4)'", 4),
+        ("node -e 'throw new Error(1)'", 1),
+        ("node nothere.js", 1),
+        ("node", 1),
+        ("tar xf nothere.tar", 2),
+        ("echo text > f; tar tf f", 2),
+    ],
+)
+def test_exit_codes(sh: Sh, script: str, code: int) -> None:
+    result = sh(script)
+    assert (result.status, result.exit_code) == (Status.FAILED, code)
+
+
+def test_standard_input_arguments_files_and_environment(sh: Sh) -> None:
+    result = sh(
+        'cat; echo "$1|$2|$#"; cat given.txt; echo $NAME',
+        stdin="from stdin\n",
+        args=["one two", "$(boom)"],
+        files={"given.txt": "file\n"},
+        env={"NAME": "value"},
+    )
+    assert result.stdout == "from stdin\none two|$(boom)|2\nfile\nvalue\n"
+    assert result.status is Status.OK
+
+
+def test_what_the_script_leaves_in_the_box_is_told(sh: Sh) -> None:
+    result = sh("echo new > made.txt; mkdir sub")
+    assert {(change.path, change.kind) for change in result.changes} == {("made.txt", "created"), ("sub", "created")}
+
+
+def test_statements_that_ended_before_a_timeout_keep_their_output(sh: Sh) -> None:
+    result = sh("echo first; while true; do :; done", timeout=5)
+    assert (result.status, result.stdout) == (Status.TIMEOUT, "first\n")
+
+
+def test_output_is_told_statement_by_statement(guest_backend: WasmBackend, sh: Sh) -> None:
+    seen: list[str] = []
+    request = ExecRequest(language=Language.COMMAND, code="echo one; echo two >&2; echo three", timeout=60)
+    guest_backend.run(request, on_output=lambda stream, text: seen.append(f"{stream}:{text}"))
+    assert (
+        sorted(seen) == ["stderr:two\n", "stdout:one\n", "stdout:three\n"]
+        or "".join(text for text in seen if text.startswith("stdout")) == "stdout:one\nthree\n"
+    )
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "/etc/hostname", "/proc/self/environ", "../../etc/passwd", "/root"])
+def test_the_host_and_the_jail_are_out_of_reach(sh: Sh, path: str) -> None:
+    result = sh(f"cat {path} || ls {path}")
+    assert result.exit_code != 0
+    assert result.stdout == ""
+
+
+def test_links_do_not_lead_out(sh: Sh) -> None:
+    result = sh("ln -s /etc/passwd l; ln -s ../etc/passwd m; cat l m")
+    assert result.exit_code != 0
+    assert "root:" not in result.stdout
+
+
+def test_a_syntax_error_is_a_failure_with_words(sh: Sh) -> None:
+    result = sh("if true; then echo")
+    assert result.status is Status.FAILED
+    assert "syntax error" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["html-to-markdown", "python3", "git", "patch", "zip", "bc"])
+def test_commands_that_cannot_be_had_say_so(sh: Sh, command: str) -> None:
+    """The catalogue names them, with the reason."""
+    result = sh(f"echo x > a; {command} a")
+    assert result.exit_code != 0
+    assert command in result.stderr
+    assert sh(f"which {command}").stdout == ""
+    assert command in catalogue()[Language.COMMAND].can
+
+
+def test_a_trap_that_cannot_be_had_says_so(sh: Sh) -> None:
+    result = sh("trap 'echo x' ERR")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "trap: ERR: not supported here" in result.stderr
+
+
+def test_an_archive_does_not_unpack_outside_of_its_folder(sh: Sh) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name in ("good", "../evil", "/abs"):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+    result = sh("mkdir in; cd in; tar xf ../a.tar; cd ..; ls . in", files={"a.tar": archive.getvalue()})
+    assert "Member name contains '..'" in result.stderr
+    assert result.stdout == ".:\na.tar\nin\n\nin:\ngood\n"
+
+
+def test_archives_of_other_programs_are_read_and_ours_by_them(sh: Sh) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
+        member = tarfile.TarInfo("n" * 150)
+        member.size = 3
+        tar.addfile(member, io.BytesIO(b"abc"))
+    result = sh("tar xzf a.tgz; cat nnn*; echo é > é; tar cf - é | base64 -w 0", files={"a.tgz": archive.getvalue()})
+    shown, _, packed = result.stdout.partition("abc")
+    assert (shown, result.stderr) == ("", "")
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed))) as tar:
+        assert [(one.name, tar.extractfile(one).read()) for one in tar] == [("é", "é\n".encode())]

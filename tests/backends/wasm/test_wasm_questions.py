@@ -1,0 +1,183 @@
+"""A program in WebAssembly that reads its standard input can ask whoever runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+
+#: Asks "name? ", then copies what it reads, three bytes at a time, up to the end of a line or of the input.
+ECHO_LINE = """(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1) (data (i32.const 16) "name? ")
+  (func $say (param $at i32) (param $size i32)
+    (i32.store (i32.const 0) (local.get $at)) (i32.store (i32.const 4) (local.get $size))
+    (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
+  (func $line (local $got i32)
+    (call $say (i32.const 16) (i32.const 6))
+    (loop $more
+      (i32.store (i32.const 0) (i32.const 100)) (i32.store (i32.const 4) (i32.const 3))
+      (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))
+      (local.set $got (i32.load (i32.const 8)))
+      (if (i32.eqz (local.get $got)) (then (return)))
+      (call $say (i32.const 100) (local.get $got))
+      (br_if $more (i32.ne (i32.load8_u (i32.add (i32.const 99) (local.get $got))) (i32.const 10)))))
+  (func (export "_start") (call $line) (call $line)))"""
+
+
+class User:
+    """Answers with these lines, and notes what was shown when it was asked."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines, self.shown, self.seen = list(lines), "", []
+
+    def hear(self, _stream: str, text: str) -> None:
+        self.shown += text
+
+    def ask(self, prompt: str, password: bool) -> str:
+        self.seen.append((prompt, self.shown))
+        if not self.lines:
+            raise EOFError("nobody is there")
+        return self.lines.pop(0)
+
+
+def echo(backend: WasmBackend, user: User, **fields: object) -> ExecResult:
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, **{"timeout": 20, **fields})  # type: ignore[arg-type]
+    return backend.run(request, on_output=user.hear, on_input=user.ask)
+
+
+def test_a_line_is_asked_for_once_however_small_the_pieces_are_that_it_is_read_in(wasm_backend) -> None:
+    user = User("Ada Lovelace", "Grace")
+    result = echo(wasm_backend, user)
+    assert result.stdout == "name? Ada Lovelace\nname? Grace\n"
+    assert (result.status, len(user.seen)) == (Status.OK, 2)
+
+
+def test_what_was_printed_before_a_question_is_shown_before_it(wasm_backend) -> None:
+    user = User("é", "")
+    echo(wasm_backend, user)
+    assert user.seen == [("", "name? "), ("", "name? é\nname? ")]
+
+
+def test_where_nobody_can_be_asked_the_input_ends_and_nobody_is_asked_again(wasm_backend) -> None:
+    user = User("one")
+    result = echo(wasm_backend, user)
+    assert (result.stdout, result.status) == ("name? one\nname? ", Status.OK)
+    assert len(user.seen) == 2
+
+
+def test_a_request_that_has_its_input_asks_nobody(wasm_backend) -> None:
+    user = User("never")
+    assert echo(wasm_backend, user, stdin="ab\ncd\n").stdout == "name? ab\nname? cd\n"
+    assert user.seen == []
+
+
+def test_the_time_that_a_user_takes_is_not_the_program_s(wasm_backend) -> None:
+    echo(wasm_backend, User("compiled", "now"))
+    slow = User("late", "later")
+    answer = slow.ask
+
+    def think(prompt: str, password: bool) -> str:
+        threading.Event().wait(2.5)
+        return answer(prompt, password)
+
+    slow.ask = think  # type: ignore[method-assign]
+    assert echo(wasm_backend, slow, timeout=4.0).status is Status.OK
+
+
+def test_an_interrupt_at_a_question_ends_the_program(wasm_backend) -> None:
+    user = User()
+
+    def interrupted(prompt: str, password: bool) -> str:
+        raise KeyboardInterrupt
+
+    user.ask = interrupted  # type: ignore[method-assign]
+    result = echo(wasm_backend, user)
+    assert (result.status, result.stdout) == (Status.INTERRUPTED, "name? ")
+
+
+def test_a_fault_of_the_one_who_is_asked_is_his_own(wasm_backend) -> None:
+    user = User()
+
+    def broken(prompt: str, password: bool) -> str:
+        raise ZeroDivisionError("mine")
+
+    user.ask = broken  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        echo(wasm_backend, user)
+
+
+def test_a_program_can_be_stopped_while_its_user_thinks(wasm_backend) -> None:
+    asked, request = asyncio.Event, ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+
+    async def go() -> ExecResult:
+        cancel, never = asked(), asked()
+
+        async def ask(prompt: str, password: bool) -> str:
+            cancel.set()
+            await never.wait()
+            return ""
+
+        task = asyncio.ensure_future(wasm_backend.execute(request, cancel=cancel, on_input=ask))
+        result = await task
+        never.set()
+        return result
+
+    assert asyncio.run(go()).status is Status.INTERRUPTED
+
+
+def test_a_long_answer_is_cut_and_read_to_its_end(wasm_backend) -> None:
+    result = echo(wasm_backend, User("x" * 200_000, "end"))
+    first, _, rest = result.stdout.removeprefix("name? ").partition("\n")
+    assert (set(first), len(first), rest) == ({"x"}, 32 << 10, "name? end\n")
+
+
+def test_without_somebody_to_ask_standard_input_is_empty(wasm_backend) -> None:
+    assert wasm_backend.run(ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)).stdout == "name? name? "
+
+
+def test_javascript_asks_with_its_prompt(wasm_backend) -> None:
+    user = User("Zed")
+    code = "console.log('hi', prompt('who? '))"
+    request = ExecRequest(language=Language.JAVASCRIPT, code=code, timeout=20)
+    result = wasm_backend.run(request, on_output=user.hear, on_input=user.ask)
+    assert (result.stdout, [prompt.strip() for prompt, _ in user.seen]) == ("hi Zed\n", ["who?"])
+
+
+def test_whoever_is_asked_must_be_callable(wasm_backend) -> None:
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+    with pytest.raises(InvalidRequest, match="on_input"):
+        wasm_backend.run(request, on_input="me")
+
+
+def test_a_program_in_webassembly_can_be_talked_to_while_it_runs(wasm_backend) -> None:
+    read, write = os.pipe()
+    lines = [b"Ada\n", b"Grace\n"]
+
+    def hear(_stream: str, text: str) -> None:
+        # Nothing is there to read before the program has asked for it.
+        if "name? " in text:
+            os.write(write, lines.pop(0))
+
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+    try:
+        result = wasm_backend.run(request, on_output=hear, stdin_from=read)
+    finally:
+        os.close(read)
+        os.close(write)
+    assert (result.stdout, lines) == ("name? Ada\nname? Grace\n", [])
+
+
+def test_nobody_is_asked_where_an_open_file_is_the_input(wasm_backend) -> None:
+    user = User("never")
+    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
+    with open(os.devnull, "rb") as empty:
+        result = wasm_backend.run(request, on_input=user.ask, stdin_from=empty.fileno())
+    assert (result.stdout, user.seen) == ("name? name? ", [])

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel.backends.wasm.wasm_result import Ending, read_report
+
+
+def line(**fields: object) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+def test_a_report_is_read() -> None:
+    found = read_report(line(end="exit", code=3, message="m", fuel_used=5, memory_bytes=65536, refused=1))
+    assert found == Ending(end="exit", code=3, message="m", fuel_used=5, memory_bytes=65536, refused=1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b'{"end": "exit", "code": 0}',
+        b"nonsense\n",
+        b"[1]\n",
+        b"null\n",
+        b"[" * 60000 + b"\n",
+        line(end="victory"),
+        line(end="exit"),
+        line(end="exit", code="0"),
+        line(end="exit", code=True),
+        line(end="exit", code=1 << 70),
+        line(end=["exit"], code=0),
+    ],
+)
+def test_what_is_no_report_is_none(data: bytes) -> None:
+    assert read_report(data) is None
+
+
+def test_wrong_fields_are_left_out_and_long_texts_cut() -> None:
+    found = read_report(line(end="trap", message="x" * 100_000, fuel_used="many", memory_bytes=-1.5, refused=[1]))
+    assert found is not None
+    assert (len(found.message), found.fuel_used, found.memory_bytes, found.refused) == (8000, None, None, 0)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_report_or_none(data: bytes) -> None:
+    assert read_report(data + b"\n") is None or isinstance(read_report(data + b"\n"), Ending)

@@ -1,0 +1,404 @@
+"""Each wall in a real child: put up by lockdown.py, then looked at with the kernel's eyes and leaned against."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import marshal
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import sandbox_kernel
+from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_spawn_filter, host_arch
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these walls are Linux's")
+
+LOCKDOWN = Path(sandbox_kernel.__file__).parent / "guest" / "gate" / "lockdown.py"
+PRELUDE = f"""
+import importlib.util, json, os, sys
+spec = importlib.util.spec_from_file_location("lockdown", {str(LOCKDOWN)!r})
+lockdown = importlib.util.module_from_spec(spec); spec.loader.exec_module(lockdown)
+def status():
+    return dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+"""
+
+
+def _child(code: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-I", "-c", PRELUDE + textwrap.dedent(code), *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def _locked(spec: object, *command: str, raw: bytes | None = None) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run a command through lockdown.py as a program; the result, and what it wrote to the status descriptor."""
+    spec_fd = os.memfd_create("spec", 0)
+    os.write(spec_fd, marshal.dumps(spec, 2) if raw is None else raw)
+    os.lseek(spec_fd, 0, os.SEEK_SET)
+    reader, writer = os.pipe()
+    try:
+        argv = [sys.executable, "-I", "-S", str(LOCKDOWN), str(spec_fd), str(writer), *command]
+        done = subprocess.run(argv, pass_fds=(spec_fd, writer), capture_output=True, text=True, timeout=60)
+    finally:
+        os.close(writer)
+        os.close(spec_fd)
+        with open(reader) as file:
+            said = file.read()
+    return done, said
+
+
+def _filter(program: bytes) -> str:
+    return base64.b64encode(program).decode()
+
+
+def test_it_uses_nothing_but_the_standard_library_and_little_of_that() -> None:
+    tree = ast.parse(LOCKDOWN.read_text())
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= {"__future__", "_ctypes", "ctypes", "marshal", "os", "sys", "resource", "collections"}
+
+
+def test_importing_it_loads_no_slow_module() -> None:
+    code = f"import sys; sys.path.insert(0, {str(LOCKDOWN.parent)!r}); import lockdown; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert not {"typing", "json", "re", "enum", "dataclasses", "collections", "subprocess"} & set(done.stdout.split())
+
+
+def test_limits_never_rise_above_the_hard_limit_that_is_there() -> None:
+    done = _child("""
+        import resource
+        lockdown.set_rlimits({"NOFILE": 128, "CORE": 0, "CPU": (7, 9)})
+        lockdown.set_rlimits({"NOFILE": 4096, "CPU": -1})
+        print([resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in ("NOFILE", "CORE", "CPU")])
+    """)
+    assert done.stdout == "[(128, 128), (0, 0), (9, 9)]\n"
+
+
+def test_a_limit_nobody_knows_is_named() -> None:
+    done = _child("""
+        try: lockdown.set_rlimits({"PATIENCE": 1})
+        except OSError as error: print(error.strerror)
+    """)
+    assert done.stdout == "set_rlimits: there is no limit 'PATIENCE'\n"
+
+
+def test_a_limit_that_makes_no_sense_is_named() -> None:
+    done = _child("""
+        try: lockdown.set_rlimits({"NOFILE": (9, 5)})
+        except OSError as error: print(error.strerror)
+    """)
+    assert done.stdout.startswith("set_rlimits NOFILE=(9, 5): ")
+
+
+def test_no_new_privs_is_set() -> None:
+    done = _child("before = status()['NoNewPrivs']; lockdown.no_new_privs(); print(before, status()['NoNewPrivs'])")
+    assert done.stdout == "0 1\n"
+
+
+def test_capabilities_are_gone_and_do_not_come_back_with_exec() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities()
+        os.execv("/bin/grep", ["grep", "^Cap", "/proc/self/status"])
+    """)
+    sets = dict(line.split(":\t") for line in done.stdout.splitlines())
+    assert sets.keys() >= {"CapInh", "CapPrm", "CapEff", "CapAmb"}
+    assert {int(sets[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
+    if os.geteuid() == 0:
+        assert int(sets["CapBnd"], 16) == 0
+
+
+def test_capabilities_are_gone_at_once_and_not_only_after_exec() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities()
+        print(*[int(status()[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")])
+    """)
+    assert done.stdout == "0 0 0 0\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+def test_without_the_right_to_empty_the_bounding_set_no_new_privs_must_come_first() -> None:
+    done = _child("""
+        lockdown.load()  # nobody may be unable to reach the interpreter's modules
+        os.setgroups([]); os.setgid(65534); os.setuid(65534)
+        try: lockdown.drop_capabilities()
+        except OSError as error: print(error.strerror)
+        lockdown.no_new_privs(); lockdown.drop_capabilities(); print(status()["CapEff"].strip("0") or "none")
+    """)
+    assert done.stdout == "drop_capabilities: bounding set keeps 0; call no_new_privs first\nnone\n"
+
+
+def test_a_second_thread_is_noticed_because_it_would_stay_outside() -> None:
+    done = _child("""
+        import threading
+        stop = threading.Event(); threading.Thread(target=stop.wait).start()
+        for step in (lockdown.no_new_privs, lockdown.drop_capabilities, lambda: lockdown.landlock_restrict({})):
+            try: step(); print("went on")
+            except OSError as error: print(error.strerror)
+        stop.set()
+    """)
+    assert done.stdout.splitlines() == [
+        f"{step}: 2 threads run; lock down before any is started"
+        for step in ("no_new_privs", "drop_capabilities", "landlock_restrict")
+    ]
+
+
+def test_a_second_thread_is_noticed_without_proc_too() -> None:
+    done = _child("""
+        import threading
+        def no_proc(path): raise FileNotFoundError(path)
+        os.listdir = no_proc
+        lockdown.require_single_thread("alone"); print("alone")
+        stop = threading.Event(); threading.Thread(target=stop.wait).start()
+        try: lockdown.require_single_thread("two")
+        except OSError as error: print(error.strerror)
+        stop.set()
+    """)
+    assert done.stdout == "alone\ntwo: 2 threads run; lock down before any is started\n"
+
+
+def test_the_filter_is_loaded_for_all_threads() -> None:
+    done = _child(
+        """
+        import base64, socket, threading
+        go, seen = threading.Event(), []
+        def late():
+            go.wait()
+            try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+            except OSError as error: seen.append(error.errno)
+        lockdown.no_new_privs()
+        thread = threading.Thread(target=late); thread.start()
+        lockdown.load_seccomp(base64.b64decode(sys.argv[1])); go.set(); thread.join()
+        print(seen, status()["Seccomp"])
+        """,
+        _filter(build_filter(host_arch())),
+    )
+    assert done.stdout == "[97] 2\n"
+
+
+@pytest.mark.parametrize("program", ["b''", "b'1234567'", "bytes(8 * 4097)"])
+def test_bytes_that_are_no_filter_are_refused_before_the_kernel_is_asked(program: str) -> None:
+    done = _child(f"""
+        lockdown.no_new_privs()
+        try: lockdown.load_seccomp({program})
+        except OSError as error: print(error.strerror)
+    """)
+    assert "need 1 to 4096 records of 8 bytes" in done.stdout
+
+
+def test_a_program_that_the_kernel_does_not_take_is_an_error_with_the_step() -> None:
+    done = _child("""
+        lockdown.no_new_privs()
+        try: lockdown.load_seccomp(bytes(8))
+        except OSError as error: print(error.errno, error.strerror)
+    """)
+    assert done.stdout == "22 load_seccomp: Invalid argument\n"
+
+
+def test_dumpable_can_be_taken_away() -> None:
+    done = _child("""
+        get = lambda: lockdown._libc.prctl(3, 0, 0, 0, 0)
+        lockdown.set_dumpable(False); print(get()); lockdown.set_dumpable(True); print(get())
+    """)
+    assert done.stdout == "0\n1\n"
+
+
+def test_the_child_dies_with_its_parent() -> None:
+    # The parent forks a child that waits for its end, and is itself killed; the pipe closes when both are gone.
+    code = """
+        import signal
+        ready, w = os.pipe(); parent = os.getpid()
+        if os.fork() == 0:
+            lockdown.set_pdeathsig(9, parent=parent); print("armed", flush=True); os.write(w, b"x")
+            signal.signal(signal.SIGALRM, lambda *_: None); signal.alarm(20); signal.pause()
+            print("outlived its parent", flush=True); os._exit(0)
+        os.read(ready, 1); os.kill(parent, 9)
+    """
+    done = _child(code, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "armed\n")
+
+
+def test_a_parent_that_is_gone_already_is_noticed() -> None:
+    done = _child("""
+        try: lockdown.set_pdeathsig(9, parent=1 << 22)
+        except OSError as error: print(error.errno, error.strerror)
+    """)
+    assert done.stdout.startswith("3 set_pdeathsig: parent 4194304 is gone")
+
+
+def test_a_subreaper_becomes_the_parent_of_orphans() -> None:
+    done = _child("""
+        lockdown.set_subreaper(); r, w = os.pipe(); gone, g = os.pipe()
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.close(g); os.read(gone, 1); os.write(w, str(os.getppid()).encode())
+            os._exit(0)
+        os.wait(); os.close(g)
+        print(int(os.read(r, 99)) == os.getpid())
+    """)
+    assert done.stdout == "True\n"
+
+
+def test_as_a_program_it_becomes_the_command_behind_the_walls() -> None:
+    filters = [build_filter(host_arch()), build_no_spawn_filter(host_arch())]
+    spec = {"rlimits": {"NOFILE": 64, "CPU": [5, 6]}, "parent": os.getpid(), "subreaper": True, "seccomp": filters}
+    code = """
+import resource, os
+print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CPU))
+lines = dict(l.split(":\\t", 1) for l in open("/proc/self/status").read().splitlines() if ":\\t" in l)
+print(lines["NoNewPrivs"], int(lines["CapEff"], 16), lines["Seccomp"], lines["Seccomp_filters"])
+try: os.fork()
+except PermissionError: print("no fork")
+print(sorted(os.listdir("/proc/self/fd")))
+"""
+    done, said = _locked(spec, sys.executable, "-I", "-c", code)
+    assert (done.returncode, said) == (0, ""), (done.stderr, said)
+    limits, walls, fork, fds = done.stdout.splitlines()
+    assert limits == "(64, 64) (5, 6)"
+    assert walls.split()[:3] == ["1", "0", "2"]
+    assert int(walls.split()[3]) >= 2
+    assert fork == "no fork"
+    # 0, 1, 2, and the one that lists them: neither the spec nor the status descriptor is left.
+    assert len(ast.literal_eval(fds)) == 4
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"landlok": {}}, "lockdown: [Errno 22] lock_down: unknown key 'landlok'"),
+        ({"rlimits": {"NOPE": 1}}, "lockdown: [Errno 22] set_rlimits: there is no limit 'NOPE'"),
+        ({"rlimits": 5}, "lockdown: [Errno 22] lock_down: rlimits must be a table"),
+        ({"parent": 1 << 22}, "lockdown: [Errno 3] set_pdeathsig: parent 4194304 is gone"),
+        ({"parent": "me"}, "lockdown: [Errno 22] lock_down: parent must be a number"),
+        ({"seccomp": [b"!"]}, "lockdown: [Errno 22] load_seccomp: 1 bytes are no filter"),
+        ({"seccomp": ["12345678"]}, "lockdown: [Errno 22] load_seccomp: "),
+        ({"seccomp": b"12345678"}, "lockdown: [Errno 22] lock_down: seccomp must be a list"),
+        ({"seccomp": [b""]}, "lockdown: [Errno 22] load_seccomp: 0 bytes are no filter"),
+        ({"landlock": {}}, "lockdown: [Errno 22] lock_down: handled_fs must be a number"),
+        (
+            {"landlock": {"handled_fs": 4, "handled_net": 0, "scoped": 0, "paths": [["/no/such", 4]], "ports": []}},
+            "lockdown: [Errno 2] landlock_restrict: path '/no/such'",
+        ),
+        (
+            {"landlock": {"handled_fs": 4, "handled_net": 0, "scoped": 0, "paths": [["/usr"]], "ports": []}},
+            "lockdown: [Errno 22] lock_down: paths holds ['/usr']",
+        ),
+        (
+            {"landlock": {"handled_fs": 1 << 60, "handled_net": 0, "scoped": 0, "paths": [], "ports": []}},
+            "lockdown: [Errno 22] landlock_restrict: ruleset",
+        ),
+        ([], "spec: [Errno 22] lock_down: spec must be a table"),
+    ],
+)
+def test_a_wall_that_cannot_stand_stops_the_command_and_says_which(spec: object, message: str) -> None:
+    done, said = _locked(spec, "/bin/echo", "ran")
+    assert done.returncode == 126
+    assert done.stdout == ""
+    assert said.startswith(message)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[\x05\x00"])
+def test_a_spec_that_cannot_be_read_stops_the_command(raw: bytes) -> None:
+    done, said = _locked(None, "/bin/echo", "ran", raw=raw)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert said.startswith("spec: ")
+
+
+def test_the_command_gets_the_environment_of_the_spec_and_nothing_of_the_launchers() -> None:
+    done, said = _locked({"env": {"A": "1", "PATH": "/usr/bin:/bin"}}, "env")
+    assert (done.stdout.splitlines(), said) == (["A=1", "PATH=/usr/bin:/bin"], "")
+    done, said = _locked({}, "/usr/bin/env")
+    assert (done.returncode, done.stdout, said) == (0, "", "")
+
+
+def test_no_signal_stays_ignored_as_python_or_the_shell_had_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        done, _ = _locked({}, "/bin/grep", "^SigIgn", "/proc/self/status")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    # 32 and 33 are the C library's own: whoever started us may have left them ignored, and nothing can ask for them.
+    assert int(done.stdout.split()[1], 16) & ~(3 << 31) == 0
+
+
+def test_a_missing_command_is_told_apart_from_a_command_that_fails() -> None:
+    done, said = _locked({}, "/no/such/command")
+    assert done.returncode == 126
+    assert said.startswith("exec '/no/such/command': [Errno 2]")
+    done, said = _locked({}, "/bin/sh", "-c", "exit 126")
+    assert (done.returncode, said) == (126, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+@pytest.mark.parametrize(("keep", "mask"), [((), 0), ((2,), 1 << 2), ((1, 2), 0b110)])
+def test_root_becomes_another_user_for_good_with_the_capabilities_that_it_keeps(
+    keep: tuple[int, ...], mask: int
+) -> None:
+    done = _child(f"""
+        lockdown.become_user(4711, {keep!r})
+        print(os.getresuid(), os.getresgid(), os.getgroups())
+        for back in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0])):
+            try: back(); print("back again")
+            except PermissionError: pass
+        sys.stdout.flush()
+        os.execv("/bin/grep", ["grep", "^Cap", "/proc/self/status"])
+    """)
+    ids, *sets = done.stdout.splitlines()
+    assert ids == "(4711, 4711, 4711) (4711, 4711, 4711) []"
+    assert {int(line.split()[1], 16) for line in sets} == {mask}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+@pytest.mark.parametrize(("keep", "answer"), [((), False), ((2,), True), ((1,), True)])
+def test_access_answers_by_the_capabilities_that_were_kept(keep: tuple[int, ...], answer: bool, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(0o700)
+    (tmp_path / "home" / "file").touch(0o600)
+    path = str(tmp_path / "home" / "file")
+    asked = f"import os; print(os.access({path!r}, os.R_OK), os.access({path!r}, os.R_OK, effective_ids=True))"
+    done = _child(f"""
+        lockdown.become_user(4711, {keep!r})
+        os.execv("/usr/bin/python3", ["python3", "-I", "-c", {asked!r}])
+    """)
+    assert done.stdout == f"{answer} {answer}\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")
+def test_capabilities_are_kept_where_access_cannot_be_made_to_answer_by_them() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities((2, 6, 7))
+        lockdown.become_user(4711, (2,))
+        os.execv("/bin/grep", ["grep", "-E", "^Cap(Prm|Eff|Amb|Inh)", "/proc/self/status"])
+    """)
+    assert {int(line.split()[1], 16) for line in done.stdout.splitlines()} == {1 << 2}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs capabilities to keep one")
+def test_a_kept_capability_is_the_only_one_and_outlives_an_exec() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities((2,))
+        os.execv("/bin/grep", ["grep", "-E", "^Cap(Prm|Eff|Bnd|Amb|Inh)", "/proc/self/status"])
+    """)
+    assert {int(line.split()[1], 16) for line in done.stdout.splitlines()} == {1 << 2}
+
+
+def test_a_capability_that_is_not_there_cannot_be_kept() -> None:
+    done = _child("""
+        lockdown.no_new_privs(); lockdown.drop_capabilities()
+        try: lockdown.drop_capabilities((2,))
+        except OSError as error: print(error.strerror)
+    """)
+    assert done.stdout == "drop_capabilities: Operation not permitted\n"

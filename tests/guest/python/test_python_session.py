@@ -1,0 +1,179 @@
+"""What a Python cell can do and show, in a real session."""
+
+from __future__ import annotations
+
+import base64
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.jail.kinds.template_jail import TemplateJail
+from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.session.session import Session
+
+
+def data(result: ExecResult, position: int = -1) -> dict[str, object]:
+    assert result.displays, (result.status, result.stderr, result.notes)
+    return dict(result.displays[position].data)
+
+
+def is_png(text: object) -> bool:
+    return base64.b64decode(str(text)).startswith(b"\x89PNG")
+
+
+def test_a_figure_is_shown_without_any_set_up_and_closed(python: Session) -> None:
+    result = python.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone", timeout=90)
+    assert result.ok, result.stderr
+    assert is_png(data(result)["image/png"])
+    assert result.stderr == ""
+    assert python.run("plt.get_fignums()").displays[-1].data["text/plain"] == "[]"
+    assert python.run("%matplotlib inline\nplt.plot([2, 1]);").displays[0].kind == "display"
+
+
+def test_show_comes_in_its_place_among_what_is_printed(python: Session) -> None:
+    seen: list[str] = []
+    python.run(
+        "import matplotlib.pyplot as plt\nprint('before')\nplt.plot([1]); plt.show()\nprint('after')",
+        timeout=90,
+        on_output=lambda _, text: seen.append(text.strip()),
+        on_display=lambda display: seen.append(display.kind),
+    )
+    assert [item for item in seen if item] == ["before", "display", "after"]
+
+
+def test_a_window_cannot_be_opened_and_that_is_said(python: Session) -> None:
+    result = python.run("%matplotlib qt")
+    assert result.status is Status.FAILED
+
+
+def test_tables_images_and_own_representations(python: Session) -> None:
+    assert "<table" in str(data(python.run("import pandas as pd; pd.DataFrame({'a': [1]})", timeout=90))["text/html"])
+    assert is_png(data(python.run("from PIL import Image; Image.new('RGB', (3, 3))"))["image/png"])
+    python.run("import io; file = io.BytesIO(); Image.new('RGB', (3, 3)).save(file, 'png')")
+    own = (
+        "class T:\n    def _repr_html_(self): return '<b>t</b>'\n    def _repr_png_(self): return file.getvalue()\nT()"
+    )
+    shown = data(python.run(own))
+    assert shown["text/html"] == "<b>t</b>"
+    assert is_png(shown["image/png"])
+    bundle = "class M:\n    def _repr_mimebundle_(self, **_): return {'application/json': {1: object}}\nM()"
+    assert data(python.run(bundle))["application/json"] == {"1": "<class 'object'>"}
+
+
+def test_a_representation_that_fails_does_not_fail_the_cell(python: Session) -> None:
+    result = python.run("class B:\n    def _repr_html_(self): 1/0\n    def __repr__(self): return 'B!'\nB()")
+    assert data(result)["text/plain"] == "B!"
+
+
+def test_await_at_the_top_level_and_tasks_that_go_on(python: Session) -> None:
+    assert data(python.run("import asyncio\nawait asyncio.sleep(0, 7)"))["text/plain"] == "7"
+    python.run("async def f(): return 8\ntask = asyncio.ensure_future(f())\nawait asyncio.sleep(0)")
+    assert data(python.run("await task"))["text/plain"] == "8"
+    assert data(python.run("asyncio.run(f()) if False else 9"))["text/plain"] == "9"
+
+
+def test_commands_run_inside_and_their_output_is_captured(python: Session) -> None:
+    assert python.run("!echo $HOME; id -u; hostname").stdout == "/box\n1000\nsandbox\n"
+    assert data(python.run("out = !echo one\nout"))["text/plain"] == "['one']"
+    python.run("!exit 3")
+    assert data(python.run("_exit_code"))["text/plain"] == "3"
+    assert python.run("word = 'hi'\n!echo {word} $word").stdout == "hi hi\n"
+    assert python.run("%%bash\necho from bash").stdout == "from bash\n"
+
+
+def test_harmless_magics_work(python: Session) -> None:
+    assert "Wall time" in python.run("%time x = 1").stdout
+    assert python.run("%timeit -n1 -r1 pass").ok
+    assert python.run("%cd /tmp").stdout == "/tmp\n"
+    assert python.run("%cd /box").stdout == "/box\n"
+    python.run("unique_name_here = 1")
+    assert "unique_name_here" in python.run("%who").stdout
+    assert python.run("%%capture c\nprint('hidden')").stdout == ""
+    assert python.run("print(c.stdout)").stdout == "hidden\n\n"
+
+
+def test_documentation_is_shown_instead_of_paged(python: Session) -> None:
+    assert "Return the number of items" in str(data(python.run("len?"))["text/plain"])
+
+
+def test_a_traceback_has_the_cells_lines_and_is_the_same_each_time(python: Session) -> None:
+    code = "def f(x):\n    return 1 / x\n\nf(0)"
+    first, second = python.run(code, number=40), python.run(code, number=40)
+    assert "Cell In[40], line 4" in first.stderr
+    assert "----> 2     return 1 / x" in first.stderr.replace("return 1 / x", "    return 1 / x").replace(
+        " " * 8, " " * 4
+    )
+    assert first.stderr == second.stderr
+    assert "\x1b" not in first.stderr
+    assert first.error is not None
+    assert first.error.traceback == second.error.traceback  # type: ignore[union-attr]
+    assert "ZeroDivisionError" in first.error.traceback[-1]
+
+
+def test_errors_of_every_sort_have_their_own_name(python: Session) -> None:
+    cases = {
+        "def f(:": "SyntaxError",
+        "raise SystemExit(3)": "SystemExit",
+        "raise ExceptionGroup('g', [ValueError()])": "ExceptionGroup",
+        "raise KeyboardInterrupt": "KeyboardInterrupt",
+        "x = yield": "SyntaxError",
+        "%nosuchmagic": "UsageError",
+        "import nothing_of_that_name": "ModuleNotFoundError",
+    }
+    for code, name in cases.items():
+        result = python.run(code)
+        assert result.status is Status.FAILED, code
+        assert result.error is not None, code
+        assert result.error.ename == name, code
+        assert result.error.traceback, code
+
+
+def test_exit_ends_the_cell_with_its_code_and_not_the_session(python: Session) -> None:
+    assert (python.run("exit()").status, python.run("raise SystemExit").status) == (Status.OK, Status.OK)
+    result = python.run("import sys; sys.exit('words')")
+    assert (result.status, result.exit_code, result.stderr) == (Status.FAILED, 1, "words\n")
+    assert python.run("sys.exit(260)").exit_code == 4
+
+
+def test_the_program_sees_an_ordinary_main_module(python: Session) -> None:
+    seen = "__name__, __import__('sys').argv, __import__('sys').path[0], '/guest' in __import__('sys').path"
+    assert data(python.run(seen))["text/plain"] == "('__main__', [''], '', False)"
+    assert data(python.run("import sys; sys.stdin.read()"))["text/plain"] == "''"
+
+
+def test_a_module_of_the_users_wins_over_ours(python: Session) -> None:
+    python.run("for name in ('gate', 'session_worker', 'lockdown'): open(name + '.py', 'w').write('mine = 1')")
+    assert data(python.run("import gate, session_worker, lockdown; gate.mine"))["text/plain"] == "1"
+
+
+def test_processes_and_pickles_of_the_cells_own_functions(python: Session) -> None:
+    python.run("import multiprocessing as mp\ndef double(x): return 2 * x")
+    code = "with mp.Pool(2) as pool: r = pool.map(double, [1, 2])\nr"
+    assert data(python.run(code))["text/plain"] == "[2, 4]"
+    assert data(python.run("import pickle; pickle.loads(pickle.dumps(double))(4)"))["text/plain"] == "8"
+
+
+def test_text_of_c_libraries_comes_with_its_cell(python: Session) -> None:
+    assert python.run("import ctypes; n = ctypes.CDLL(None).printf(b'from c')").stdout == "from c"
+
+
+def test_one_native_thread_by_default_because_checkpoints_are_forks(python: Session) -> None:
+    assert data(python.run("import os; os.environ['OMP_NUM_THREADS']"))["text/plain"] == "'1'"
+
+
+def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
+    full = python.run("f = open('/box/full', 'wb')\nwhile True: f.write(bytes(1 << 20))", timeout=60)
+    assert (full.status, full.limit, full.error.ename) == (Status.FAILED, "disk", "OSError")  # type: ignore[union-attr]
+    python.run("f = None; import os; os.unlink('/box/full')")
+    files = python.run("many = []\nwhile True: many.append(open('/dev/null'))")
+    assert (files.status, files.limit) == (Status.FAILED, "open_files")
+    python.run("many = None")
+
+
+def test_an_error_was_rehearsed_where_nobody_waits_and_nothing_of_it_is_left() -> None:
+    with Sandbox() as box:
+        fresh = box.session()
+        while not isinstance(fresh._lives.live.jail, TemplateJail):  # type: ignore[union-attr] # soon there is one
+            fresh.close()
+            fresh = box.session()
+        found = fresh.run("import sys; hasattr(sys, 'last_value'), hasattr(sys, 'last_traceback'), len(In)")
+        assert data(found)["text/plain"] == "(False, False, 2)"
+        assert data(fresh.run("'pygments.lexers.python' in sys.modules"))["text/plain"] == "True"

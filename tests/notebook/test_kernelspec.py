@@ -1,0 +1,71 @@
+"""The kernelspec that the wheel carries and the one that ``install`` writes."""
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sandbox_kernel import InvalidRequest
+from sandbox_kernel.notebook.kernelspec import LOGOS, install, kernel_json
+
+SPEC = Path(__file__).parents[2] / "kernelspec" / "sandbox"
+
+
+def test_the_shipped_kernelspec_is_the_one_that_install_writes_with_a_plain_python():
+    assert json.loads((SPEC / "kernel.json").read_text()) == kernel_json("Sandbox", "python3")
+
+
+def test_the_three_logos_are_what_jupyter_expects():
+    assert ElementTree.parse(SPEC / "logo-svg.svg").getroot().tag.endswith("svg")
+    for side in (32, 64):
+        assert Image.open(SPEC / f"logo-{side}x{side}.png").size == (side, side)
+
+
+def test_install_writes_a_spec_that_jupyter_finds(tmp_path, monkeypatch):
+    folder = install(False, str(tmp_path), False, "my-sandbox", "My Sandbox")
+    assert folder == tmp_path / "share" / "jupyter" / "kernels" / "my-sandbox"
+    spec = json.loads((folder / "kernel.json").read_text())
+    assert spec["argv"][0] == sys.executable
+    assert spec["display_name"] == "My Sandbox"
+    assert all((folder / logo).is_file() for logo in LOGOS)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share" / "jupyter"))
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    assert KernelSpecManager().get_kernel_spec("my-sandbox").interrupt_mode == "message"
+
+
+def test_install_twice_replaces(tmp_path):
+    install(False, str(tmp_path), False, "sandbox", "One")
+    folder = install(False, str(tmp_path), False, "sandbox", "Two")
+    assert json.loads((folder / "kernel.json").read_text())["display_name"] == "Two"
+
+
+def test_install_for_the_user_goes_to_the_users_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    assert install(True, None, False, "sandbox", "Sandbox") == tmp_path / "kernels" / "sandbox"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((True, "/x", False, "sandbox", "S"), "exclude each other"),
+        ((True, None, True, "sandbox", "S"), "exclude each other"),
+        ((False, None, False, "../evil", "S"), "--name '../evil'"),
+        ((False, None, False, "sandbox", "  "), "--display-name is empty"),
+    ],
+)
+def test_a_wrong_request_is_refused(arguments, reason, monkeypatch, tmp_path):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    with pytest.raises(InvalidRequest, match=None) as caught:
+        install(*arguments)
+    assert reason in str(caught.value)
+    assert not list(tmp_path.rglob("kernel.json"))
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "share").write_text("a file, not a folder")
+    with pytest.raises(InvalidRequest, match="try --user or --prefix"):
+        install(False, str(tmp_path), False, "sandbox", "Sandbox")

@@ -1,0 +1,474 @@
+"""A policy is deny-all until it is told otherwise, keeps what it was told in order, and survives JSON and TOML."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.policy import (
+    PRESETS,
+    AccessMode,
+    AllowedPath,
+    Grant,
+    Mount,
+    NetworkRule,
+    SandboxPolicy,
+    resolve_grants,
+)
+from sandbox_kernel.policy.sandbox_policy import parse_mount
+
+_text = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), min_size=1, max_size=20)
+_paths = _text.map(lambda tail: f"/data/{tail}")
+_domains = st.from_regex(r"(\*\.)?[a-z][a-z0-9]{0,10}(\.[a-z]{2,5}){1,2}", fullmatch=True)
+_ports = st.lists(st.integers(1, 65535), max_size=3)
+_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), _paths),
+        st.tuples(st.just("write"), _paths),
+        st.tuples(st.just("domain"), _domains, _ports),
+        st.tuples(st.just("network")),
+        st.tuples(st.just("spawn"), st.booleans()),
+        st.tuples(st.just("env"), _names, _text),
+        st.tuples(st.just("mount"), _paths, st.sampled_from(["/data", "/data/x", "/opt/y"]), st.booleans()),
+    ),
+    max_size=12,
+)
+
+
+def build(steps: list[tuple[object, ...]]) -> SandboxPolicy:
+    """Carry out what hypothesis chose."""
+    policy = SandboxPolicy()
+    for kind, *args in steps:
+        match kind, args:
+            case "read", [str(path)]:
+                policy = policy.allow_read(path)
+            case "write", [str(path)]:
+                policy = policy.allow_read_write(path)
+            case "domain", [str(domain), list(ports)]:
+                policy = policy.allow_domain(domain, *ports)
+            case "network", []:
+                policy = policy.allow_network()
+            case "spawn", [bool(allowed)]:
+                policy = policy.allow_process_spawn(allowed)
+            case "env", [str(name), str(value)]:
+                policy = policy.with_env(name, value)
+            case "mount", [str(host), str(guest), bool(writable)]:
+                policy = policy.mount(host, guest, writable)
+            case _:
+                raise AssertionError(kind)
+    return policy
+
+
+def test_a_new_policy_allows_nothing_at_all() -> None:
+    policy = SandboxPolicy()
+    assert (policy.allowed_paths, policy.network_rules, policy.mounts, dict(policy.env)) == ((), (), (), {})
+    assert not policy.network
+    assert not policy.process_spawn
+
+
+@given(_steps)
+def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object, ...]]) -> None:
+    policy = build(steps)
+    modes = {"read": AccessMode.READ_ONLY, "write": AccessMode.READ_WRITE}
+    assert policy.allowed_paths == tuple(
+        AllowedPath(str(step[1]), modes[str(step[0])]) for step in steps if step[0] in modes
+    )
+    assert [rule.domain for rule in policy.network_rules] == [step[1] for step in steps if step[0] == "domain"]
+    assert [list(rule.ports) for rule in policy.network_rules] == [step[2] for step in steps if step[0] == "domain"]
+    assert policy.network == any(step[0] == "network" for step in steps)
+    spawns = [step[1] for step in steps if step[0] == "spawn"]
+    assert policy.process_spawn == bool(spawns and spawns[-1])
+    assert dict(policy.env) == {step[1]: step[2] for step in steps if step[0] == "env"}
+    assert [(m.host, m.guest, m.writable) for m in policy.mounts] == [s[1:] for s in steps if s[0] == "mount"]
+
+
+@given(_steps)
+def test_a_policy_is_the_same_after_json_and_its_keys_are_camel_case(steps: list[tuple[object, ...]]) -> None:
+    policy = build(steps)
+    text = policy.to_json()
+    assert SandboxPolicy.from_json(text) == policy
+    assert SandboxPolicy.from_json(text.encode()) == policy
+    document = json.loads(text)
+    assert list(document) == ["allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts"]
+    rows = [*document["allowedPaths"], *document["networkRules"], *document["mounts"]]
+    assert not any("_" in key for row in rows for key in row)
+
+
+@given(_steps)
+def test_a_policy_is_the_same_after_pickling_and_equal_policies_have_one_hash(steps: list[tuple[object, ...]]) -> None:
+    policy = build(steps)
+    back = pickle.loads(pickle.dumps(policy))
+    assert back == policy
+    assert hash(back) == hash(policy) == hash(build(steps))
+
+
+def test_each_step_makes_a_new_policy_and_leaves_the_old_one_alone() -> None:
+    before = SandboxPolicy()
+    after = before.allow_read("/a").with_env("A", "1").allow_network().allow_process_spawn()
+    assert before == SandboxPolicy()
+    assert after != before
+    with pytest.raises(AttributeError):
+        after.network = False  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        after.env["A"] = "2"  # type: ignore[index]
+
+
+def test_spawning_can_be_taken_back() -> None:
+    assert not SandboxPolicy.preset("standard").allow_process_spawn(False).process_spawn
+
+
+# Presets
+
+
+def test_the_presets_differ_in_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here, spawn = str(tmp_path), SandboxPolicy().allow_process_spawn()
+    assert {name: SandboxPolicy.preset(name) for name in PRESETS} == {
+        "strict": SandboxPolicy(),
+        "standard": spawn,
+        "classroom": spawn,
+        "data": spawn.allow_read(here),
+        "build": spawn.allow_read_write(here),
+    }
+
+
+def test_no_preset_opens_the_network() -> None:
+    for name in PRESETS:
+        policy = SandboxPolicy.preset(name)
+        assert not policy.network
+        assert not policy.network_rules
+
+
+@pytest.mark.parametrize("name", ["", "Standard", "open", "../standard"])
+def test_an_unknown_preset_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(PolicyViolation, match="standard, strict, classroom, data, build"):
+        SandboxPolicy.preset(name)
+
+
+# What a method refuses
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"/bytes"])
+def test_a_path_that_is_none_is_refused(path: str) -> None:
+    with pytest.raises(PolicyViolation, match="path"):
+        SandboxPolicy().allow_read(path)
+
+
+def test_paths_may_be_path_objects_and_are_kept_as_written() -> None:
+    assert SandboxPolicy().allow_read(Path("data/../x")).allowed_paths[0].path == "data/../x"
+    assert SandboxPolicy().allow_read("~/x").allowed_paths[0].path == "~/x"
+
+
+@pytest.mark.parametrize(
+    "guest", ["", "data", "../x", "/a/../etc", "/proc", "/", "/box", "/usr/", "/tmp", "//proc", "/dev/.", "/x\0", None]
+)
+def test_a_mount_over_the_sandboxs_own_places_or_outside_is_refused(guest: str) -> None:
+    with pytest.raises(PolicyViolation, match="mount target"):
+        SandboxPolicy().mount("/data", guest)
+
+
+@pytest.mark.parametrize("guest", ["/proc/1", "//proc/sys/kernel", "/dev/shm", "/guest", "/guest/gate.py", "/cell/x"])
+def test_a_mount_inside_the_sandboxs_own_places_is_refused(guest: str) -> None:
+    with pytest.raises(PolicyViolation, match="mount target"):
+        SandboxPolicy().mount("/data", guest)
+
+
+@pytest.mark.parametrize("guest", ["/box/data", "/tmp/data", "/data", "/home/me", "/mnt/a/b", "/process", "/etc/hosts"])
+def test_a_mount_into_the_work_folder_or_a_new_place_is_taken(guest: str) -> None:
+    assert SandboxPolicy().mount("/data", guest).mounts == (Mount("/data", guest, False),)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        "", ".", "*", "*.", "a b", "http://x.org", "x.org/path", "x.org:80", "user@x.org", "a..b", "-a.org", "a.*.org",
+        "a" * 64 + ".org", "x." * 130 + "org", "[::1", "127.1", "x\0.org", "\ud800.org", "xn--\u00e9.org/..", 5, None,
+    ],
+)  # fmt: skip
+def test_what_is_no_domain_is_refused(domain: str) -> None:
+    with pytest.raises(PolicyViolation, match="is not a domain name"):
+        SandboxPolicy().allow_domain(domain)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("Example.ORG.", "example.org"), (" example.org ", "example.org"), ("*.Example.org", "*.example.org"),
+        ("bücher.example", "xn--bcher-kva.example"), ("faß.de", "xn--fa-hia.de"), ("localhost", "localhost"),
+    ],
+)  # fmt: skip
+def test_a_domain_is_kept_in_its_one_form(written: str, kept: str) -> None:
+    assert SandboxPolicy().allow_domain(written, 443).network_rules == (NetworkRule(kept, (443,)),)
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536, True, "443", 1.5, None])
+def test_what_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(PolicyViolation, match="from 1 to 65535"):
+        SandboxPolicy().allow_domain("example.org", port)
+
+
+def test_loader_names_may_be_set_by_the_policy_and_wrong_names_may_not() -> None:
+    assert SandboxPolicy().with_env("LD_PRELOAD", "/x.so").env["LD_PRELOAD"] == "/x.so"
+    with pytest.raises(InvalidRequest, match="environment name"):
+        SandboxPolicy().with_env("A=B", "1")
+
+
+# Documents
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("null", "must be a table"),
+        ("[]", "must be a table"),
+        ('{"allowedPath": []}', "unknown key 'allowedPath'"),
+        ('{"allow_network": true}', "unknown key 'allow_network'"),
+        ('{"allowNetwork": 1}', "allowNetwork must be true or false"),
+        ('{"allowProcessSpawn": "yes"}', "allowProcessSpawn must be true or false"),
+        ('{"allowedPaths": {}}', "allowedPaths must be a list"),
+        ('{"allowedPaths": ["/a"]}', "allowedPaths must be a table"),
+        ('{"allowedPaths": [{"path": "/a", "mode": "rw"}]}', "must be readOnly or readWrite"),
+        ('{"allowedPaths": [{"path": "/a", "mode": ["readOnly"]}]}', "must be readOnly or readWrite"),
+        ('{"allowedPaths": [{"mode": "readOnly"}]}', "path must be a string"),
+        ('{"allowedPaths": [{"path": "/a", "writable": true}]}', "unknown key 'writable'"),
+        ('{"networkRules": [{"domain": "a b"}]}', "not a domain name"),
+        ('{"networkRules": [{"domain": "example.org", "ports": [0]}]}', "from 1 to 65535"),
+        ('{"networkRules": [{"domain": "example.org", "ports": 443}]}', "ports must be a list"),
+        ('{"mounts": [{"host": "/a", "guest": "/proc"}]}', "mount target"),
+        ('{"mounts": [{"host": "/a", "guest": "/b", "writable": 1}]}', "writable must be true or false"),
+        ('{"env": []}', "env must be a table"),
+        ('{"env": {"A=B": "1"}}', "environment name"),
+        ('{"env": {"A": 1}}', "environment value"),
+        ('{"env": {"A": "\\ud800"}}', "lone surrogate"),
+    ],
+)
+def test_a_wrong_policy_document_is_refused_with_the_reason(text: str, says: str) -> None:
+    with pytest.raises(PolicyViolation, match=re.escape(says)):
+        SandboxPolicy.from_json(text)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(
+    st.sampled_from(["allowedPaths", "networkRules", "env", "mounts", "path", "mode", "domain", "ports", "host"]), v,
+)))  # fmt: skip
+def test_any_json_at_all_is_a_policy_or_a_policy_violation(document: object) -> None:
+    try:
+        SandboxPolicy.from_json(json.dumps(document))
+    except PolicyViolation:
+        return
+
+
+def test_a_policy_file_may_be_toml_or_json(tmp_path: Path) -> None:
+    wanted = (
+        SandboxPolicy().allow_read("/data").allow_domain("example.org", 443).with_env("A", "é").allow_process_spawn()
+    )
+    (tmp_path / "policy.json").write_text(wanted.to_json())
+    (tmp_path / "policy.toml").write_text(
+        'allowProcessSpawn = true\n[[allowedPaths]]\npath = "/data"\n'
+        '[[networkRules]]\ndomain = "example.org"\nports = [443]\n[env]\nA = "é"\n',
+        encoding="utf-8",
+    )
+    assert SandboxPolicy.load(tmp_path / "policy.json") == wanted
+    assert SandboxPolicy.load(str(tmp_path / "policy.toml")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("p.toml", b"a = [", "not TOML"),
+        ("p.toml", b"\xff\xfe", "not TOML"),
+        ("p.toml", b"when = 2020-01-01", "unknown key 'when'"),
+        ("p.json", b"\xff\xfe{", "not JSON"),
+        ("p.json", b"a = 1", "not JSON"),
+    ],
+)
+def test_a_broken_policy_file_is_refused_by_its_format(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(PolicyViolation, match=says):
+        SandboxPolicy.load(tmp_path / name)
+
+
+def test_a_policy_file_that_is_missing_or_a_folder_is_refused_by_its_name(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(PolicyViolation, match=re.escape(repr(str(path)))):
+            SandboxPolicy.load(path)
+
+
+# Resolving
+
+
+def test_a_plain_path_is_granted_where_it_is(tmp_path: Path) -> None:
+    real = os.path.realpath(tmp_path)
+    assert resolve_grants(SandboxPolicy().allow_read(real)) == (Grant(real, real, False),)
+    assert resolve_grants(SandboxPolicy().allow_read_write(real)) == (Grant(real, real, True),)
+
+
+def test_a_linked_path_is_granted_where_it_was_written_and_where_it_really_is(tmp_path: Path) -> None:
+    real = Path(os.path.realpath(tmp_path)) / "real"
+    link = real.parent / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    assert resolve_grants(SandboxPolicy().allow_read(link)) == (
+        Grant(str(real), str(link), False),
+        Grant(str(real), str(real), False),
+    )
+
+
+def test_a_relative_path_is_granted_at_its_absolute_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    real = os.path.realpath(tmp_path / "data")
+    assert Grant(real, real, False) in resolve_grants(SandboxPolicy().allow_read("data"))
+
+
+def test_a_home_path_is_granted_below_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    targets = [grant.target for grant in resolve_grants(SandboxPolicy().allow_read("~/data"))]
+    assert str(tmp_path / "data") in targets
+
+
+def test_a_path_that_does_not_resolve_is_refused_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("missing", "dangling", "loop"):
+        for policy in (SandboxPolicy().allow_read(tmp_path / name), SandboxPolicy().mount(tmp_path / name, "/data")):
+            with pytest.raises(PolicyViolation, match=re.escape(repr(str(tmp_path / name)))):
+                resolve_grants(policy)
+
+
+@pytest.mark.parametrize("path", ["/", "/proc", "/dev", "/tmp", "/etc"])
+def test_a_place_that_the_sandbox_makes_itself_cannot_be_granted(path: str) -> None:
+    for written in (path, f"/{path}"):
+        with pytest.raises(PolicyViolation, match="mount it elsewhere"):
+            resolve_grants(SandboxPolicy().allow_read(written))
+
+
+def test_a_link_to_the_root_is_refused_like_the_root(tmp_path: Path) -> None:
+    (tmp_path / "all").symlink_to("/")
+    with pytest.raises(PolicyViolation, match="mount it elsewhere"):
+        resolve_grants(SandboxPolicy().allow_read(tmp_path / "all"))
+
+
+@pytest.mark.parametrize("path", ["/proc/self", "/dev/shm", "/proc/sys"])
+def test_a_path_inside_such_a_place_cannot_be_granted_there(path: str) -> None:
+    with pytest.raises(PolicyViolation, match="mount it elsewhere"):
+        resolve_grants(SandboxPolicy().allow_read_write(path))
+
+
+def test_naming_the_system_is_no_mistake_but_writing_it_is() -> None:
+    assert resolve_grants(SandboxPolicy().allow_read("/usr")) == ()
+    with pytest.raises(PolicyViolation):
+        resolve_grants(SandboxPolicy().allow_read_write("/usr"))
+
+
+def test_a_mount_shows_the_real_source_at_the_asked_place(tmp_path: Path) -> None:
+    real = Path(os.path.realpath(tmp_path)) / "real"
+    real.mkdir()
+    (real.parent / "link").symlink_to(real)
+    policy = SandboxPolicy().mount(real.parent / "link", "/data/", writable=True)
+    assert resolve_grants(policy) == (Grant(str(real), "/data", True),)
+
+
+def test_a_path_that_was_allowed_twice_is_granted_once(tmp_path: Path) -> None:
+    real = os.path.realpath(tmp_path)
+    assert len(resolve_grants(SandboxPolicy().allow_read(real).allow_read(real))) == 1
+
+
+@pytest.mark.parametrize("word", ["no", "false", 0, 1, None])
+def test_a_word_that_is_true_by_accident_does_not_widen_a_policy(word: Any) -> None:
+    with pytest.raises(PolicyViolation, match="writable must be true or false"):
+        SandboxPolicy().mount("/etc", "/data", word)
+    with pytest.raises(PolicyViolation, match="allow_process_spawn must be true or false"):
+        SandboxPolicy().allow_process_spawn(word)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"network": "yes"},
+        {"process_spawn": 1},
+        {"allowed_paths": ["/etc"]},
+        {"allowed_paths": "/etc"},
+        {"mounts": (Mount("/etc", "/proc"),)},
+        {"mounts": (Mount("/etc", "data"),)},
+        {"env": [("A", "b")]},
+    ],
+)
+def test_a_policy_that_is_made_directly_is_checked_too(fields: dict[str, Any]) -> None:
+    with pytest.raises(PolicyViolation):
+        SandboxPolicy(**fields)
+
+
+def test_a_policy_does_not_change_with_the_mapping_that_it_was_made_of() -> None:
+    env = {"A": "b"}
+    policy = SandboxPolicy(env=env)
+    env["A"] = "c"
+    assert policy.env == {"A": "b"}
+
+
+@pytest.mark.parametrize("path", [None, 5, b"/etc", "", "a\0b"])
+def test_what_is_no_path_is_refused_by_every_method_that_takes_one(path: Any) -> None:
+    policy = SandboxPolicy()
+    for take in (policy.allow_read, policy.allow_read_write, lambda p: policy.mount(p, "/data"), SandboxPolicy.load):
+        with pytest.raises(PolicyViolation):
+            take(path)
+
+
+def test_a_mount_target_may_be_a_path_object_and_must_be_writable_as_text() -> None:
+    assert SandboxPolicy().mount("/etc", Path("/data")).mounts == (Mount("/etc", "/data"),)
+    with pytest.raises(PolicyViolation, match="not valid UTF-8"):
+        SandboxPolicy().mount("/etc", "/d\ud800")
+
+
+def test_a_key_that_stands_twice_in_a_policy_is_an_error() -> None:
+    with pytest.raises(PolicyViolation, match="the key 'allowNetwork' twice"):
+        SandboxPolicy.from_json('{"allowNetwork": false, "allowNetwork": true}')
+
+
+@pytest.mark.parametrize("text", [None, 5, {}])
+def test_what_is_no_text_is_no_policy(text: Any) -> None:
+    with pytest.raises(PolicyViolation, match="policy is not JSON"):
+        SandboxPolicy.from_json(text)
+
+
+def test_policy_files_of_other_editors_and_things_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "P.JSON").write_text('{"allowNetwork": true}')
+    (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbfallowNetwork = true")
+    assert SandboxPolicy.load(tmp_path / "P.JSON") == SandboxPolicy.load(tmp_path / "bom.toml")
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "huge.toml").write_bytes(b"#" * (2 << 20))
+    for name in ("fifo.json", "huge.toml"):
+        with pytest.raises(PolicyViolation, match=name):
+            SandboxPolicy.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "mount"),
+    [
+        ("data:/data", Mount("data", "/data", False)),
+        ("data:/data:ro", Mount("data", "/data", False)),
+        ("data:/data:rw", Mount("data", "/data", True)),
+        ("/srv/a:b:/x:rw", Mount("/srv/a:b", "/x", True)),
+    ],
+)
+def test_a_mount_is_read_the_same_way_at_every_door_also_with_a_colon_in_the_host_path(text: str, mount: Mount) -> None:
+    assert parse_mount(text) == mount
+
+
+@pytest.mark.parametrize("text", ["", "data", ":/data", "data:", "data:rw", ":rw"])
+def test_a_mount_that_lacks_a_part_is_refused(text: str) -> None:
+    with pytest.raises(PolicyViolation, match="a part is missing"):
+        parse_mount(text)

@@ -1,0 +1,205 @@
+"""The report shows each line by its mark, fails closed, and is the same in every form."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import threading
+from dataclasses import replace
+from html import unescape
+
+import pytest
+
+from sandbox_kernel import CapabilityReport, InvalidRequest, PolicyViolation, ProcessBackend, ProcessConfig, Sandbox
+from sandbox_kernel.backends.measured import capabilities
+from sandbox_kernel.backends.measured.canaries import Measurement, OnProgress
+from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.report.capability_report import make_report
+
+HOSTILE = "<script>alert(1)</script>\"'&<b>"
+
+
+def line(name: str, enforced: bool | None, area: str = "files") -> Measurement:
+    return Measurement(area=area, name=name, enforced=enforced, mechanism="the wall", evidence="what came back")
+
+
+REPORT = CapabilityReport(
+    backend="process",
+    isolation="process+sandbox",
+    host="Linux 6.1 x86_64",
+    lines=(line("read", True), line("write", True), line("connect", False, "network"), line("spend", None, "limits")),
+    languages={
+        "python": Availability(available=True, version="3.11", origin="/usr/bin/python3"),
+        "rust": Availability(available=False, reason="no rustc", remedy="install rustc"),
+    },
+)
+
+
+def test_the_terminal_form_marks_each_line_under_its_area() -> None:
+    text = str(REPORT)
+    assert re.findall(r"^  ([✓✗?]) (\w+)", text, re.MULTILINE) == [
+        ("✓", "read"), ("✓", "write"), ("✗", "connect"), ("?", "spend"), ("✓", "python"), ("✗", "rust"),
+    ]  # fmt: skip
+    assert re.findall(r"^(\w+)$", text, re.MULTILINE) == ["files", "network", "limits", "languages"]
+    assert "no rustc; install rustc" in text
+    assert text.startswith("process · process+sandbox · Linux 6.1 x86_64\n")
+
+
+def test_the_plain_form_is_json_and_has_every_line_in_order() -> None:
+    plain = REPORT.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert [row["name"] for row in plain["lines"]] == ["read", "write", "connect", "spend"]  # type: ignore[index,attr-defined]
+    assert [row["enforced"] for row in plain["lines"]] == [True, True, False, None]  # type: ignore[index,attr-defined]
+
+
+def test_what_is_required_and_enforced_returns_the_report() -> None:
+    assert REPORT.require("read", "write") is REPORT
+    assert REPORT.require("files") is REPORT
+    assert REPORT.require() is REPORT
+
+
+def test_what_is_required_and_not_enforced_is_refused_with_the_line() -> None:
+    with pytest.raises(PolicyViolation, match=r"network is required and 'connect' is not enforced \(the wall: what"):
+        REPORT.require("files", "network")
+
+
+def test_what_could_not_be_tested_is_not_enforced() -> None:
+    with pytest.raises(PolicyViolation, match="not testable here"):
+        REPORT.require("spend")
+
+
+@pytest.mark.parametrize("name", ["", "netwrok", "READ", "python"])
+def test_a_requirement_that_no_line_answers_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(PolicyViolation, match="connect, files, limits, network, read, spend, write"):
+        REPORT.require(name)
+
+
+def test_one_bad_line_of_an_area_fails_the_whole_area() -> None:
+    mixed = replace(REPORT, lines=(line("read", True), line("write", False)))
+    with pytest.raises(PolicyViolation, match="'write' is not enforced"):
+        mixed.require("files")
+
+
+def test_nothing_in_the_page_can_become_markup() -> None:
+    hostile = replace(
+        REPORT,
+        host=HOSTILE,
+        lines=(Measurement(area=HOSTILE, name=HOSTILE, enforced=True, mechanism=HOSTILE, evidence=HOSTILE),),
+        languages={
+            HOSTILE: Availability(available=True, version=HOSTILE, origin=HOSTILE),
+            "x": Availability(available=False, reason=HOSTILE, remedy=HOSTILE),
+        },
+    )
+    page = hostile._repr_html_()
+    assert set(re.findall(r"<(\w+)", page)) <= {"div", "b", "table", "tr", "th", "td", "details", "summary"}
+    assert unescape(page).count(HOSTILE) == 10
+
+
+def test_the_page_has_the_marks_of_the_terminal_form() -> None:
+    page = REPORT._repr_html_()
+    assert re.findall(r">([✓✗?])<", page) == ["✓", "✓", "✗", "?", "✓", "✗"]
+    assert "not testable here" in page
+
+
+def _inside(widget: object, name: str) -> list[object]:
+    found = [widget] if type(widget).__name__ == name else []
+    for child in getattr(widget, "children", ()):
+        found += _inside(child, name)
+    return found
+
+
+def test_the_widget_shows_the_same_page_and_cannot_measure_what_nobody_can() -> None:
+    widget = REPORT.as_widget()
+    (page,), (button,) = _inside(widget, "HTML"), _inside(widget, "Button")
+    assert page.value == REPORT._repr_html_()  # type: ignore[attr-defined]
+    assert button.disabled  # type: ignore[attr-defined]
+
+
+def test_run_again_draws_the_new_report() -> None:
+    done = threading.Event()
+    better = replace(REPORT, lines=tuple(replace(line, enforced=True) for line in REPORT.lines))
+
+    def again(told: OnProgress) -> CapabilityReport:
+        told(1, 1)
+        return better
+
+    widget = replace(REPORT, again=again).as_widget()
+    (page,), (button,) = _inside(widget, "HTML"), _inside(widget, "Button")
+    page.observe(lambda _: done.set(), "value")  # type: ignore[attr-defined]
+    button.click()  # type: ignore[attr-defined]
+    assert done.wait(30)
+    assert page.value == better._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_a_report_that_was_measured_can_be_measured_again() -> None:
+    report = Sandbox().report()
+    assert report.again is not None
+    seen: list[tuple[int, int]] = []
+    newer = report.again(lambda done, total: seen.append((done, total)))
+    assert newer.measured_at > report.measured_at
+    assert seen
+    assert replace(report, again=None) == report
+
+
+def test_a_report_that_can_be_measured_again_could_not_be_sent_to_another_process() -> None:
+    sent = pickle.loads(pickle.dumps(replace(REPORT, again=lambda told: REPORT)))
+    assert (sent, sent.again) == (REPORT, None)
+
+
+def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def measure(run: object, words: object, *, walls: bool, on_progress: OnProgress | None) -> tuple[Measurement, ...]:
+        nonlocal calls
+        calls += 1
+        if on_progress is not None:
+            on_progress(1, 1)
+        return (line("spend", True, "limits"), line("read", True))
+
+    monkeypatch.setattr(capabilities, "measure", measure)
+    monkeypatch.setattr(capabilities, "_measured", {})
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    assert [row.area for row in make_report(backend).lines] == ["files", "limits"]
+    make_report(backend)
+    assert calls == 1
+    heard: list[tuple[int, int]] = []
+    make_report(backend, again=True, on_progress=lambda done, total: heard.append((done, total)))
+    assert calls == 2
+    assert heard == [(1, 1)]
+
+
+def test_another_process_of_the_same_boot_does_not_measure_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def measure(run: object, words: object, *, walls: bool, on_progress: OnProgress | None) -> tuple[Measurement, ...]:
+        nonlocal calls
+        calls += 1
+        return (line("read", True),)
+
+    monkeypatch.setattr(capabilities, "measure", measure)
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    monkeypatch.setattr(capabilities, "_measured", {})
+    first = make_report(backend)
+    monkeypatch.setattr(capabilities, "_measured", {})
+    assert make_report(backend) == first
+    assert first.measured_at > 0
+    assert calls == 1
+
+
+def test_a_sandbox_that_must_hold_what_it_does_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        capabilities, "measure", lambda *_, **__: (line("read", True), line("connect", False, "network"))
+    )
+    monkeypatch.setattr(capabilities, "_measured", {})
+    with Sandbox(require=["files"]) as box:
+        assert box.report(require=["read"]).lines
+        with pytest.raises(InvalidRequest, match="takes a list"):
+            box.report(require="files")
+    with pytest.raises(PolicyViolation, match=r"'connect' is not enforced \(the wall: what came back\)"):
+        Sandbox(require=["files", "network"])
+
+
+def test_what_the_host_does_not_have_need_not_be_stopped() -> None:
+    absent = replace(line("open a vsock", None, "network"), absent=True)
+    assert replace(REPORT, lines=(line("connect", True, "network"), absent)).require("network")

@@ -1,0 +1,148 @@
+"""Memory of a session: the worker is the victim, checkpoints make room, and are never why a cell fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.limits import Limits
+from sandbox_kernel.model import Status
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes, private_bytes
+
+Open = Callable[..., Session]
+Value = Callable[[Session, str], str]
+MB = 1 << 20
+
+
+def test_while_a_cell_runs_the_checkpoint_has_room_for_all_that_the_worker_had() -> None:
+    budget = Budget(limit_bytes=500 * MB, worker_bytes=40 * MB, copies_bytes=10 * MB)
+    assert budget.ceiling(300 * MB) >= 500 * MB + 300 * MB + 10 * MB
+
+
+def test_between_cells_everything_together_must_fit_but_for_copies_of_files() -> None:
+    budget = Budget(limit_bytes=500 * MB, copies_bytes=10 * MB)
+    assert not budget.crowded(510 * MB)
+    assert budget.crowded(510 * MB + 1)
+
+
+def test_the_worker_is_measured_without_what_it_started_with_and_with_its_files() -> None:
+    budget = Budget(limit_bytes=500 * MB, worker_bytes=40 * MB)
+    assert not budget.exceeded(340 * MB, 200 * MB)
+    assert budget.exceeded(340 * MB, 200 * MB + 1)
+
+
+def test_a_process_that_is_gone_holds_nothing() -> None:
+    assert anonymous_bytes(2**22 + 1) == 0
+
+
+def test_a_cell_may_change_all_of_a_large_array_in_place_although_a_checkpoint_holds_the_old_one(
+    open_one: Open, value: Value
+) -> None:
+    session = open_one(memory_mb=400)
+    assert session.run("a = bytearray(b'1') * (250 << 20)", timeout=60).ok
+    for digit in (50, 51, 52):
+        result = session.run(f"for i in range(0, len(a), 4096): a[i] = {digit}", timeout=60)
+        assert result.ok, result.notes
+    assert session.run("for i in range(0, len(a), 4096): a[i] = 0\nimport os; os._exit(1)", timeout=60).rolled_back
+    assert value(session, "a[0], a[-4096], len(a) >> 20") == "(52, 52, 250)"
+
+
+def test_checkpoints_that_do_not_fit_are_dropped_oldest_first(open_one: Open, value: Value) -> None:
+    session = open_one(memory_mb=400)
+    session.run("x = 0")
+    for number in range(1, 5):
+        session.run(f"a = bytearray(b'{number}') * (150 << 20); x = {number}", timeout=60)
+    kept = [item.cell for item in session.checkpoints()]
+    assert kept == sorted(kept, reverse=True)
+    assert 1 <= len(kept) < 5
+    assert kept[0] == 4
+    session.undo()
+    assert value(session, "x, a[0]") == "(3, 51)"
+
+
+def test_memory_is_limited_although_checkpoints_have_room(open_one: Open, value: Value) -> None:
+    session = open_one(memory_mb=300)
+    session.run("a = bytearray(b'1') * (200 << 20)", timeout=60)
+    result = session.run("b = bytearray(b'2') * (150 << 20)\nwhile True: pass", timeout=60)
+    assert (result.status, result.limit, result.rolled_back) == (Status.MEMORY_EXCEEDED, "memory", True)
+    assert value(session, "len(a) >> 20, 'b' in globals()") == "(200, False)"
+
+
+@pytest.mark.skipif(
+    find_hierarchies() is None, reason="no control group may be made here: an allocation is refused, nobody is killed"
+)
+def test_a_child_process_that_exceeds_the_memory_dies_alone(open_one: Open, value: Value) -> None:
+    session = open_one(memory_mb=256)
+    session.run("x = 1")
+    result = session.run(
+        "import subprocess, sys\n"
+        "p = subprocess.run([sys.executable, '-c', 'b = bytearray(1 << 30)'])\nx = 2\np.returncode",
+        timeout=60,
+    )
+    assert result.displays[-1].data["text/plain"] == "-9"
+    assert (result.status, result.limit, result.rolled_back) == (Status.OK, "memory", False)
+    assert "the kernel ended a process that the cell had started, for its memory; the session lives on" in result.notes
+    assert value(session, "x") == "2"
+
+
+def test_a_memory_error_is_the_memory_limit_and_the_cell_is_taken_back(session: Session, value: Value) -> None:
+    """Where the kernel counts memory it would kill the cell, elsewhere it refuses: the promise is the same."""
+    session.run("x = 1")
+    result = session.run("x = 2\nbytearray(1 << 50)")
+    assert result.error is not None
+    assert (result.status, result.limit, result.rolled_back) == (Status.MEMORY_EXCEEDED, "memory", True)
+    assert result.error.ename == "MemoryError"
+    assert value(session, "x") == "1"
+
+
+def test_a_memory_error_without_a_checkpoint_keeps_the_state(open_one: Open, value: Value) -> None:
+    session = open_one(checkpoints=0)
+    session.run("x = 1")
+    result = session.run("x = 2\nbytearray(1 << 50)")
+    assert (result.status, result.rolled_back) == (Status.MEMORY_EXCEEDED, False)
+    assert value(session, "x") == "2"
+
+
+def test_files_count_against_the_memory_and_go_back_with_it(open_one: Open, value: Value) -> None:
+    session = open_one(memory_mb=128)
+    result = session.run("open('/tmp/big', 'wb').write(bytes(100 << 20))", timeout=60)
+    assert result.status in (Status.FAILED, Status.MEMORY_EXCEEDED)
+    assert value(session, "1") == "1"
+
+
+@pytest.mark.skipif(
+    find_hierarchies() is None, reason="no control group may be made here: threads meet the limit of memory first"
+)
+@pytest.mark.parametrize("threads", [60])
+def test_a_checkpoint_can_be_made_when_the_cell_has_used_up_its_processes(
+    session: Session, value: Value, threads: int
+) -> None:
+    code = (
+        "import threading\nstop = threading.Event()\ntry:\n    while True: threading.Thread(target=stop.wait).start()\n"
+    )
+    assert session.run(code + "except RuntimeError: x = 1").limit == "processes"
+    assert session.run("x = 2; import os; os._exit(1)").rolled_back
+    assert value(session, "x") == "1"
+
+
+def test_an_idle_session_shows_what_its_processes_hold(session: Session) -> None:
+    session.run("a = bytearray(b'1') * (30 << 20)")
+    session.run("a = None")
+    live = session._lives.live
+    assert live is not None
+    assert session.checkpoints()[0].cell == 1
+    held = private_bytes(live.jail.init_pid)
+    # Only the checkpoint taken after the first cell still has the array.
+    assert sum(1 for size in held.values() if size > 25 * MB) == 1
+
+
+def test_processes_used_up_faster_than_anybody_looks_are_told_of_the_cell_that_did_it(open_one: Open) -> None:
+    session = open_one(limits=Limits(processes=16))
+    bomb = "import os\ntry:\n  while os.fork() or os.execv('/bin/sleep', ['sleep', '60']): pass\nexcept OSError: pass"
+    for again in range(3):
+        session.restart()
+        assert session.run(bomb).limit == "processes", again
+        assert session.run("x = 1").limit is None, again

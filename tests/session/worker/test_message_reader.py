@@ -1,0 +1,270 @@
+"""Messages of a worker, read as if it were hostile."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sandbox_kernel.guest
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.core import json_parts
+from sandbox_kernel.session.worker import message_reader, messages
+from sandbox_kernel.session.worker.message_reader import Cutter, clean, clean_text, parse
+from sandbox_kernel.session.worker.messages import Done, Frozen, Question, Shown
+
+DISPLAY = {
+    "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},
+    "display_id": None,
+}  # fmt: skip
+DONE = {"op": "done", "id": 1, "status": "ok", "names": 2}
+
+
+def raw(message: object) -> bytes:
+    return json.dumps(message).encode()
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+def test_a_display_keeps_its_bundle_and_its_name() -> None:
+    shown = parse(raw({**DISPLAY, "display_id": "it", "metadata": {"image/png": {"width": 3}}}))
+    assert isinstance(shown, Shown)
+    assert (shown.kind, shown.data, shown.display_id) == ("display", {"text/plain": "x"}, "it")
+    assert shown.metadata == {"image/png": {"width": 3}}
+
+
+def test_the_end_of_a_cell_carries_the_users_error() -> None:
+    error = {"ename": "E", "evalue": "v", "traceback": ["a", "b"]}
+    done = parse(raw({**DONE, "status": "error", "exit_code": 1, "error": error, "limit": "disk"}))
+    assert isinstance(done, Done)
+    assert done.error is not None
+    assert (done.status, done.exit_code, done.limit) == ("error", 1, "disk")
+    assert (done.error.ename, done.error.evalue, done.error.traceback) == ("E", "v", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": None},
+        {"op": "run"},
+        {"id": -1},
+        {"id": True},
+        {"id": 1.5},
+        {"id": 1 << 60},
+        {"id": None},
+        {"kind": "script"},
+        {"data": []},
+        {"data": {"text": "x"}},
+        {"data": {"../x": "x"}},
+        {"data": {"text/plain\n": "x"}},
+        {"data": {f"text/{n}": "x" for n in range(33)}},
+        {"metadata": None},
+        {"display_id": 5},
+        {"display_id": ""},
+        {"display_id": "x" * 201},
+        {"display_id": "a\nb"},
+        {"question": "0"},
+    ],
+)
+def test_a_display_with_one_wrong_field_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SessionError, match="the worker sent"):
+        parse(raw({**DISPLAY, **change}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "killed"},
+        {"names": "2"},
+        {"exit_code": 256},
+        {"exit_code": -1},
+        {"exit_code": True},
+        {"limit": "patience"},
+        {"error": "E"},
+        {"error": {"ename": "E", "evalue": "v"}},
+        {"error": {"ename": "E", "evalue": "v", "traceback": [1]}},
+        {"error": {"ename": "E", "evalue": "v", "traceback": [""] * 1001}},
+        {"error": {"ename": "E", "evalue": "v" * (65 << 10), "traceback": []}},
+    ],
+)
+def test_an_end_with_one_wrong_field_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SessionError, match="the worker sent"):
+        parse(raw({**DONE, **change}))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b"null", b'"done"', b"1" * 5000, b"\xff\xfe", b"[1]"])
+def test_what_is_no_object_of_json_is_refused(data: bytes) -> None:
+    with pytest.raises(SessionError, match="the worker sent a frame that is no"):
+        parse(data)
+
+
+def test_numbers_that_json_does_not_have_become_nothing() -> None:
+    shown = parse(raw({**DISPLAY, "data": {"application/json": [float("nan"), float("inf"), 1]}}))
+    assert isinstance(shown, Shown)
+    assert shown.data["application/json"] == [None, None, 1]
+
+
+def test_metadata_without_measure_is_left_out() -> None:
+    shown = parse(raw({**DISPLAY, "metadata": {"x": "y" * (257 << 10)}}))
+    assert isinstance(shown, Shown)
+    assert shown.metadata == {}
+
+
+@pytest.mark.parametrize("key", ["data", "metadata"])
+@pytest.mark.parametrize("around", ["[%s]", '{"a": %s}'])
+def test_a_value_that_is_nested_without_end_is_refused_and_ends_no_host(key: str, around: str) -> None:
+    for depth in (message_reader.MAX_DEPTH, 300, 480, 700, 5000, 200_000):
+        before, _, after = around.partition("%s")
+        nested = before * depth + "1" + after * depth
+        text = json.dumps({**DISPLAY, key: {"application/json": "@"}}).replace('"@"', nested)
+        with pytest.raises(SessionError):
+            parse(text.encode())
+
+
+def test_a_value_that_is_nested_as_people_do_is_taken() -> None:
+    value: object = 1
+    for _ in range(message_reader.MAX_DEPTH - 1):
+        value = [value]
+    assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), Shown)
+
+
+def test_millions_of_lone_surrogates_are_replaced_at_once() -> None:
+    """One by one they took the host nine seconds for one frame."""
+    clean_one = clean_text("\ud800" * 30_000 + "end")
+    assert clean_one == "\ufffd" * 10_000 + "?" * 20_000 + "end"
+
+
+def test_lone_surrogates_become_readable_everywhere() -> None:
+    assert clean_text("a\ud800b") == "a\ufffdb"
+    assert clean({"k\udfff": ["\ud800", {"x": "😀"}]}) == {"k\ufffd": ["\ufffd", {"x": "😀"}]}
+    asked = parse('{"op": "input", "id": 1, "question": 1, "prompt": "\ud800?", "password": false}'.encode(
+        "utf-8", "surrogatepass"
+    ))  # fmt: skip
+    assert isinstance(asked, Question)
+    assert asked.prompt == "\ufffd?"
+
+
+def test_frames_are_cut_wherever_the_stream_is() -> None:
+    stream = framed(raw(DONE)) + framed(raw({"op": "frozen", "cell": 1, "pid": 2, "threads": 0, "reason": ""}))
+    cutter, found = Cutter(), []
+    for position in range(len(stream)):
+        found += cutter.feed(stream[position : position + 1])
+    assert [type(message) for message in found] == [Done, Frozen]
+
+
+def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
+    with pytest.raises(SessionError, match=r"a frame of 16777217 bytes; at most 16777216"):
+        Cutter().feed(struct.pack(">I", message_reader.MAX_FRAME + 1))
+
+
+def test_a_message_to_the_worker_is_one_frame() -> None:
+    data = messages.encode({"op": "run", "id": 1, "code": "é"})
+    assert struct.unpack(">I", data[:4])[0] == len(data) - 4
+    assert json.loads(data[4:]) == {"op": "run", "id": 1, "code": "é"}
+
+
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["ready", "began", "display", "clear", "input", "done", "frozen", "restored", "answer", "x"]),
+    st.dictionaries(st.sampled_from([*DISPLAY, *DONE, "pid", "cell", "answer", "prompt", "error", "wait"]), values),
+)
+def test_whatever_comes_is_a_message_or_a_session_error(op: str, fields: dict[str, object]) -> None:
+    try:
+        parse(raw({**fields, "op": op}))
+    except SessionError:
+        pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_whatever_bytes_come_are_frames_or_a_session_error(data: bytes) -> None:
+    try:
+        Cutter().feed(data)
+    except SessionError:
+        pass
+
+
+BOMBS = {
+    "lists": b"[" + b"[]," * 5_000_000 + b"0]",
+    "objects": b"[" + b"{}," * 5_000_000 + b"0]",
+    "short texts": b"[" + b'"ab",' * 3_000_000 + b"0]",
+    "lone surrogates": b"[" + b'"\\ud800",' * 1_500_000 + b"0]",
+    "names": b"{" + b",".join(b'"%x":0' % n for n in range(1_000_000)) + b"}",
+}
+
+
+@pytest.mark.attack("O05", "session")
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_frame_of_millions_of_parts_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(SessionError, match=r"^the worker sent a frame of more than \d+ parts$"):
+        parse(b'{"op": "answer", "id": 1, "answer": {"x": ' + BOMBS[what] + b"}}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [',[{"\\' * 1_000_000, list(range(100_000)), {str(n): "text" for n in range(100_000)}, [["x"]] * 50_000],
+    ids=["a text full of commas and quotes", "numbers", "names and texts", "lists"],
+)
+def test_what_a_page_may_be_given_is_parsed(value: object) -> None:
+    shown = parse(raw({**DISPLAY, "data": {"application/json": value}}))
+    assert isinstance(shown, Shown)
+    assert shown.data == {"application/json": value}
+
+
+@pytest.fixture(scope="module")
+def channel() -> Iterator[Any]:
+    """The worker's end, under the name by which its neighbours know it inside a jail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "sandbox_guest", sandbox_kernel.guest)
+        yield importlib.import_module("sandbox_guest.session.worker_channel")
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200, database=None)
+@given(JSON_VALUES, st.booleans())
+def test_the_worker_never_counts_fewer_parts_than_the_host(channel: Any, value: object, readable: bool) -> None:
+    text = json.dumps({"x": value}, ensure_ascii=readable).encode("utf-8", "surrogatepass")
+    counted = sum(1 for _ in json_parts._PART.finditer(text))
+    assert counted <= channel.parts({"x": value})
+    assert (channel.MAX_PARTS, channel.MAX_FRAME) == (json_parts.MAX_PARTS, message_reader.MAX_FRAME)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200, database=None)
+@given(st.lists(st.sampled_from([b'"', b"\\", b",", b"[", b"{", b"x", b"\n"]), max_size=40).map(b"".join))
+def test_no_byte_of_a_frame_is_counted_twice(data: bytes) -> None:
+    found = list(json_parts._PART.finditer(data))
+    assert all(before.end() <= after.start() for before, after in itertools.pairwise(found))
+    outside = json_parts._PART.sub(b"", data)
+    assert not set(outside) & set(b'"[{,')
+
+
+def test_a_number_beyond_every_float_is_no_infinity_for_the_page() -> None:
+    shown = parse(raw(DISPLAY).replace(b'"x"', b"[1e999, -1e999, NaN, 1e3]"))
+    assert isinstance(shown, Shown)
+    assert shown.data == {"text/plain": [None, None, None, 1000.0]}

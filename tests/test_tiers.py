@@ -1,0 +1,50 @@
+"""Which tests ``make test`` runs, and what a second try costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import second_tries, tiers
+
+MEASURED = {
+    "tests/a.py::test_quick[1]": 0.01,
+    "tests/a.py::test_quick[2]": 0.02,
+    "tests/a.py::test_many[x]": 0.4,
+    "tests/a.py::test_many[y]": 0.3,
+    "tests/a.py::test_long": 9.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("test", "runs"),
+    [
+        ("tests/a.py::test_quick[1]", True),
+        ("tests/a.py::test_quick[2]", True),
+        ("tests/a.py::test_many[x]", False),
+        ("tests/a.py::test_many[y]", True),
+        ("tests/a.py::test_long", False),
+        ("tests/a.py::test_that_was_never_measured", True),
+    ],
+)
+def test_of_a_long_function_only_the_cheapest_case_is_quick(test: str, runs: bool) -> None:
+    functions = tiers.summarise(MEASURED)["functions"]
+    assert tiers.is_quick(test, functions) is runs  # type: ignore[arg-type]
+
+
+def test_a_record_of_pytest_is_read_by_the_names_that_pytest_uses(tmp_path: Path) -> None:
+    record = tmp_path / "junit.xml"
+    record.write_text(
+        '<testsuites><testsuite><testcase classname="tests.jail.test_a" name="test_b[c]" time="1.5"/>'
+        '<testcase classname="tests.jail.test_a" name="test_skipped" time="0"><skipped/></testcase></testsuite></testsuites>'
+    )
+    assert tiers.read_junit([str(record)]) == {"tests/jail/test_a.py::test_b[c]": 1.5}
+
+
+def test_a_second_try_in_two_commits_in_a_row_is_named(tmp_path: Path) -> None:
+    assert second_tries.record({"a", "b"}, tmp_path, "one") == []
+    assert second_tries.record({"b", "c"}, tmp_path, "one") == [], "the same commit again is not two in a row"
+    assert second_tries.record({"c"}, tmp_path, "two") == ["c"]
+    assert second_tries.record(set(), tmp_path, "three") == []
+    assert second_tries.record({"c"}, tmp_path, "four") == [], "the commit between them did not need one"
