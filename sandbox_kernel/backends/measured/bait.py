@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -132,6 +133,12 @@ def controls(bait: Bait, outside: Outside) -> dict[str, bool]:
         bait.udp_socket.settimeout(1)
         bait.udp_socket.recv(16)
 
+    def watch() -> None:
+        fd = ctypes.CDLL(None, use_errno=True).inotify_init()
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), "no file watch is left to this user")
+        os.close(fd)
+
     return {
         "read a secret outside": works(lambda: read(f"{bait.folder}/secret")),
         "write outside": works(lambda: open(f"{bait.folder}/control", "w").close()),
@@ -146,5 +153,6 @@ def controls(bait: Bait, outside: Outside) -> dict[str, bool]:
         "inherit the host's environment": outside.variable,
         "see host processes": outside.cmdline,
         "be root": os.geteuid() == 0,
+        "take every file watch of the user": works(watch),
         "write host settings": works(lambda: open("/proc/sys/kernel/core_pattern", "r+b").close()),
     }
