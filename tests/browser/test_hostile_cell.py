@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.conftest import ARTIFACTS
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 
 pytestmark = pytest.mark.browser
@@ -41,16 +42,40 @@ print("\x1b]8;;javascript:" + alarm + "\x07bait\x1b]8;;\x07")
 print("the end")
 """
 
-HONEST = r"""
+HONEST = r'''
 import base64
 from IPython.display import HTML, SVG, Image, display
-display(HTML('''<style scoped>.dataframe td { text-align: right }</style><table border="1" class="dataframe">
-<thead><tr><th></th><th>a</th></tr></thead><tbody><tr><th>0</th><td>1</td></tr></tbody></table>'''))
+display(HTML("""<style scoped>.dataframe td { text-align: right }</style><table border="1" class="dataframe">
+<thead><tr><th></th><th>a</th></tr></thead><tbody><tr><th>0</th><td>1</td></tr></tbody></table>"""))
 circle = '<circle cx="30" cy="30" r="25" fill="teal"/>'
 display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60">{circle}</svg>'))
 png = "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAIAAAACUFjqAAAAEklEQVR4nGP4z8CAB+GTG8HSALfKY52fTcuYAAAAAElFTkSuQmCC"
 display(Image(base64.b64decode(png)))
-"""
+from IPython.display import Latex, Markdown, Math
+display(Markdown("""## A heading
+
+Some **bold** text, `code`, [a link](https://example.org) and $e^{i\\pi} + 1 = 0$.
+
+| name | value |
+|---|--:|
+| a_b_c | 1 |
+
+```python
+for x in y: print(x)
+```
+
+1. one
+   - nested
+
+> quoted
+
+$$
+\\int_0^1 x\\,dx
+$$
+"""))
+display(Math(r"\frac{1}{2} \left[\begin{matrix}1 & 2\\3 & 4\end{matrix}\right]"))
+display(Latex(r"\begin{align} a &= b \\ c &= \sqrt{d} \end{align}"))
+'''
 
 
 @pytest.mark.attack("O01", "kernel")
@@ -99,4 +124,11 @@ def test_an_honest_cell_looks_right(lab: LabPage) -> None:
     for picture in pictures.all():
         box = picture.bounding_box()
         assert box is not None and box["width"] >= 10
+    expect(output.locator("h2")).to_have_text("A heading")
+    expect(output.locator("table:not(.dataframe) td")).to_have_text(["a_b_c", "1"])
+    expect(output.locator("pre code")).to_have_text("for x in y: print(x)\n")
+    expect(output.locator("ol > li > ul > li")).to_have_text("nested")
+    expect(output.locator("mjx-container")).to_have_count(4)
+    expect(output.locator("mjx-merror")).to_have_count(0)
+    output.screenshot(path=ARTIFACTS / "honest-output.png")
     lab.screenshot("honest-cell")
