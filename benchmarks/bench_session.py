@@ -123,7 +123,7 @@ def memory(backend: ProcessBackend) -> str:
                 for _ in range(6):
                     session.run(code)
                 settle(session)
-                live = session._lives.live
+                live = session._supervisor.live
                 assert live is not None
                 held = proportional_bytes(tree(live.jail.init_pid)) / _MB
             rows.append(f"| {language}, {count or 'no'} checkpoints | {held:.1f} |")

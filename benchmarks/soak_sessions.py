@@ -218,7 +218,7 @@ def main() -> int:
                 descriptors = len(os.listdir("/proc/self/fd"))
             if done % 1000 == 0:
                 print(f"{done} cells, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        live = session._lives.live
+        live = session._supervisor.live
         assert live is not None
         grown = len(os.listdir("/proc/self/fd")) - descriptors if descriptors else 0
         pids = tree(live.jail.init_pid)

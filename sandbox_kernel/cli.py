@@ -38,7 +38,7 @@ _COMMANDS = {
 }
 
 
-class Command(Protocol):
+class CommandModule(Protocol):
     """What a module of ``commands`` offers."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -48,8 +48,8 @@ class Command(Protocol):
         """Do it; the exit code."""
 
 
-def _load(name: str) -> Command:
-    return cast(Command, import_module(f"sandbox_kernel.commands.{name}"))
+def _load(name: str) -> CommandModule:
+    return cast(CommandModule, import_module(f"sandbox_kernel.commands.{name}"))
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:

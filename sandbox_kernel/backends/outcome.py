@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from sandbox_kernel.jail.core.gate_messages import StepExit
-from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.languages.support.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
@@ -30,7 +30,7 @@ _OUT_OF_MEMORY = (
 )  # fmt: skip
 
 
-def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
+def judge(outcome: JobOutcome, job: Job) -> tuple[Status, str | None]:
     """Status and limit of a run, by the kernel's own counters first, then by who stopped it, then by how it ended."""
     last = outcome.exits[-1] if outcome.exits else None
     if outcome.reading.memory_exceeded:
@@ -57,12 +57,12 @@ def judge(outcome: Outcome, job: Job) -> tuple[Status, str | None]:
     return Status.FAILED, limit
 
 
-def _gave_up_for_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
+def _gave_up_for_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
     """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
     return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and (outcome.peak_bytes or 0) >= job.memory_bytes * 3 // 4
 
 
-def _was_refused_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
+def _was_refused_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
     """Whether a program ended because it got no more memory, where that is how the limit is held.
 
     Without a control group nobody kills it: an allocation fails, and what follows is the program's own. Runtimes say
@@ -76,7 +76,7 @@ def _was_refused_memory(outcome: Outcome, last: StepExit, job: Job) -> bool:
     return any(word in outcome.stderr.text[-4096:].lower() for word in _OUT_OF_MEMORY)
 
 
-def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:
+def _survived_limit(outcome: JobOutcome, last: StepExit | None) -> str | None:
     """The limit that a program met and lived through, or died of by its own hand."""
     flags = last.flags if last is not None else ()
     if outcome.reading.forks_refused or "processes" in flags:
@@ -90,7 +90,7 @@ def _survived_limit(outcome: Outcome, last: StepExit | None) -> str | None:
     return None
 
 
-def _notes(outcome: Outcome, job: Job, plan: Plan) -> tuple[str, ...]:
+def _notes(outcome: JobOutcome, job: Job, plan: Plan) -> tuple[str, ...]:
     """What is worth knowing beside the status."""
     notes = list(plan.notes)
     step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
@@ -100,7 +100,7 @@ def _notes(outcome: Outcome, job: Job, plan: Plan) -> tuple[str, ...]:
 
 
 def make_result(
-    request: ExecRequest, outcome: Outcome, job: Job, plan: Plan, *, backend: str, isolation: str
+    request: ExecRequest, outcome: JobOutcome, job: Job, plan: Plan, *, backend: str, isolation: str
 ) -> ExecResult:
     """The result of one run on a backend."""
     status, limit = judge(outcome, job)

@@ -32,7 +32,7 @@ from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.support.recipe import Kitchen, Plan, ProcessConfig, Recipe, rlimits, search_path
+from sandbox_kernel.languages.support.recipe import Plan, ProcessConfig, Recipe, StepBuilder, rlimits, search_path
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
@@ -236,9 +236,9 @@ class ProcessBackend(BlockingBackend):
     def _no_spawn(self) -> bytes | None:
         return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
 
-    def _kitchen(self, request: ExecRequest, recipe: Recipe, places: Places) -> Kitchen:
+    def _kitchen(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
         python = find_python(self.config.python_path)
-        return Kitchen(
+        return StepBuilder(
             config=self.config,
             places=places,
             path=search_path(python.executable),

@@ -15,14 +15,14 @@ from sandbox_kernel.model import ExecResult
 MOST_WORKERS = 256
 
 
-class Start(Protocol):
+class ReadyRun(Protocol):
     """A run that is ready to begin."""
 
     def __call__(self, *, stop: Stop | None) -> ExecResult:
         """Run it to its end, or until it is stopped."""
 
 
-def run_each(starts: Sequence[Start], workers: int, progress: Callable[[int, int], None] | None) -> list[ExecResult]:
+def run_each(starts: Sequence[ReadyRun], workers: int, progress: Callable[[int, int], None] | None) -> list[ExecResult]:
     """Run all of them, so many at once; ``progress`` hears how many of how many are back, in their order."""
     results: list[ExecResult] = []
     threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm.prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 
 
 def show_measuring(done: int, total: int) -> None:
@@ -16,7 +16,7 @@ def show_measuring(done: int, total: int) -> None:
     print(f"\r\033[Kmeasuring {'█' * filled}{'·' * (24 - filled)}{end}", end="", file=sys.stderr, flush=True)
 
 
-def show_bar(progress: Progress) -> None:
+def show_bar(progress: PrepareProgress) -> None:
     """A bar for each language that is made ready."""
     filled = round(progress.fraction * 24)
     bar = "█" * filled + "·" * (24 - filled)
@@ -31,7 +31,7 @@ class Lines:
     def __init__(self) -> None:
         self._last = ""
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: PrepareProgress) -> None:
         """Say what is new."""
         line = f"{progress.language}: {progress.text}"
         if line != self._last:

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 
 SCRIPT = "cell.sh"
@@ -17,7 +17,7 @@ def shell() -> str:
     return next((path for path in ("/usr/bin/bash", "/bin/bash") if os.path.exists(path)), "/bin/sh")
 
 
-class Command(Recipe):
+class CommandLanguage(Recipe):
     """A shell script; the shell's exit code and signal are the result's."""
 
     language = Language.COMMAND
@@ -35,7 +35,7 @@ class Command(Recipe):
             return Availability(available=False, reason=f"{program} has no pipefail", remedy="install bash")
         return Availability(available=True, version=version, origin=program)
 
-    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
         """The script is a file, because an argument may not be longer than 128 KiB."""
         file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
         options = ["-o", "pipefail"] if kitchen.config.pipefail else []

@@ -8,14 +8,14 @@ from __future__ import annotations
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
 SCRIPT = "cell.js"
 
 
-class JavaScript(Recipe):
+class JavaScriptLanguage(Recipe):
     """Node.js from the registry, or the configured one."""
 
     language = Language.JAVASCRIPT
@@ -34,7 +34,7 @@ class JavaScript(Recipe):
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "javascript")
 
-    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
         """The source is a file, so that errors show its name and line."""
         file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
         argv = [f"{kitchen.places.cell}/{SCRIPT}", *request.args]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox_kernel.languages.support.recipe import Kitchen
+from sandbox_kernel.languages.support.recipe import StepBuilder
 from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import Language
 
@@ -18,6 +18,6 @@ class Perl(Scripted):
     version_argv = ("-e", "printf '%vd', $^V")
     remedy = "apt install perl (or your system's package of it)"
 
-    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
         """See ``Scripted``."""
         return [self.program(), f"-I{kitchen.places.work}", path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox_kernel.languages.support.recipe import Kitchen
+from sandbox_kernel.languages.support.recipe import StepBuilder
 from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import ExecRequest, Language
 
@@ -18,7 +18,7 @@ class Php(Scripted):
     names = ("php",)
     remedy = "apt install php-cli (or your system's package of it)"
 
-    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
         """See ``Scripted``; memory is limited from outside."""
         settings = ("display_errors=stderr", "log_errors=0", "html_errors=0", "memory_limit=-1")
         return [self.program(), "-n", *(part for name in settings for part in ("-d", name)), path]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
 SCRIPT = "cell.py"
 
 
-class Python(Recipe):
+class PythonLanguage(Recipe):
     """CPython, with the packages of the environment that it belongs to."""
 
     language = Language.PYTHON
@@ -30,7 +30,7 @@ class Python(Recipe):
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 
-    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
         """The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
         env = kitchen.environment(request)
         path = f"{kitchen.places.cell}/{SCRIPT}"

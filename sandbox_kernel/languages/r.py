@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from sandbox_kernel.jail.core.interpreter import runtime_grants
-from sandbox_kernel.languages.support.recipe import Kitchen, ProcessConfig
+from sandbox_kernel.languages.support.recipe import ProcessConfig, StepBuilder
 from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
@@ -29,7 +29,7 @@ class R(Scripted):
         own = runtime_grants([_CONFIGURATION]) if os.path.isdir(_CONFIGURATION) else ()
         return (*super().runtime(config), *own)
 
-    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
         """See ``Scripted``; run as a file, R would neither print values nor say where an error was."""
         start = f"local({{ cell <- '{path}'; source('{kitchen.places.guest}/scripts/r_run.R', local = TRUE) }})"
         return [self.program(), "--vanilla", "-e", start]

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sandbox_kernel.languages.c import C
-from sandbox_kernel.languages.command import Command
+from sandbox_kernel.languages.command import CommandLanguage
 from sandbox_kernel.languages.cpp import Cpp
 from sandbox_kernel.languages.go import Go
-from sandbox_kernel.languages.javascript import JavaScript
+from sandbox_kernel.languages.javascript import JavaScriptLanguage
 from sandbox_kernel.languages.lua import Lua
 from sandbox_kernel.languages.perl import Perl
 from sandbox_kernel.languages.php import Php
-from sandbox_kernel.languages.python import Python
+from sandbox_kernel.languages.python import PythonLanguage
 from sandbox_kernel.languages.r import R
 from sandbox_kernel.languages.ruby import Ruby
 from sandbox_kernel.languages.rust import Rust
@@ -25,14 +25,14 @@ from sandbox_kernel.languages.zig import ZigLanguage
 from sandbox_kernel.model import Language
 
 _ALL: tuple[Recipe, ...] = (
-    Python(),
-    JavaScript(),
+    PythonLanguage(),
+    JavaScriptLanguage(),
     TypeScript(),
     Rust(),
     C(),
     Cpp(),
     ZigLanguage(),
-    Command(),
+    CommandLanguage(),
     Sql(),
     Ruby(),
     Lua(),

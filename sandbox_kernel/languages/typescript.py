@@ -16,7 +16,7 @@ from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.support.compiled import parts_beside
 from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -74,7 +74,7 @@ class TypeScript(Recipe):
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "typescript")
 
-    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
         """Check if asked, transpile if needed, run; errors name the line of the cell in every case."""
         cell, deno = kitchen.places.cell, find_deno()
         steps: list[Step] = []

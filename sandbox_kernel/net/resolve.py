@@ -15,7 +15,7 @@ from ipaddress import ip_address
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import Target
 
 #: Host name and port in, numeric addresses out; may block, and may raise OSError.
@@ -46,7 +46,7 @@ def system_resolver(host: str, port: int) -> list[str]:
 
 
 def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolver) -> Pinned:
-    """Resolve and judge; one non-public answer among many refuses them all (``Refused``, ``FetchError``)."""
+    """Resolve and judge; one non-public answer among many refuses them all (``FetchRefused``, ``FetchError``)."""
     if target.address is not None:
         answers = [str(target.address)]
     else:
@@ -64,7 +64,7 @@ def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolve
             raise _unresolved(target, f"the resolver answered {answer!r}, which is no address") from None
         violation = policy.judge_address(target, address)
         if violation is not None:
-            raise Refused(violation)
+            raise FetchRefused(violation)
     return Pinned(target, tuple(answers[:MAX_TRIED]))
 
 

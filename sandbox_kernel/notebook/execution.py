@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.line_commands import Desk, run_command
+from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
-from sandbox_kernel.notebook.render import Cleared, Failure, Message, Value, refusal, render_display, render_result
+from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, Value, refusal, render_display, render_result
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm.prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
@@ -72,7 +72,7 @@ def _travels(name: str, value: object) -> bool:
     return not own and isinstance(value, bool | int | float | str | list | tuple | dict | None)
 
 
-class Live(Protocol):
+class RunPanelHandle(Protocol):
     """A panel beside a running cell."""
 
     def update(self, elapsed_s: float, memory: Memory | None) -> None:
@@ -85,7 +85,7 @@ class Live(Protocol):
 class Door(Protocol):
     """Where messages go: the kernel's ``Wire``, or IPython's display in the magic."""
 
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> Live | None:
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanelHandle | None:
         """A panel for a cell that runs for long, where somebody looks on; None for clients that record outputs."""
 
     def watched(self) -> bool:
@@ -99,7 +99,7 @@ class Door(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class CellReply:
     """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
 
     failure: Failure | None = None
@@ -123,7 +123,7 @@ class CellExecution:
         #: Whether a line command has shown something in this cell.
         self._told = False
 
-    async def run(self, text: str) -> Done:
+    async def run(self, text: str) -> CellReply:
         """Plan the text of a cell of the Sandbox kernel, and do it."""
         try:
             plan = parse_cell(text, self._state.defaults)
@@ -131,7 +131,7 @@ class CellExecution:
             return self._failed(refusal(error))
         return await self.run_plan(plan)
 
-    async def run_plan(self, plan: CellPlan) -> Done:
+    async def run_plan(self, plan: CellPlan) -> CellReply:
         """Do what was planned: line commands first, then the program."""
         try:
             failure = await self._do(plan)
@@ -140,11 +140,11 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
-        return Done(failure=failure, value=self._value)
+        return CellReply(failure=failure, value=self._value)
 
-    def _failed(self, failure: Failure) -> Done:
+    def _failed(self, failure: Failure) -> CellReply:
         self._door.message(failure)
-        return Done(failure=failure)
+        return CellReply(failure=failure)
 
     async def _do(self, plan: CellPlan) -> Failure | None:
         for command in plan.commands:
@@ -160,7 +160,7 @@ class CellExecution:
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         bar = PreparationBar(self._door, alone=not plan.commands)
 
-        def preparing(progress: Progress) -> None:
+        def preparing(progress: PrepareProgress) -> None:
             panel.hold(over=progress.fraction >= 1)
             bar.update(progress)
 
@@ -199,7 +199,7 @@ class CellExecution:
         batch.flush()
         message, removed = render_display(display)
         self._notes += removed
-        if isinstance(message, Cleared) and self._told:
+        if isinstance(message, ClearOutput) and self._told:
             # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
             self._notes.append("clear_output was ignored: it would take away what %sandbox has shown in this cell")
             return
@@ -216,7 +216,7 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
-        desk = Desk(self._state.runner, defaults, self._state.files)
+        desk = LineCommands(self._state.runner, defaults, self._state.files)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}
@@ -245,7 +245,7 @@ class _PanelTimer:
         self._cancel = cancel
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
-        self._panel: Live | None = None
+        self._panel: RunPanelHandle | None = None
         self._memory: Memory | None = None
         self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
 

@@ -123,11 +123,11 @@ class SandboxKernel(Kernel):
     ) -> dict[str, object]:
         """Called by the base class for each ``execute_request``, one at a time on each (sub)shell."""
         from sandbox_kernel.notebook.editor.explain import is_question
-        from sandbox_kernel.notebook.editor.history import Entry
+        from sandbox_kernel.notebook.editor.history import HistoryEntry
         from sandbox_kernel.notebook.execution import CellExecution
         from sandbox_kernel.notebook.options.option_table import usage
         from sandbox_kernel.notebook.page.kernel_door import Wire, failure_fields
-        from sandbox_kernel.notebook.page.stdin_channel import Questions, StdinChannel
+        from sandbox_kernel.notebook.page.stdin_channel import NotebookPrompts, StdinChannel
         from sandbox_kernel.untrusted.json_value import encodable
 
         number = self.execution_count
@@ -143,12 +143,12 @@ class SandboxKernel(Kernel):
         wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
-            questions = Questions(channel, self._stdin_lock, cancel, allow_stdin)
+            questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             done = await CellExecution(self.state, wire, questions.ask, cancel, number).run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:
-            self.history.add(Entry(number, encodable(str(code)), done.value))
+            self.history.add(HistoryEntry(number, encodable(str(code)), done.value))
         if done.failure is not None:
             return {"status": "error", "execution_count": number, **failure_fields(done.failure)}
         return {"status": "ok", "execution_count": number, "payload": [], "user_expressions": {}}

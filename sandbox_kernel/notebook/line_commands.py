@@ -15,14 +15,14 @@ from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
 from sandbox_kernel.notebook.options.units import duration_text
 from sandbox_kernel.notebook.page.files_view import files_message, list_files
-from sandbox_kernel.notebook.render import Message, ReportPanel, Shown
+from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
 
 
 @dataclass(frozen=True)
-class Desk:
+class LineCommands:
     """What a command may look at: the notebook's runner, its defaults from this line on, and its last files."""
 
     runner: CellRunner
@@ -30,25 +30,25 @@ class Desk:
     files: Sequence[FsChange] = ()
 
 
-def run_command(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def run_command(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     """Do what the line says. Blocking (a report measures, an undo waits): the kernel calls it in a thread."""
     return _COMMANDS[command.name](command, desk)
 
 
 def _text(text: str) -> tuple[Message, ...]:
-    return (Shown({"text/plain": text}),)
+    return (ShowOutput({"text/plain": text}),)
 
 
-def _show(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _show(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     words = desk.defaults.words() or f"--timeout {duration_text(DEFAULT_TIMEOUT_S)}"
     return _text(f"%sandbox {words}")
 
 
-def _help(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _help(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     return _text(usage())
 
 
-def _policy(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _policy(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     policy = policy_of(desk.defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "none of the host's"),
@@ -66,13 +66,13 @@ def _rules(rules: Sequence[object]) -> str:
     )
 
 
-def _files(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _files(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     """What cells left in the sandbox's folder, and what the last one changed."""
     rows = list_files(desk.runner.box(desk.defaults), desk.runner.sessions.find(command.options), desk.files)
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
 
 
-def _session(command: LineCommand, desk: Desk) -> Session:
+def _session(command: LineCommand, desk: LineCommands) -> Session:
     session = desk.runner.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
@@ -83,12 +83,12 @@ def _session(command: LineCommand, desk: Desk) -> Session:
     return session
 
 
-def _undo(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _undo(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     result = _session(command, desk).undo(command.count)
     return _text("\n".join(result.notes))
 
 
-def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _checkpoints(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     rows = []
     for number, state in enumerate(_session(command, desk).checkpoints(), 1):
         held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
@@ -97,12 +97,12 @@ def _checkpoints(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
     return (_table("states that undo can go back to", rows),) if rows else _text("There is no state to go back to.")
 
 
-def _restart(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _restart(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     which = desk.runner.sessions.end(_session(command, desk))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
-def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _save(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     save = getattr(_session(command, desk), "save", None)
     if save is None:
         raise InvalidRequest(f"%sandbox save {command.target}: this session cannot be saved; wasm sessions can")
@@ -110,7 +110,7 @@ def _save(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
     return _text(f"Saved as {command.target}.")
 
 
-def _load(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _load(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     session = desk.runner.box(desk.defaults).load_session(command.target)
     # Cells of its own language go on with it, whatever the notebook's is.
     options = replace(command.options, language=session.language, backend="wasm")
@@ -118,18 +118,18 @@ def _load(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
     return _text(f"Going on with {command.target}: {session.language} cells run in it.")
 
 
-def _report(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _report(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     report = desk.runner.box(desk.defaults).report()
     # The evidence quotes what a program met; a page typesets formulas in HTML, so these are defused.
-    static = Shown({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
+    static = ShowOutput({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
     return (static, ReportPanel(report.to_dict()))
 
 
-def _nothing(command: LineCommand, desk: Desk) -> tuple[Message, ...]:
+def _nothing(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
     return ()
 
 
-def _table(title: str, rows: Sequence[tuple[str, str]]) -> Shown:
+def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
     width = max(len(name) for name, _ in rows)
     text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
     cells = "".join(
@@ -137,10 +137,10 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> Shown:
         for name, value in rows
     )
     html = f"<table class='mathjax_ignore'><caption>{escape(title)}</caption>{cells}</table>"
-    return Shown({"text/html": html, "text/plain": text})
+    return ShowOutput({"text/html": html, "text/plain": text})
 
 
-_COMMANDS: Mapping[str, Callable[[LineCommand, Desk], tuple[Message, ...]]] = {
+_COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
     "show": _show,
     "help": _help,
     "defaults": _nothing,

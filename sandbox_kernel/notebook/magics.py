@@ -24,7 +24,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.notebook.editor.complete import complete_magic
-from sandbox_kernel.notebook.execution import CellExecution, Done, NotebookState
+from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic
 from sandbox_kernel.notebook.page.ipython_door import MainThread
@@ -85,7 +85,7 @@ class SandboxMagics(Magics):
 
     sandbox.__doc__ = f"Run a cell in a sandbox, or set the notebook's defaults and ask.\n\n{usage()}"
 
-    def _run(self, plan: CellPlan) -> Done:
+    def _run(self, plan: CellPlan) -> CellReply:
         if self._loop is None:
             self._loop = LoopThread()
         loop = self._loop.loop
@@ -93,7 +93,7 @@ class SandboxMagics(Magics):
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None
 
-        async def work() -> Done:
+        async def work() -> CellReply:
             cancel.append(asyncio.Event())
             return await CellExecution(self.state, door, door.ask, cancel[0], number).run_plan(plan)
 

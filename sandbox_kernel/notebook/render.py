@@ -16,7 +16,7 @@ from sandbox_kernel.model import Display, ExecResult, Status, describe_end
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
@@ -27,7 +27,7 @@ _MAX_NAME, _MAX_VALUE, _MAX_TRACEBACK = 200, 20_000, 500
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShowOutput:
     """A ``display_data`` message; with ``update`` it replaces what was shown under the same ``display_id``."""
 
     data: Mapping[str, object]
@@ -37,7 +37,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Cleared:
+class ClearOutput:
     """A ``clear_output`` message: everything so far goes, now or (``wait``) with the next output."""
 
     wait: bool
@@ -67,7 +67,7 @@ class ReportPanel:
     document: Mapping[str, object]
 
 
-Message = Shown | Cleared | Value | Failure | ReportPanel
+Message = ShowOutput | ClearOutput | Value | Failure | ReportPanel
 
 
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:
@@ -90,7 +90,7 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
 def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
     """One display of a sandbox, made inert, and what was removed from it."""
     if display.kind == "clear":
-        return Cleared(display.metadata.get("wait") is True), ()
+        return ClearOutput(display.metadata.get("wait") is True), ()
     if isinstance(display, SessionDisplay) and display.removed is not None:
         bundle = SanitizedBundle(display.data, display.metadata, display.removed)
     else:
@@ -99,7 +99,7 @@ def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
     if display.kind == "result":
         return Value(data, bundle.metadata), bundle.removed
     display_id = display.page_id if isinstance(display, SessionDisplay) else ""
-    return Shown(data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
+    return ShowOutput(data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
 
 
 def told_apart(data: Mapping[str, object]) -> dict[str, object]:
@@ -109,13 +109,13 @@ def told_apart(data: Mapping[str, object]) -> dict[str, object]:
     return {**data, **guarded}
 
 
-def receipt_message(result: ExecResult) -> Shown:
+def receipt_message(result: ExecResult) -> ShowOutput:
     """The receipt of a cell that ended well; the page draws the measured numbers from the metadata."""
     ending = describe_end(result)
     bundle = receipt.mime_bundle(result, ending)
     # The receipt quotes the sandbox (paths, names): a page typesets formulas in HTML, so these are defused too.
     bundle["text/html"] = defused(receipt.html(result, ending))
-    return Shown(bundle, {receipt.MIME: receipt.measurements(result)})
+    return ShowOutput(bundle, {receipt.MIME: receipt.measurements(result)})
 
 
 def failure(result: ExecResult) -> Failure:
@@ -157,7 +157,7 @@ def _text(text: object, limit: int) -> str:
     """Words of a sandbox, colours included."""
     try:
         return unmarked(safe_text(text, limit))
-    except Refused:
+    except ContentRefused:
         return ""
 
 

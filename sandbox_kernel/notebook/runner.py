@@ -32,7 +32,7 @@ from sandbox_kernel.session.session import Session
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
-    from sandbox_kernel.backends.wasm.prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class CellIO:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CellOutcome:
     """A finished cell, and the variables it handed over (plain JSON values)."""
 
     result: ExecResult
@@ -75,7 +75,7 @@ class CellRunner:
 
     async def run(
         self, plan: CellPlan, io: CellIO, *, variables: Mapping[str, str] | None = None, stdin: str | None = None
-    ) -> Outcome:
+    ) -> CellOutcome:
         """Run the cell; ``variables`` are JSON texts for its ``-i``, ``stdin`` is the text of ``--stdin-var``."""
         options = plan.options
         language = options.effective_language
@@ -87,16 +87,16 @@ class CellRunner:
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
         text = stdin if stdin is not None else options.stdin
         if marked is None:
-            return Outcome(result=await self._run(plan, code, text, io))
+            return CellOutcome(result=await self._run(plan, code, text, io))
         result = await self._run(plan, code, text, replace(io, on_output=_unmarked(io.on_output, marked)))
         if rest := marked.close():
             io.on_output("stdout", rest)
         result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
-        return Outcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
+        return CellOutcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
 
     async def _run_with_files(
         self, plan: CellPlan, variables: Mapping[str, str], stdin: str | None, io: CellIO
-    ) -> Outcome:
+    ) -> CellOutcome:
         """A language that has no statement for variables finds them in files, and leaves them there."""
         options = plan.options
         box = self.box(options)
@@ -107,7 +107,7 @@ class CellRunner:
         text = stdin if stdin is not None else options.stdin
         result = await self._run(plan, plan.code, text, io, files)
         names = options.outputs if result.ok else ()
-        return Outcome(
+        return CellOutcome(
             result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
         )
 
@@ -170,7 +170,7 @@ class CellRunner:
         loop, box, language = asyncio.get_running_loop(), self.box(options), options.effective_language
         check, session = bool(options.check), choice.must_open
 
-        def told(progress: Progress) -> None:
+        def told(progress: PrepareProgress) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: its cell was interrupted, and is long over
                 loop.call_soon_threadsafe(tell, progress)
 

@@ -10,19 +10,19 @@ from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.worker.work_files import WorkFiles
-from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 
-class PresentLife:
+class PresentWorker:
     """The life that a session has now. ``end`` needs nobody's turn: garbage collection calls it."""
 
-    def __init__(self, spec: SessionSpec, begin: Callable[[], Live], share: FolderLink | None = None) -> None:
+    def __init__(self, spec: SessionSpec, begin: Callable[[], JailedWorker], share: FolderLink | None = None) -> None:
         self.spec = spec
         self.files = WorkFiles(share)
         self.closed = False
         self.memory_mb = spec.memory_mb
-        self.live: Live | None = begin()
+        self.live: JailedWorker | None = begin()
         self._start = begin
         self._lock = threading.Lock()
         self._owner: int | None = None
@@ -34,7 +34,7 @@ class PresentLife:
         """Whether somebody has the turn."""
         return self._lock.locked()
 
-    def _begin(self) -> Live:
+    def _begin(self) -> JailedWorker:
         live = self._start()
         live.limit_memory(self.memory_mb * MIB)
         return live

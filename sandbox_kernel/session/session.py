@@ -30,11 +30,11 @@ from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
-from sandbox_kernel.session.supervisor import Lives
+from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.worker.checkpoints import Checkpoint
 from sandbox_kernel.session.worker.memory_budget import private_bytes
 from sandbox_kernel.session.worker.messages import What
-from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.walk import DirEntry
@@ -58,7 +58,7 @@ class Session:
     def __init__(
         self,
         spec: SessionSpec,
-        begin: Callable[[], Live],
+        begin: Callable[[], JailedWorker],
         on_close: Callable[[], None] | None = None,
         share: FolderLink | None = None,
     ) -> None:
@@ -67,8 +67,8 @@ class Session:
         self._guard = threading.Lock()
         self._stop: Stop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._lives = Lives(spec, begin, share)
-        self._finalizer = weakref.finalize(self, self._lives.end)
+        self._supervisor = WorkerSupervisor(spec, begin, share)
+        self._finalizer = weakref.finalize(self, self._supervisor.end)
         _sessions.add(self)
 
     @property
@@ -84,7 +84,7 @@ class Session:
     @property
     def memory_mb(self) -> int:
         """Its memory limit; a cell that was given more has raised it."""
-        return self._lives.memory_mb
+        return self._supervisor.memory_mb
 
     def usual_memory(self, usual_mb: int) -> int:
         """What a cell has that names no memory, where this much is usual.
@@ -101,8 +101,8 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether the session can run another cell."""
-        live = self._lives.live
-        return not self._lives.closed and live is not None and live.jail.alive
+        live = self._supervisor.live
+        return not self._supervisor.closed and live is not None and live.jail.alive
 
     def __enter__(self) -> Session:
         return self
@@ -150,8 +150,8 @@ class Session:
             on_usage=on_usage,
         )
         try:
-            with host_trouble(), self._lives.turn() as live, self._stoppable() as stop:
-                return self._lives.run(live, order, stop)
+            with host_trouble(), self._supervisor.turn() as live, self._stoppable() as stop:
+                return self._supervisor.run(live, order, stop)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -178,7 +178,7 @@ class Session:
         from sandbox_kernel.backends.async_bridge import check_cancel
         from sandbox_kernel.session.async_run import run_in_thread
 
-        self._lives.refuse_if_closed()
+        self._supervisor.refuse_if_closed()
         check_cancel(cancel)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
@@ -218,38 +218,38 @@ class Session:
         """Go back to the state before the last ``n`` cells that are in it. The result says what is left."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
-        with host_trouble(), self._lives.turn() as live:
-            return self._lives.undo(live, n)
+        with host_trouble(), self._supervisor.turn() as live:
+            return self._supervisor.undo(live, n)
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """The states that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
-        with host_trouble(), self._lives.turn() as live:
+        with host_trouble(), self._supervisor.turn() as live:
             live.look_for_lost()
             held = private_bytes(live.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """The content of a file of the session's work folder; waits for a running cell."""
-        with self._lives.turn() as live:
-            return self._lives.files.read(live, plain_path(path))
+        with self._supervisor.turn() as live:
+            return self._supervisor.files.read(live, plain_path(path))
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Make or replace a file of the work folder; a cell that is rolled back later does not take it away."""
-        with self._lives.turn() as live:
-            self._lives.files.write(live, plain_path(path), data)
+        with self._supervisor.turn() as live:
+            self._supervisor.files.write(live, plain_path(path), data)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """What a folder of the work folder holds, sorted by name."""
-        with self._lives.turn() as live:
-            return self._lives.files.list_dir(live, plain_path(path))
+        with self._supervisor.turn() as live:
+            return self._supervisor.files.list_dir(live, plain_path(path))
 
     def restart(self) -> None:
         """Begin again with no variables and no checkpoints, and with the files that the sandbox shares; a running
         cell is ended.
         """
-        self._lives.refuse_if_closed()
-        with self._lives.lock_after_kill():
-            self._lives.again()
+        self._supervisor.refuse_if_closed()
+        with self._supervisor.lock_after_kill():
+            self._supervisor.again()
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
         """What could stand at ``pos``: ``matches``, ``cursor_start``, ``cursor_end``, ``metadata``."""
@@ -266,11 +266,11 @@ class Session:
     def close(self) -> None:
         """End the session and everything in it, a running cell included. May be called twice."""
         with self._guard:
-            if self._lives.closed:
+            if self._supervisor.closed:
                 return
-            self._lives.closed = True
-        with self._lives.lock_after_kill():
-            self._lives.end()
+            self._supervisor.closed = True
+        with self._supervisor.lock_after_kill():
+            self._supervisor.end()
         self._finalizer.detach()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
@@ -292,14 +292,14 @@ class Session:
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not code_answers.worth_asking(code, pos):
             return {}
-        if self._lives.busy:
+        if self._supervisor.busy:
             # A cell runs: its worker cannot answer, and nobody should wait for it.
             return {}
-        with host_trouble(), self._lives.turn() as live:
+        with host_trouble(), self._supervisor.turn() as live:
             try:
                 return live.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
             except SessionError:
-                self._lives.revive(live)
+                self._supervisor.revive(live)
                 return {}
 
     if not TYPE_CHECKING:
@@ -316,7 +316,7 @@ class Session:
     def _forget(self) -> None:
         """In a forked child the session is the parent's: let go of its descriptors, end nothing."""
         self._finalizer.detach()
-        self._lives.forget()
+        self._supervisor.forget()
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -1,8 +1,8 @@
-"""The lives of a session: one worker in one jail after another, and what is told when one ends.
+"""Keeps one worker ready for a session: starts it, runs cells in it, and replaces it when it ends.
 
-``Lives`` belongs to a ``Session`` and sees to it that one thread at a time has a worker that waits. Whatever ended
-before its time is brought back from a checkpoint; where there is none, a new life begins and it is said that the state
-is lost.
+``WorkerSupervisor`` belongs to one ``Session`` and lets one thread at a time use the worker. After a cell that had to
+be ended it rolls the session back to a checkpoint. Without a checkpoint it starts a new worker, and the result says that
+the state is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_result import (
-    Facts,
+    CellFacts,
     Frame,
     comeback_notes,
     ended_by_its_heap,
@@ -29,18 +29,18 @@ from sandbox_kernel.session.cell.cell_result import (
     reason,
 )
 from sandbox_kernel.session.cell.run_cell import Cell
-from sandbox_kernel.session.present_worker import PresentLife
+from sandbox_kernel.session.present_worker import PresentWorker
 from sandbox_kernel.session.worker.gate_client import GateLost
-from sandbox_kernel.session.worker.worker import Comeback, Live
+from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 
 _GONE = "its sandbox was ended"
 
 
-class Lives(PresentLife):
+class WorkerSupervisor(PresentWorker):
     """Runs cells in the present life, and brings it back when it ends before its time."""
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[Live]:
+    def turn(self) -> Iterator[JailedWorker]:
         """Wait for the turn, and have a worker that waits."""
         self.refuse_if_closed()
         with self.lock():
@@ -49,7 +49,7 @@ class Lives(PresentLife):
                 self.live = self._begin()
             yield self._ready(self.live)
 
-    def run(self, live: Live, order: CellOrder, stop: Stop) -> ExecResult:
+    def run(self, live: JailedWorker, order: CellOrder, stop: Stop) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own."""
         live.limit_memory(order.memory_mb * MIB)
         if order.memory_mb > self.memory_mb:
@@ -62,7 +62,7 @@ class Lives(PresentLife):
             if self.live is live and live.jail.alive:
                 live.limit_memory(self.memory_mb * MIB)
 
-    def _run(self, live: Live, order: CellOrder, stop: Stop, frame: Frame) -> ExecResult:
+    def _run(self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame) -> ExecResult:
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
             self._news += self.files.bring(live)
         meter = live.jail.meter
@@ -75,7 +75,7 @@ class Lives(PresentLife):
         # Before the checkpoint, which takes a place too. A cell that forks and ends is faster than any tick.
         meter.last_look()
         notes, self._news = self._news, []
-        back: Comeback | None = None
+        back: RolledBack | None = None
         kept = end.how is Ending.DONE and not self._must_go_back(live, end)
         if kept:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
@@ -90,7 +90,7 @@ class Lives(PresentLife):
         after = meter.read()
         changes, more = self._changes(live, end, back)
         notes += [*more, *lost_notes(live.take_lost(), live.cell), *live.take_failures()]
-        facts = Facts(
+        facts = CellFacts(
             stdout=cell.output.stdout,
             stderr=cell.output.stderr,
             displays=cell.displays.all(),
@@ -109,7 +109,7 @@ class Lives(PresentLife):
         result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes)
         return replace(result, changes=changes)
 
-    def _must_go_back(self, live: Live, end: CellEnd) -> bool:
+    def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
         """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
 
         Where the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an
@@ -118,7 +118,9 @@ class Lives(PresentLife):
         newest = live.shelf.newest()
         return ran_out_of_memory(end) and newest is not None and newest.cell == live.cell
 
-    def _changes(self, live: Live, end: CellEnd, back: Comeback | None) -> tuple[tuple[FsChange, ...], list[str]]:
+    def _changes(
+        self, live: JailedWorker, end: CellEnd, back: RolledBack | None
+    ) -> tuple[tuple[FsChange, ...], list[str]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
         try:
             if (end.how is Ending.DONE and back is None) or (back is not None and back.files):
@@ -130,7 +132,7 @@ class Lives(PresentLife):
             return (), [f"changes in the work folder could not be looked at: {error}"]
         return (), []
 
-    def undo(self, live: Live, steps: int) -> ExecResult:
+    def undo(self, live: JailedWorker, steps: int) -> ExecResult:
         """Go back this many cells; the state is lost only when the jail is."""
         try:
             # Looked at before anything is ended for it: a program of the session may have killed it.
@@ -161,7 +163,7 @@ class Lives(PresentLife):
             notes=(f"the last {word} taken back; {kept}", *loss_notes(back)),
         )
 
-    def revive(self, live: Live) -> None:
+    def revive(self, live: JailedWorker) -> None:
         """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
         try:
             live.end_worker()
@@ -170,7 +172,7 @@ class Lives(PresentLife):
         except (GateLost, SessionError):
             self.again()
 
-    def _ready(self, live: Live) -> Live:
+    def _ready(self, live: JailedWorker) -> JailedWorker:
         """A worker that waits for a cell. One that died between cells is brought back."""
         try:
             live.prepare()
@@ -184,7 +186,7 @@ class Lives(PresentLife):
         self.refuse_if_closed()
         return self._bring_back(live, problem)
 
-    def _bring_back(self, live: Live, problem: str) -> Live:
+    def _bring_back(self, live: JailedWorker, problem: str) -> JailedWorker:
         before = live.cell
         try:
             if problem:
@@ -207,13 +209,13 @@ class Lives(PresentLife):
             "it was started anew: run the cells that you need again"
         )
 
-    def _went_on(self, back: Comeback | None) -> str:
+    def _went_on(self, back: RolledBack | None) -> str:
         if back is None:
             self.again()
             return "no other one was left, so the session was started anew"
         return f"the session went back to the state after {back.cell} cells"
 
-    def _roll_back(self, live: Live, end: CellEnd, *, for_memory: bool) -> tuple[Comeback | None, list[str]]:
+    def _roll_back(self, live: JailedWorker, end: CellEnd, *, for_memory: bool) -> tuple[RolledBack | None, list[str]]:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         why = [] if for_memory or not reason(end) else [reason(end)]
         before, lost = live.cell, end.problem or _GONE

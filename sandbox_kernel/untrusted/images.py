@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Callable
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 
 MAX_IMAGE_BYTES = 16 << 20
 MAX_SIDE = 16384
@@ -26,19 +26,19 @@ _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/
 def check_image(mime: str, encoded: str) -> str:
     """Return the same picture as canonical base64, or refuse it."""
     if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
-        raise Refused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
+        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
     try:
         data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("it is not base64") from None
+        raise ContentRefused("it is not base64") from None
     if len(data) > MAX_IMAGE_BYTES:
-        raise Refused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
+        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
     size = _READERS[mime](data)
     if size is None:
-        raise Refused(f"its content is not {mime}")
+        raise ContentRefused(f"its content is not {mime}")
     width, height = size
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
-        raise Refused(f"its {width} x {height} pixels are more than a page draws")
+        raise ContentRefused(f"its {width} x {height} pixels are more than a page draws")
     return base64.b64encode(data).decode()
 
 
@@ -49,7 +49,7 @@ def check_data_url(url: str) -> str | None:
         return None
     try:
         return f"data:{match[1]};base64,{check_image(match[1], match[2])}"
-    except Refused:
+    except ContentRefused:
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
@@ -26,33 +26,33 @@ class _Copier:
     def copy(self, value: object, depth: int) -> object:
         self.values += 1
         if depth > MAX_DEPTH:
-            raise Refused(f"it is nested deeper than {MAX_DEPTH}")
+            raise ContentRefused(f"it is nested deeper than {MAX_DEPTH}")
         if self.values > MAX_VALUES:
-            raise Refused(f"it holds more than {MAX_VALUES} values")
+            raise ContentRefused(f"it holds more than {MAX_VALUES} values")
         if isinstance(value, str):
             return self.text(value)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
             if value.bit_length() > 1024:
-                raise Refused("it holds a number of more than 1024 bits")
+                raise ContentRefused("it holds a number of more than 1024 bits")
             return int(value)
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise Refused(f"it holds {value}, which is no JSON")
+                raise ContentRefused(f"it holds {value}, which is no JSON")
             return float(value)
         if isinstance(value, list | tuple):
             return [self.copy(item, depth + 1) for item in value]
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
-                raise Refused("it holds a key that is not text")
+                raise ContentRefused("it holds a key that is not text")
             return {self.text(key): self.copy(item, depth + 1) for key, item in value.items()}
-        raise Refused(f"it holds a {type(value).__name__}, which is no JSON")
+        raise ContentRefused(f"it holds a {type(value).__name__}, which is no JSON")
 
     def text(self, value: str) -> str:
         self.characters += len(value)
         if self.characters > MAX_CHARACTERS:
-            raise Refused(f"it holds more than {MAX_CHARACTERS >> 20} MB of text")
+            raise ContentRefused(f"it holds more than {MAX_CHARACTERS >> 20} MB of text")
         return encodable(value)
 
 

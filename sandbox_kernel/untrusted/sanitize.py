@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
@@ -83,7 +83,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
         seen.add(name)
         try:
             clean, taken = _clean(name, value)
-        except Refused as reason:
+        except ContentRefused as reason:
             removed.append(f"{_in_words(name)} was not shown: {reason}")
             if name in _READABLE and isinstance(value, str):
                 _show_source(kept, value)
@@ -134,7 +134,7 @@ def _in_words(mime: str) -> str:
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
     """Text from a sandbox for an output area: colours stay, other escapes go, and its length is bounded."""
     if not isinstance(text, str):
-        raise Refused(f"it is {type(text).__name__}, not text")
+        raise ContentRefused(f"it is {type(text).__name__}, not text")
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     return only_colours(encodable(text))
@@ -149,17 +149,17 @@ def _name(mime: object) -> str:
 
 def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if mime in _NEVER:
-        raise Refused(_NEVER[mime])
+        raise ContentRefused(_NEVER[mime])
     if mime == "application/json":
         return check_json(value), ()
     cleaner = _TEXTUAL.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
-        raise Refused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
+        raise ContentRefused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
     # nbformat allows text as a list of lines.
     if isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value):
         value = "".join(value)
     if not isinstance(value, str):
-        raise Refused(f"it is {type(value).__name__}, not text")
+        raise ContentRefused(f"it is {type(value).__name__}, not text")
     if cleaner is None:
         return check_image(mime, value), ()
     return cleaner(encodable(value))

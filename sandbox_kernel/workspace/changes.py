@@ -24,7 +24,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, Entry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
 from sandbox_kernel.workspace.writers import open_for_writing, tells_who_writes
 
 #: Longer than the coarsest kernel tick (10 ms): a file changed this long before the look can be told from later ones.
@@ -44,7 +44,7 @@ class Snapshot:
     ``open`` are the inodes of files that somebody could write to, ``unasked`` those that there was no time to ask for.
     """
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, TreeEntry] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
     unseen: Mapping[str, str] = field(default_factory=dict)
     taken_ns: int = 0
@@ -56,7 +56,7 @@ class Snapshot:
         """Whether a limit or an unreadable folder kept part of the tree from being seen."""
         return bool(self.unseen)
 
-    def is_young(self, entry: Entry) -> bool:
+    def is_young(self, entry: TreeEntry) -> bool:
         """Whether the entry could still have changed after this look without showing other times."""
         return entry.ctime_ns > self.taken_ns - TICK_NS
 
@@ -127,7 +127,7 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
 
 
 @contextmanager
-def _opened(rooted: Rooted, entry: Entry) -> Iterator[int | None]:
+def _opened(rooted: Rooted, entry: TreeEntry) -> Iterator[int | None]:
     """A file, open for reading; None where it cannot be read: then what ``lstat`` said decides."""
     try:
         fd = rooted.open_file(entry.names)
@@ -185,16 +185,16 @@ def compare(before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
     return tuple(sorted(found, key=lambda change: change.path))
 
 
-def _change(entry: Entry, kind: str) -> FsChange:
+def _change(entry: TreeEntry, kind: str) -> FsChange:
     return FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size)
 
 
-def _identity(entry: Entry) -> tuple[object, ...]:
+def _identity(entry: TreeEntry) -> tuple[object, ...]:
     """What stays when a thing is renamed. Inode numbers are used again after a removal: the time tells those apart."""
     return entry.inode, entry.type, entry.size, entry.mtime_ns, entry.target
 
 
-def _differs(old: Entry, new: Entry, old_digest: bytes | None, new_digest: bytes | None) -> bool:
+def _differs(old: TreeEntry, new: TreeEntry, old_digest: bytes | None, new_digest: bytes | None) -> bool:
     if old.type != new.type or old.mode != new.mode or old.target != new.target:
         return True
     if new.type == DIRECTORY or new.type == SYMLINK:

@@ -16,7 +16,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
-from sandbox_kernel.workspace.tree.walk import FILE, Entry
+from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry
 
 #: How many changes a result tells of.
 MAX_CHANGES = 1000
@@ -86,7 +86,7 @@ def _is_empty(folder_fd: int) -> bool:
         return next(scan, None) is None
 
 
-def _digest(box: Rooted, entry: Entry) -> bytes:
+def _digest(box: Rooted, entry: TreeEntry) -> bytes:
     """The hash of a file, read in pieces; empty where it cannot be read."""
     try:
         fd = box.open_file(entry.names)

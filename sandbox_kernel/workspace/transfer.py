@@ -17,7 +17,7 @@ from sandbox_kernel.model import FsChange, check_file_name
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.refusals import explained, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, Entry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, TreeEntry, WalkLimits
 
 #: What a work folder may bring into a sandbox unless the caller says otherwise.
 MAX_PACKED_BYTES = 256 * MIB
@@ -75,7 +75,7 @@ def collect(
     return tuple(skipped)
 
 
-def _why_not(entry: Entry, bytes_left: int, files_left: int) -> str | None:
+def _why_not(entry: TreeEntry, bytes_left: int, files_left: int) -> str | None:
     if entry.type not in (FILE, DIRECTORY):
         return f"a {entry.type} is not copied; only files and folders are"
     if files_left < 1:
@@ -85,7 +85,7 @@ def _why_not(entry: Entry, bytes_left: int, files_left: int) -> str | None:
     return None
 
 
-def _why_not_again(entry: Entry) -> str | None:
+def _why_not_again(entry: TreeEntry) -> str | None:
     try:
         check_file_name(entry.path)
     except InvalidRequest as error:
@@ -95,7 +95,7 @@ def _why_not_again(entry: Entry) -> str | None:
     return None
 
 
-def _copy(source: Rooted, destination: Rooted, entry: Entry, give_way: bool) -> None:
+def _copy(source: Rooted, destination: Rooted, entry: TreeEntry, give_way: bool) -> None:
     if give_way:
         _make_way(destination, entry)
     if entry.type == DIRECTORY:
@@ -135,7 +135,7 @@ def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[
             yield Skipped(path=path, type=gone[path].type, reason=str(error))
 
 
-def _make_way(destination: Rooted, entry: Entry) -> None:
+def _make_way(destination: Rooted, entry: TreeEntry) -> None:
     if _is_there(destination, entry.names) and destination.stat(entry.names).type != entry.type:
         destination.remove(entry.names)
 
@@ -155,9 +155,9 @@ class PackedFiles(Mapping[str, bytes]):
     ``skipped`` what cannot cross.
     """
 
-    def __init__(self, rooted: Rooted, entries: Iterable[Entry]) -> None:
+    def __init__(self, rooted: Rooted, entries: Iterable[TreeEntry]) -> None:
         self._rooted = rooted
-        self._files: dict[str, Entry] = {}
+        self._files: dict[str, TreeEntry] = {}
         folders: list[str] = []
         skipped: list[Skipped] = []
         for entry in entries:

@@ -27,7 +27,7 @@ from sandbox_kernel.languages.support.compile_cache import CompileCache, Compile
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
 from sandbox_kernel.net.rules.fetch_policy import Refused as Forbidden
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 from sandbox_kernel.workspace.tree.paths import names_beneath
@@ -215,7 +215,7 @@ def test_the_pictures_of_these_tests_are_pictures(mime: str) -> None:
 def test_a_damaged_picture_is_drawable_or_refused_and_stays_what_it_was(mime: str, data: bytes) -> None:
     try:
         shown = check_image(mime, base64.b64encode(data).decode())
-    except Refused:
+    except ContentRefused:
         return
     assert base64.b64decode(shown) == data
     assert data[:4] == PICTURES[mime][:4]

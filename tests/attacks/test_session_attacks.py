@@ -75,7 +75,7 @@ def opened() -> Iterator[Opened]:
         return sessions[key]
 
     yield open_for
-    homes = {namespace(session._lives.live.jail.init_pid) for session in sessions.values()}  # type: ignore[union-attr]
+    homes = {namespace(session._supervisor.live.jail.init_pid) for session in sessions.values()}  # type: ignore[union-attr]
     assert "" not in homes
     assert namespace("self") not in homes
     for session in sessions.values():

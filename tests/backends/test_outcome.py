@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.backends.outcome import judge, make_result
 from sandbox_kernel.jail.core.gate_messages import Step, StepExit
-from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
@@ -52,8 +52,8 @@ def outcome(
     disk_full: bool = False,
     stdout: bytes = b"",
     stderr: bytes = b"",
-) -> Outcome:
-    return Outcome(
+) -> JobOutcome:
+    return JobOutcome(
         exits=exits,
         stopped_by=Ending(stopped_by) if stopped_by else None,
         stdout=captured(stdout),
@@ -112,7 +112,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("seen", "status", "limit"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_what_was_seen_becomes_what_is_told(seen: Outcome, status: Status, limit: str | None) -> None:
+def test_what_was_seen_becomes_what_is_told(seen: JobOutcome, status: Status, limit: str | None) -> None:
     assert judge(seen, job()) == (status, limit)
 
 
@@ -152,7 +152,7 @@ REQUEST = ExecRequest(language=Language.PYTHON, code="1", timeout=5, memory_limi
 
 
 def told(
-    seen: Outcome, *, request: ExecRequest = REQUEST, of: Job | None = None, plan: Plan | None = None
+    seen: JobOutcome, *, request: ExecRequest = REQUEST, of: Job | None = None, plan: Plan | None = None
 ) -> ExecResult:
     """The result that a caller gets."""
     asked = of or job()

@@ -22,7 +22,7 @@ def test_a_pipe_fails_with_any_of_its_programs_only_when_asked_to() -> None:
 
 def test_a_shell_without_pipefail_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "shell", lambda: "/bin/sh")
-    found = command.Command().probe(ProcessConfig(pipefail=True))
+    found = command.CommandLanguage().probe(ProcessConfig(pipefail=True))
     assert (found.available, found.remedy) == (False, "install bash")
 
 

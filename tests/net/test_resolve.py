@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.resolve import lookup_threads, pin, pin_in_thread
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import parse_url
 
 POLICY = FetchPolicy(allowed_domains=("example.org",))
@@ -35,7 +35,7 @@ def test_public_answers_are_pinned_in_order():
     ],
 )
 def test_one_private_answer_refuses_them_all(answers: list[str]):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FetchRefused) as caught:
         pin(TARGET, POLICY, lambda host, port: answers)
     assert caught.value.rule == "private_ip_blocked"
     assert caught.value.violation.subject == "example.org:443"
@@ -44,9 +44,9 @@ def test_one_private_answer_refuses_them_all(answers: list[str]):
 def test_a_name_may_be_allowed_private_answers():
     policy = FetchPolicy(allowed_domains=("example.org", "other.org"), allow_private_for=("example.org",))
     assert pin(TARGET, policy, lambda host, port: ["10.0.0.1"]).address == "10.0.0.1"
-    with pytest.raises(Refused):
+    with pytest.raises(FetchRefused):
         pin(parse_url("https://other.org/"), policy, lambda host, port: ["10.0.0.1"])
-    with pytest.raises(Refused):
+    with pytest.raises(FetchRefused):
         pin(TARGET, policy, lambda host, port: ["169.254.169.254"])
 
 

@@ -21,7 +21,7 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.cli import make_secrets
 from sandbox_kernel.net.egress import SECRETS_VARIABLE
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import parse_url
 from sandbox_kernel.net.secret_headers import Vault
 
@@ -84,7 +84,7 @@ def test_the_value_goes_into_headers_and_into_the_base64_of_basic() -> None:
 )
 def test_a_placeholder_on_its_way_elsewhere_is_refused(url: str, rule: str) -> None:
     made = secret()
-    with pytest.raises(Refused) as error:
+    with pytest.raises(FetchRefused) as error:
         Vault([made]).fill(parse_url(url), (("X", made.placeholder),))
     assert error.value.rule == rule
     assert VALUE not in str(error.value)

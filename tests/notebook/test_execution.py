@@ -8,7 +8,7 @@ import pytest
 from sandbox_kernel import ExecResult, Status
 from sandbox_kernel.notebook import cell_sessions, execution
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
-from sandbox_kernel.notebook.render import Shown
+from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 
 
@@ -80,7 +80,7 @@ def test_streams_come_before_the_receipt():
     done, seen, _ = cell("print(1)")
     assert done.failure is None
     assert seen[0] == ("stdout", "printed\n")
-    assert isinstance(seen[1], Shown)
+    assert isinstance(seen[1], ShowOutput)
 
 
 @pytest.mark.parametrize("text", ["%%sandbox --nope\nx", "%sandbox undo", "x\n%sandbox", "%%sandbox -i missing\nx"])

@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox_kernel import ExecResult, FsChange, InvalidRequest, SessionError
-from sandbox_kernel.notebook.line_commands import _COMMANDS, Desk, run_command
+from sandbox_kernel.notebook.line_commands import _COMMANDS, LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_cell import parse_line
@@ -68,7 +68,7 @@ class Runner:
 
 
 def answer(line, runner=None, defaults=None, files=()):
-    messages = run_command(parse_line(line), Desk(runner or Runner(), defaults or CellOptions(), files))
+    messages = run_command(parse_line(line), LineCommands(runner or Runner(), defaults or CellOptions(), files))
     return messages[0].data["text/plain"]
 
 
@@ -128,7 +128,7 @@ def test_saving_is_refused_where_there_is_no_such_thing():
 
 
 def test_the_report_is_a_static_table_first_and_then_a_widget():
-    static, panel = run_command(parse_line("report"), Desk(Runner(), CellOptions()))
+    static, panel = run_command(parse_line("report"), LineCommands(Runner(), CellOptions()))
     assert static.data["text/plain"] == "the report"
     assert "\\href" not in static.data["text/html"]
     assert panel == ReportPanel({"lines": []})

@@ -8,9 +8,9 @@ import pytest
 
 from sandbox_kernel import CellError, Display, ExecResult, InvalidRequest, Status, Violation
 from sandbox_kernel.notebook.render import (
-    Cleared,
+    ClearOutput,
     Failure,
-    Shown,
+    ShowOutput,
     Value,
     one_line,
     refusal,
@@ -35,7 +35,7 @@ def failed(**changes):
 
 def test_a_cell_that_ended_well_shows_its_receipt_with_numbers_only_in_metadata():
     (shown,) = render_result(GOOD)
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, ShowOutput)
     assert set(shown.data) == {MIME, "text/html", "text/plain"}
     assert shown.metadata[MIME]["duration_s"] == 1.2345
     text = json.dumps(dict(shown.data))
@@ -62,7 +62,7 @@ def test_quiet_hides_the_receipt_unless_there_is_something_to_say():
 def test_displays_come_first_the_value_is_an_execute_result_and_the_receipt_is_last():
     displays = (Display(data={"text/plain": "a"}), Display(data={"text/plain": "42"}, kind="result"))
     shown, value, receipt = render_result(replace(GOOD, displays=displays))
-    assert shown == Shown({"text/plain": "a"})
+    assert shown == ShowOutput({"text/plain": "a"})
     assert value == Value({"text/plain": "42"})
     assert MIME in receipt.data
 
@@ -188,7 +188,7 @@ def test_a_rollback_is_said():
 
 def test_what_a_failing_cell_displayed_before_is_still_shown():
     messages = render_result(replace(GOOD, status=Status.TIMEOUT, displays=(Display(data={"text/plain": "a"}),)))
-    assert [type(message) for message in messages] == [Shown, Failure]
+    assert [type(message) for message in messages] == [ShowOutput, Failure]
 
 
 def test_a_formula_in_a_refused_path_is_not_typeset():
@@ -211,7 +211,7 @@ def test_updates_and_clearings_keep_to_displays_of_the_sandbox():
     assert render_display(replace(update, life="4567"))[0].display_id != message.display_id
     assert render_display(replace(update, display_id="x"))[0].display_id != message.display_id
     clear = SessionDisplay(data={}, metadata={"wait": True}, kind="clear")
-    assert render_display(clear) == (Cleared(wait=True), ())
+    assert render_display(clear) == (ClearOutput(wait=True), ())
 
 
 GLYPH = (

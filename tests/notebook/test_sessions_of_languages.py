@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.notebook.cell_sessions import NotebookSessions
-from sandbox_kernel.notebook.line_commands import Desk, run_command
+from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.runner import CellRunner
@@ -70,7 +70,7 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
         saved.save("work")
     runner, defaults = CellRunner(), CellOptions()
     try:
-        (told,) = run_command(parse_line("load work"), Desk(runner, defaults))
+        (told,) = run_command(parse_line("load work"), LineCommands(runner, defaults))
         assert told.data["text/plain"] == "Going on with work: javascript cells run in it."
         loaded = runner.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
         assert isinstance(loaded, WasmSession)
@@ -78,7 +78,7 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
         python = runner.sessions.choose(parse_cell("x = 1", defaults)).session
         assert python is not None and str(python.language) == "python"
         assert loaded.alive
-        run_command(parse_line("save again js"), Desk(runner, defaults))
+        run_command(parse_line("save again js"), LineCommands(runner, defaults))
         assert (tmp_path / "again").is_file()
     finally:
         runner.close()

@@ -88,7 +88,7 @@ def test_what_a_child_process_writes_to_the_channel_is_not_even_looked_at(sessio
 
 def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Session, value: Value) -> None:
     session.run("x = 1")
-    silence = "import sandbox_guest.session.worker_channel as c\nc.Channel.send = lambda self, message: True"
+    silence = "import sandbox_guest.session.worker_channel as c\nc.HostChannel.send = lambda self, message: True"
     result = session.run(f"x = 2\n{silence}", timeout=2)
     assert (result.status, result.rolled_back) == (Status.TIMEOUT, True)
     assert value(session, "x") == "1"
@@ -192,7 +192,7 @@ def test_a_worker_that_dies_between_cells_is_brought_back(session: Session, valu
     session.run(later)
     # The thread ends the process once the cell is over: the checkpoint has been taken by then.
     session.run("import threading; threading.Timer(0.3, end.set).start()")
-    speaker = session._lives.live.channel._speaker_fd  # type: ignore[union-attr]
+    speaker = session._supervisor.live.channel._speaker_fd  # type: ignore[union-attr]
     import select
 
     poll = select.poll()

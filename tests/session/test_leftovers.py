@@ -28,7 +28,7 @@ def descriptors() -> int:
 
 
 def processes_of(session: Session) -> list[int]:
-    live = session._lives.live
+    live = session._supervisor.live
     assert live is not None
     return tree(live.jail.init_pid)
 
@@ -107,7 +107,7 @@ HOST = """
     from sandbox_kernel.jail.meter.process_tree import tree
     session = open_session(ProcessBackend())
     session.run("x = 1")
-    print(*tree(session._lives.live.jail.init_pid), flush=True)
+    print(*tree(session._supervisor.live.jail.init_pid), flush=True)
 """
 
 

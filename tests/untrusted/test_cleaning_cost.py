@@ -5,7 +5,7 @@ import base64
 import nh3
 import pytest
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup import html
 from sandbox_kernel.untrusted.markup.html import clean_html
 from sandbox_kernel.untrusted.markup.svg import clean_svg
@@ -30,7 +30,7 @@ def test_html_that_would_take_a_parser_seconds_never_reaches_one(
     markup: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(html.nh3, "clean", lambda *_, **__: pytest.fail("a parser was asked"))
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(ContentRefused, match=reason):
         clean_html(markup)
 
 
@@ -66,7 +66,7 @@ def test_what_is_written_is_what_a_real_parser_reads(monkeypatch: pytest.MonkeyP
     for _, text in texts(7, 1500):
         try:
             cleaned, _ = clean_html(text)
-        except Refused:
+        except ContentRefused:
             continue
         assert cleaned.count("<") - cleaned.count("<img") == given[-1].count("<") - given[-1].count("<img"), text
         assert clean_html(cleaned)[0] == cleaned
@@ -79,7 +79,7 @@ def test_a_type_in_other_letters_is_not_checked_twice() -> None:
 
 def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() -> None:
     parts = "".join(f'<g id="a{n}">' + f'<use href="#a{n + 1}"/>' * 10 + "</g>" for n in range(9))
-    with pytest.raises(Refused, match="repeats its parts"):
+    with pytest.raises(ContentRefused, match="repeats its parts"):
         clean_svg(f'<svg xmlns="http://www.w3.org/2000/svg"><defs>{parts}</defs><g id="a9"/><use href="#a0"/></svg>')
 
 
@@ -94,7 +94,7 @@ def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() 
     ],
 )
 def test_drawings_that_cost_too_much_are_refused(drawing: str, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(ContentRefused, match=reason):
         clean_svg(drawing)
 
 

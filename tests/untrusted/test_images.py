@@ -6,7 +6,7 @@ import io
 import pytest
 from PIL import Image
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import MAX_IMAGE_BYTES, check_data_url, check_image
 
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WEBP"}
@@ -39,7 +39,7 @@ def test_the_less_common_variants_pass(mime, options):
 @pytest.mark.parametrize("other", FORMATS)
 def test_a_picture_of_another_format_is_refused(mime, other):
     if mime != other:
-        with pytest.raises(Refused, match="is not image/"):
+        with pytest.raises(ContentRefused, match="is not image/"):
             check_image(mime, encoded(picture(other)))
 
 
@@ -49,38 +49,38 @@ def test_a_truncated_header_is_refused_and_never_an_error(mime):
     for length in range(64):
         try:
             check_image(mime, encoded(data[:length]))
-        except Refused:
+        except ContentRefused:
             pass
 
 
 def test_script_with_the_name_of_a_picture_is_refused():
-    with pytest.raises(Refused, match="is not image/png"):
+    with pytest.raises(ContentRefused, match="is not image/png"):
         check_image("image/png", encoded(b"<svg onload=alert(1)>"))
-    with pytest.raises(Refused, match="not base64"):
+    with pytest.raises(ContentRefused, match="not base64"):
         check_image("image/png", "<script>")
-    with pytest.raises(Refused, match="not base64"):
+    with pytest.raises(ContentRefused, match="not base64"):
         check_image("image/png", "iVBO\u00e4")
 
 
 def test_a_picture_that_unpacks_to_gigabytes_is_refused():
     data = bytearray(picture("image/png"))
     data[16:24] = (60000).to_bytes(4, "big") * 2
-    with pytest.raises(Refused, match="60000 x 60000 pixels"):
+    with pytest.raises(ContentRefused, match="60000 x 60000 pixels"):
         check_image("image/png", encoded(bytes(data)))
     data[16:24] = bytes(8)
-    with pytest.raises(Refused, match="0 x 0"):
+    with pytest.raises(ContentRefused, match="0 x 0"):
         check_image("image/png", encoded(bytes(data)))
 
 
 def test_a_picture_of_too_many_bytes_is_refused():
-    with pytest.raises(Refused, match="larger than 16 MB"):
+    with pytest.raises(ContentRefused, match="larger than 16 MB"):
         check_image("image/png", encoded(picture("image/png") + bytes(MAX_IMAGE_BYTES)))
 
 
 def test_a_jpeg_of_endless_padding_ends():
-    with pytest.raises(Refused):
+    with pytest.raises(ContentRefused):
         check_image("image/jpeg", encoded(b"\xff\xd8" + b"\xff" * 100000))
-    with pytest.raises(Refused):
+    with pytest.raises(ContentRefused):
         check_image("image/jpeg", encoded(b"\xff\xd8" + b"\xff\xe0\x00\x00" * 1000))
 
 

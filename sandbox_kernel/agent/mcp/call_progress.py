@@ -16,7 +16,7 @@ SHORTEST_S, LONGEST_S = 0.1, 5.0
 MOST_CHARACTERS = 1000
 
 
-class Progress:
+class CallProgress:
     """Collects what a run prints and tells it until cancelled. Bounded however much is printed."""
 
     def __init__(self, limit_s: float | None = None) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.answer import as_text
-from sandbox_kernel.agent.mcp.call_progress import Progress
+from sandbox_kernel.agent.mcp.call_progress import CallProgress
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
 from sandbox_kernel.agent.mcp.toolbox import Call, Reply, Toolbox
 from sandbox_kernel.box.sandbox import Sandbox
@@ -85,7 +85,7 @@ async def _watched_call(
 
     args: Mapping[str, object] = params.arguments or {}
     seconds = args.get("timeout_secs")
-    progress = Progress(float(seconds) if isinstance(seconds, int) and not isinstance(seconds, bool) else None)
+    progress = CallProgress(float(seconds) if isinstance(seconds, int) and not isinstance(seconds, bool) else None)
     call = Call(args=args, on_output=progress.add)
     tell = context.session.report_progress
     async with anyio.create_task_group() as group:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.wasm.advice import with_advice
-from sandbox_kernel.backends.wasm.module_key import Switches, compiled_name
+from sandbox_kernel.backends.wasm.module_key import EngineSwitches, compiled_name
 from sandbox_kernel.backends.wasm.prepare import read_file
 from sandbox_kernel.backends.wasm.source import WasmSource
 from sandbox_kernel.backends.wasm.store import WasmStore
@@ -22,7 +22,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wasm_result import read_report, unfinished
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
-from sandbox_kernel.jail.core.job import Outcome
+from sandbox_kernel.jail.core.job import JobOutcome
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.run_job import run_job
@@ -55,7 +55,7 @@ class CellModules:
         self._lock = threading.Lock()
 
     def get(
-        self, request: ExecRequest, source: WasmSource, switches: Switches, timeout_s: float, stop: Stop | None
+        self, request: ExecRequest, source: WasmSource, switches: EngineSwitches, timeout_s: float, stop: Stop | None
     ) -> CompiledModule | ExecResult:
         """The compiled module, or the result when the run ends here: out of time, interrupted, too much memory."""
         kind = b"wat\0" if source.text else b"wasm\0"
@@ -104,7 +104,7 @@ class CellModules:
         return code
 
 
-def _failure(request: ExecRequest, outcome: Outcome) -> ExecResult | None:
+def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
     """What a compilation that gave no module means: an error of the request, or a limit of the request."""
     ending = read_report(outcome.report)
     if outcome.stopped_by is Ending.TIMEOUT:

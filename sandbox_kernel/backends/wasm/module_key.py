@@ -28,7 +28,7 @@ _PREPARATION = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Switches:
+class EngineSwitches:
     """How the engine is set up for a module; ``guest/wasm/engine.py`` reads the same fields."""
 
     fuel: bool = False
@@ -40,7 +40,7 @@ class Switches:
         return asdict(self)
 
 
-PLAIN = Switches()
+PLAIN = EngineSwitches()
 
 
 @functools.lru_cache(maxsize=1)
@@ -72,7 +72,7 @@ def _processor_features() -> str:
     return platform.processor()
 
 
-def compiled_name(prefix: str, sha256: str, switches: Switches) -> str:
+def compiled_name(prefix: str, sha256: str, switches: EngineSwitches) -> str:
     """The store's name for a compiled module."""
     settings = json.dumps(switches.to_dict(), sort_keys=True)
     setting = hashlib.sha256(f"{_surroundings()}\n{settings}".encode()).hexdigest()

@@ -20,7 +20,7 @@ from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.support.compiled import cache_key, parts_beside
-from sandbox_kernel.languages.support.recipe import Kitchen, Plan, ProcessConfig, rlimits, search_path
+from sandbox_kernel.languages.support.recipe import Plan, ProcessConfig, StepBuilder, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
@@ -67,10 +67,10 @@ def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: St
     return Built(module, messages, outcome.duration_s)
 
 
-def _kitchen(places: Places, enforcer: str) -> Kitchen:
+def _kitchen(places: Places, enforcer: str) -> StepBuilder:
     python = find_python("python3")
     exact = find_hierarchies() is not None
-    return Kitchen(
+    return StepBuilder(
         config=ProcessConfig(),
         places=places,
         path=search_path(python.executable),

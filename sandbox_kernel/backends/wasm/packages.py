@@ -19,7 +19,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 
-from sandbox_kernel.backends.wasm.store import Entry, WasmStore
+from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.support.guest_catalogue import Package
 
@@ -34,7 +34,7 @@ def package_name(package: Package) -> str:
     return f"package-{package.key}-{package.version}-{package.sha256[:16]}"
 
 
-def package_files(store: WasmStore, package: Package) -> Entry:
+def package_files(store: WasmStore, package: Package) -> StoreEntry:
     """The used files of a package: from the store, else fetched now."""
     name = package_name(package)
     known = store.find(name)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from sandbox_kernel.backends.wasm.module_key import Switches, compiled_name
+from sandbox_kernel.backends.wasm.module_key import EngineSwitches, compiled_name
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
-from sandbox_kernel.backends.wasm.store import Entry, WasmStore
+from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
     HANDLES,
@@ -37,7 +37,7 @@ from sandbox_kernel.jail.core.job import Job
 from sandbox_kernel.jail.core.walls import Walls
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.languages.support.guest_catalogue import Guest
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
@@ -53,7 +53,7 @@ _IMAGE_PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class PrepareProgress:
     """How far the preparation of a language is; ``fraction`` from 0 to 1."""
 
     language: str
@@ -61,7 +61,7 @@ class Progress:
     fraction: float
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[PrepareProgress], None]
 
 
 class Preparer:
@@ -71,11 +71,11 @@ class Preparer:
         self._store = store
         self._enforcer = enforcer
 
-    def find(self, guest: Guest, switches: Switches) -> Entry | None:
+    def find(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry | None:
         """The language, if it is ready."""
         return self._store.find(guest_name(guest, switches))
 
-    def availability(self, guest: Guest) -> Availability:
+    def availability(self, guest: WasmLanguage) -> Availability:
         """Whether the language can run here, and what its first use will cost."""
         if self.find(guest, switches_of(guest, fuel=False)) is not None:
             return Availability(available=True, version=guest.version, origin="ready")
@@ -87,12 +87,14 @@ class Preparer:
             return Availability(available=False, reason="not prepared", remedy=str(error))
         return Availability(available=True, version=guest.version, origin="made ready at first use")
 
-    def prepare(self, guest: Guest, switches: Switches, on_progress: OnProgress | None = None) -> Entry:
+    def prepare(
+        self, guest: WasmLanguage, switches: EngineSwitches, on_progress: OnProgress | None = None
+    ) -> StoreEntry:
         """Make a language ready; returns at once when it is."""
 
         def tell(text: str, fraction: float) -> None:
             if on_progress is not None:
-                on_progress(Progress(language=str(guest.language), text=text, fraction=fraction))
+                on_progress(PrepareProgress(language=str(guest.language), text=text, fraction=fraction))
 
         ready = self.find(guest, switches)
         if ready is not None:
@@ -109,7 +111,9 @@ class Preparer:
             tell(f"{guest.version} is ready", 1.0)
             return ready
 
-    def _built(self, guest: Guest, switches: Switches, tell: Callable[[str, float], None]) -> dict[str, bytes]:
+    def _built(
+        self, guest: WasmLanguage, switches: EngineSwitches, tell: Callable[[str, float], None]
+    ) -> dict[str, bytes]:
         """Build in another thread while this one tells how long it has taken, against what it usually takes."""
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-prepare") as thread:
             work, seconds = thread.submit(self._build, guest, switches), 0
@@ -122,7 +126,7 @@ class Preparer:
                         raise
                     seconds += 1
 
-    def _build(self, guest: Guest, switches: Switches) -> dict[str, bytes]:
+    def _build(self, guest: WasmLanguage, switches: EngineSwitches) -> dict[str, bytes]:
         assert guest.package is not None
         module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
         if guest.entry in ("command", "turn"):
@@ -169,18 +173,18 @@ class Preparer:
             jail.forget()
 
     @contextlib.contextmanager
-    def _alone(self, guest: Guest) -> Iterator[None]:
+    def _alone(self, guest: WasmLanguage) -> Iterator[None]:
         with open(os.path.join(self._store.folder, f".lock-{guest.language}"), "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
-def switches_of(guest: Guest, *, fuel: bool) -> Switches:
+def switches_of(guest: WasmLanguage, *, fuel: bool) -> EngineSwitches:
     """The engine that a language needs."""
-    return Switches(fuel=fuel, stack_bytes=guest.stack_bytes, exceptions=guest.entry == "turn")
+    return EngineSwitches(fuel=fuel, stack_bytes=guest.stack_bytes, exceptions=guest.entry == "turn")
 
 
-def guest_digest(guest: Guest) -> str:
+def guest_digest(guest: WasmLanguage) -> str:
     """Everything that a language is made of; memory of one guest fits another with the same digest."""
     assert guest.package is not None
     parts = [guest.entry, guest.package.sha256, guest.file]
@@ -196,7 +200,7 @@ def guest_digest(guest: Guest) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def guest_name(guest: Guest, switches: Switches) -> str:
+def guest_name(guest: WasmLanguage, switches: EngineSwitches) -> str:
     """The store's name for a language that is ready: what it is made of, and the engine."""
     assert guest.package is not None
     # Languages that share a module share what was compiled of it.
@@ -204,7 +208,7 @@ def guest_name(guest: Guest, switches: Switches) -> str:
     return compiled_name(f"guest-{owner}-", compiled_digest(guest), switches)
 
 
-def compiled_digest(guest: Guest) -> str:
+def compiled_digest(guest: WasmLanguage) -> str:
     """What a compiled module is made of; programs that are read when it starts are no part of it."""
     return guest_digest(replace(guest, boot=None))
 

@@ -42,7 +42,7 @@ def default_folder() -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """A verified entry: where it is, and the SHA-256 of each of its files."""
 
     path: str
@@ -68,12 +68,12 @@ class WasmStore:
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or default_folder()
-        self._verified: dict[str, tuple[tuple[object, ...], Entry]] = {}
+        self._verified: dict[str, tuple[tuple[object, ...], StoreEntry]] = {}
         self._lock = threading.Lock()
         self._make_folder()
         self._secret = self._load_secret()
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> StoreEntry | None:
         """The entry of this name if it is whole and ours; a damaged one is removed."""
         path = self._path(key)
         try:
@@ -96,7 +96,7 @@ class WasmStore:
         """Whether there is an entry of this name, whole or not: a look, for whoever has no time to check it."""
         return os.path.isdir(self._path(key))
 
-    def add(self, key: str, files: Mapping[str, bytes]) -> Entry:
+    def add(self, key: str, files: Mapping[str, bytes]) -> StoreEntry:
         """Put an entry into the store; if another process was first, its entry is the one."""
         path = self._path(key)
         aside = os.path.join(self.folder, f".new-{os.getpid()}-{secrets.token_hex(8)}")
@@ -215,7 +215,7 @@ class WasmStore:
             marks.append((entry.name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
         return tuple(marks)
 
-    def _verify(self, key: str, path: str) -> Entry | None:
+    def _verify(self, key: str, path: str) -> StoreEntry | None:
         try:
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 return None
@@ -232,7 +232,7 @@ class WasmStore:
                         return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        return Entry(path, MappingProxyType(dict(hashes)))
+        return StoreEntry(path, MappingProxyType(dict(hashes)))
 
     @staticmethod
     def _own(path: str) -> int:

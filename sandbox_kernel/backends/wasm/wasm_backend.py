@@ -22,11 +22,11 @@ from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.request_checks import check_files_fit, check_request
 from sandbox_kernel.backends.standard_input import unless_terminal
 from sandbox_kernel.backends.wasm.cell_modules import CellModules
-from sandbox_kernel.backends.wasm.module_key import PLAIN, Switches
+from sandbox_kernel.backends.wasm.module_key import PLAIN, EngineSwitches
 from sandbox_kernel.backends.wasm.native import build
 from sandbox_kernel.backends.wasm.prepare import OnProgress, switches_of
 from sandbox_kernel.backends.wasm.source import WasmSource, read_source
-from sandbox_kernel.backends.wasm.store import Entry, WasmStore
+from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import find_toolchain
 from sandbox_kernel.backends.wasm.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
 from sandbox_kernel.backends.wasm.wasm_languages import WasmLanguages
@@ -41,7 +41,7 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.support.guest_catalogue import Guest
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
@@ -163,7 +163,9 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
         return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
 
-    def _interpreter(self, request: ExecRequest, guest: Guest, switches: Switches, entry: Entry) -> GuestRun:
+    def _interpreter(
+        self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry
+    ) -> GuestRun:
         """The program as a file beside the helpers of its interpreter."""
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         helpers = {name: (folder / ours).read_bytes() for name, ours in guest.helpers.items()}
@@ -185,7 +187,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     def _run_compiled(
         self,
         request: ExecRequest,
-        guest: Guest,
+        guest: WasmLanguage,
         ears: _Ears,
     ) -> ExecResult:
         find_toolchain(request.language).warm()
@@ -205,7 +207,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         spent_s: float,
         ears: _Ears,
     ) -> ExecResult:
-        switches = Switches(fuel=request.limits.fuel is not None)
+        switches = EngineSwitches(fuel=request.limits.fuel is not None)
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandbox_kernel.backends.wasm.module_key import PLAIN, Switches
+from sandbox_kernel.backends.wasm.module_key import PLAIN, EngineSwitches
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import REPORT_FD, JobFile, Step
@@ -61,7 +61,7 @@ class GuestRun:
     module: str | SealedMemory
     argv: Sequence[str]
     env: Mapping[str, str]
-    switches: Switches = PLAIN
+    switches: EngineSwitches = PLAIN
     #: What is put into the folder of the cell, which the guest may read as /cell when ``sees_cell``.
     files: Mapping[str, bytes] = field(default_factory=dict)
     sees_cell: bool = False
@@ -123,7 +123,7 @@ def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> 
 
 
 def compile_job(
-    jail: Jail, data: bytes, *, text: bool, switches: Switches, timeout_s: float, memory_bytes: int | None
+    jail: Jail, data: bytes, *, text: bool, switches: EngineSwitches, timeout_s: float, memory_bytes: int | None
 ) -> Job:
     """Check and compile a module; the outcome is in the report, and in ``module.cwasm`` of the work folder."""
     plan = {
@@ -145,7 +145,7 @@ def compile_job(
     )
 
 
-def trusted_compile_job(jail: Jail, module: TrustedFile, switches: Switches, *, plain: bool = False) -> Job:
+def trusted_compile_job(jail: Jail, module: TrustedFile, switches: EngineSwitches, *, plain: bool = False) -> Job:
     """Compile a module of the catalogue, which may be large and takes its time."""
     plan = {
         "task": "compile",
@@ -164,7 +164,7 @@ def bake_job(
     libraries: Sequence[Mapping[str, object]],
     glue: str | None,
     functions: Sequence[str],
-    switches: Switches,
+    switches: EngineSwitches,
 ) -> Job:
     """Make an image of the JavaScript engine with its libraries; see ``guest/wasm/images/bake.py``."""
     plan = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sandbox_kernel.backends.wasm.module_key import Switches, engine_version
-from sandbox_kernel.backends.wasm.prepare import OnProgress, Preparer, Progress, switches_of
-from sandbox_kernel.backends.wasm.store import Entry, WasmStore
+from sandbox_kernel.backends.wasm.module_key import EngineSwitches, engine_version
+from sandbox_kernel.backends.wasm.prepare import OnProgress, PrepareProgress, Preparer, switches_of
+from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import find_toolchain, toolchain_availability
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.languages.support.guest_catalogue import Guest, catalogue
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import Language
 
@@ -63,10 +63,10 @@ class WasmLanguages:
             self._preparer.prepare(guest, switches_of(guest, fuel=False), tell)
             return
         if tell is not None:
-            tell(Progress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
+            tell(PrepareProgress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
         find_toolchain(language).warm()
         if tell is not None:
-            tell(Progress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
+            tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 
     def prepare_science(self, on_progress: OnProgress | None = None) -> None:
         """Make the Python of sessions ready, with its scientific packages: minutes, once; never done in passing."""
@@ -77,7 +77,7 @@ class WasmLanguages:
     def _can_be_made_ready(self) -> list[Language]:
         return [name for name, found in self._languages().items() if found.available]
 
-    def ready(self, guest: Guest, switches: Switches) -> Entry:
+    def ready(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry:
         """What a language needs, made now if it must be; what takes minutes is never made in passing."""
         if guest.entry == "turn" and self._preparer.find(guest, switches) is None:
             raise BackendUnavailable(
@@ -86,7 +86,7 @@ class WasmLanguages:
             )
         return self._preparer.prepare(guest, switches, self.on_progress)
 
-    def _guest(self, language: Language) -> Guest:
+    def _guest(self, language: Language) -> WasmLanguage:
         guest = catalogue().get(language)
         if guest is None:
             known = ", ".join(("wasm", *catalogue()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.jail.core.gate_messages import readable_text
-from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.languages.support.recipe import Plan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
@@ -22,7 +22,7 @@ _MOST_MESSAGE = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class WasmEnding:
     """The report of one plan; ``code`` only for ``exit``."""
 
     end: str
@@ -33,7 +33,7 @@ class Ending:
     refused: int = 0
 
 
-def read_report(data: bytes) -> Ending | None:
+def read_report(data: bytes) -> WasmEnding | None:
     """The report, or None when there is none that can be read: the runner died."""
     line, newline, _ = data.partition(b"\n")
     if not newline:
@@ -47,7 +47,7 @@ def read_report(data: bytes) -> Ending | None:
     code, message = _whole(fields.get("code")), fields.get("message")
     if fields["end"] == "exit" and code is None:
         return None
-    return Ending(
+    return WasmEnding(
         end=fields["end"],
         code=code,
         message=readable_text(message[:_MOST_MESSAGE]) if isinstance(message, str) else "",
@@ -62,7 +62,7 @@ def _whole(value: object) -> int | None:
     return value if good and isinstance(value, int) else None
 
 
-def judge(outcome: Outcome, ending: Ending, otherwise: str | None) -> tuple[Status, str | None]:
+def judge(outcome: JobOutcome, ending: WasmEnding, otherwise: str | None) -> tuple[Status, str | None]:
     """Status and limit of a guest that came to an end; ``otherwise`` is a limit that the jail noticed."""
     met = "memory" if ending.refused else otherwise
     match ending.end:
@@ -79,7 +79,7 @@ def judge(outcome: Outcome, ending: Ending, otherwise: str | None) -> tuple[Stat
     return Status.FAILED, met
 
 
-def wasm_result(request: ExecRequest, outcome: Outcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
+def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
     """The result of one run: the jail's judgement where it ended the run, else the guest's own ending."""
     result = make_result(request, outcome, job, Plan(steps=tuple(job.steps)), backend=backend, isolation=isolation)
     ending = read_report(outcome.report)

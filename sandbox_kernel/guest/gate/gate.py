@@ -98,7 +98,7 @@ def run_step(
     send(control, {"op": "started", "pid": child})
     if step["kind"] == "session":
         os.close(channel)
-        gate = checkpoint_gate.Gate(control, child, lambda message: send(control, message))
+        gate = checkpoint_gate.CheckpointGate(control, child, lambda message: send(control, message))
         try:
             gate.serve(lambda: receive_order(control)[0])
         except (EOFError, OSError):

@@ -83,7 +83,7 @@ def tasks_of_user() -> int:
     return tasks
 
 
-class Walls:
+class StepWalls:
     """What each step puts up around itself; called between fork and program."""
 
     def __init__(self, spec: Dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ def main() -> None:
     # After the change of user, which would undo it.
     lockdown.set_pdeathsig(HOST_GONE, parent=spec["parent"])
     lockdown.load()
-    steps.put_up_walls = Walls(spec)
+    steps.put_up_walls = StepWalls(spec)
     steps.prepare = lambda step: make_executable(spec["cell"], step)
     us = os.getpid()
     try:

@@ -85,7 +85,7 @@ class Screen:
 SCREEN = Screen()
 
 
-class Publisher(DisplayPublisher):
+class WorkerPublisher(DisplayPublisher):
     """``display()`` and ``update_display()``."""
 
     def publish(
@@ -106,7 +106,7 @@ class Publisher(DisplayPublisher):
         SCREEN.clear(wait)
 
 
-class Hook(DisplayHook):
+class WorkerDisplayHook(DisplayHook):
     """The value of a cell's last expression."""
 
     def write_output_prompt(self) -> None:

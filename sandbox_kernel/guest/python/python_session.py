@@ -14,10 +14,10 @@ import getpass
 import sys
 import traceback
 
-from ..session.worker import Engine, Worker
+from ..session.worker import CellEngine, Worker
 from . import editor_answers
 from .display import SCREEN
-from .shell import Shell, forget_all, make_shell
+from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ def text_of(error: BaseException) -> str:
         return f"<{type(error).__name__} that cannot be printed>"
 
 
-class Python(Engine):
+class PythonCells(CellEngine):
     """Cells are IPython cells."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: WorkerShell) -> None:
         self.shell = shell
         self._libc = ctypes.CDLL(None)
 
     def begin(self, worker: Worker) -> None:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         SCREEN.send = worker.show
         self.worker = worker
 
@@ -62,7 +62,7 @@ class Python(Engine):
         sys.argv = [""]
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         shell = self.shell
         shell.traceback = []
         if number is not None:
@@ -74,7 +74,7 @@ class Python(Engine):
         return self.failed(error)
 
     def struck(self) -> Dict[str, Any]:
-        """See ``Engine``: the interrupt met IPython and not the user's code."""
+        """See ``CellEngine``: the interrupt met IPython and not the user's code."""
         failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
         return {"status": "interrupted", "exit_code": 1, "error": failure}
 
@@ -111,7 +111,7 @@ class Python(Engine):
         return {"status": "error", "exit_code": number, "error": failure}
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
         if what == "inspect":
@@ -119,14 +119,14 @@ class Python(Engine):
         return editor_answers.is_complete(self.shell, code)
 
     def names(self) -> int:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
         return sum(
             1 for name, value in space.items() if not name.startswith("_") and value is not hidden.get(name, nothing)
         )
 
     def touch(self) -> None:
-        """See ``Engine``: an empty cell that nobody hears of."""
+        """See ``CellEngine``: an empty cell that nobody hears of."""
         shell: Any = self.shell
         if shell.ast_transformers or shell.input_transformers_post:
             return  # the user's own would hear of it
@@ -141,7 +141,7 @@ class Python(Engine):
             shell.last_execution_result, shell.last_execution_succeeded = last
 
     def flush(self) -> None:
-        """See ``Engine``; C libraries have buffers of their own."""
+        """See ``CellEngine``; C libraries have buffers of their own."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -174,4 +174,4 @@ def rehearse() -> None:
 
 def main(channel: int, arguments: List[str]) -> None:
     """Become the worker of a session; never returns."""
-    Worker(channel, Python(SHELL)).serve()
+    Worker(channel, PythonCells(SHELL)).serve()

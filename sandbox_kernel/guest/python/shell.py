@@ -24,7 +24,7 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from . import top_level_await  # noqa: E402
-from .display import SCREEN, Hook, Publisher  # noqa: E402
+from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 
 #: The folder of all guest programs; a user sees no frame of them in a traceback.
@@ -32,7 +32,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Shell(InteractiveShell):
+class WorkerShell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -100,15 +100,17 @@ def from_cell(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
 
 
-def make_shell() -> Shell:
+def make_shell() -> WorkerShell:
     """The shell, as quiet as a library: no history file and no thread that writes it, no files of its own."""
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
     config.HistoryManager.enabled = False
-    config.InteractiveShell.display_pub_class = Publisher
-    config.InteractiveShell.displayhook_class = Hook
+    config.InteractiveShell.display_pub_class = WorkerPublisher
+    config.InteractiveShell.displayhook_class = WorkerDisplayHook
     config.InteractiveShell.autoindent = False
-    shell: Shell = Shell.instance(config=config, display_pub_class=Publisher, displayhook_class=Hook)
+    shell: WorkerShell = WorkerShell.instance(
+        config=config, display_pub_class=WorkerPublisher, displayhook_class=WorkerDisplayHook
+    )
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
@@ -121,7 +123,7 @@ def make_shell() -> Shell:
     return shell
 
 
-def warm_up(shell: Shell) -> None:
+def warm_up(shell: WorkerShell) -> None:
     """Load what the first cell would load."""
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
@@ -129,7 +131,7 @@ def warm_up(shell: Shell) -> None:
     forget_all(shell)
 
 
-def forget_all(shell: Shell) -> None:
+def forget_all(shell: WorkerShell) -> None:
     """No trace of what was tried."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 
-from ..session.worker import Engine, Worker
+from ..session.worker import CellEngine, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _PATIENCE_S = 2.0
 _WORD = re.compile(r"[^\s;|&()<>`\"'=]*\Z")
 
 
-class Shell(Engine):
+class ShellCells(CellEngine):
     """Cells are bash scripts."""
 
     def __init__(self, cell_folder: str) -> None:
@@ -51,7 +51,7 @@ class Shell(Engine):
         self.woken = os.pipe()
 
     def begin(self, worker: Worker) -> None:
-        """See ``Engine``. An interrupt is bash's to obey; we wait for it."""
+        """See ``CellEngine``. An interrupt is bash's to obey; we wait for it."""
         os.set_blocking(self.woken[1], False)
         signal.set_wakeup_fd(self.woken[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, self.note_interrupt)
@@ -62,7 +62,7 @@ class Shell(Engine):
         self.interrupted = True
 
     def forget_interrupts(self) -> None:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         self.interrupted = False
 
     def stopped_before(self) -> bool:
@@ -70,7 +70,7 @@ class Shell(Engine):
         return self.interrupted
 
     def struck(self) -> Dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         return {"status": "interrupted", "exit_code": 128 + signal.SIGINT}
 
     def wait(self, child: subprocess.Popen[bytes]) -> int:
@@ -86,7 +86,7 @@ class Shell(Engine):
                 os.killpg(0, signal.SIGINT)
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         if self.stopped_before():
             return self.struck()
         folder = tempfile.mkdtemp(prefix=".shell-")
@@ -130,11 +130,11 @@ class Shell(Engine):
         return True
 
     def names(self) -> int:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         return len({name.decode() for name in _DECLARED.findall(self.state.get("names", b""))} - self.usual)
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         if what == "is_complete":
             return self.is_complete(code)
         word = _WORD.search(code[:position])
@@ -195,4 +195,4 @@ def quoted(text: str) -> str:
 
 def main(channel: int, arguments: List[str]) -> None:
     """Become the worker of a session; never returns. The argument is the folder for the cell's source."""
-    Worker(channel, Shell(arguments[0])).serve()
+    Worker(channel, ShellCells(arguments[0])).serve()

@@ -21,7 +21,7 @@ import signal
 import time
 
 from ..gate.alive import descendants as processes
-from .folder_copies import Folder
+from .folder_copies import WorkFolder
 from .held import Held, Refused, await_ends, calm, signal_same
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Send = Callable[[Dict[str, Any]], None]
 
 
-class Gate:
+class CheckpointGate:
     """One session's gate. ``serve`` returns when the host says so or is gone."""
 
     def __init__(self, control: _socket.socket, runner: int, send: Send) -> None:
@@ -48,7 +48,7 @@ class Gate:
         #: The pid of our child that runs the cells; 0 when it has ended and was collected.
         self.runner = runner
         self.send = send
-        self.folder = Folder(os.getcwd())
+        self.folder = WorkFolder(os.getcwd())
         self.known: Dict[int, Dict[int, int]] = {}
         self.held: Dict[int, Held] = {}
         #: The init of a namespace sees no process but its own.

@@ -49,7 +49,7 @@ class TooMuch(Exception):
     """The folder is beyond a bound; the message says which."""
 
 
-class Entry:
+class CopiedEntry:
     """One name in the folder: what it was, and for files and links what was in it."""
 
     __slots__ = ("data", "info", "kind")
@@ -68,31 +68,31 @@ class Entry:
         ) and info.st_ctime_ns < taken_ns - _CLOCK_STEP_NS
 
 
-class Copy:
+class FolderCopy:
     """The folder at one moment; ``problem`` says why it holds nothing, when it does not."""
 
     def __init__(self) -> None:
-        self.entries: Dict[Tuple[str, ...], Entry] = {}
+        self.entries: Dict[Tuple[str, ...], CopiedEntry] = {}
         self.root: os.stat_result | None = None
         self.taken_ns = time.time_ns()
         self.size = 0
         self.problem = ""
 
 
-class Folder:
+class WorkFolder:
     """The copies of one folder, by the number of the cell after which they were taken."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.copies: Dict[int, Copy] = {}
-        self._last: Copy | None = None
+        self.copies: Dict[int, FolderCopy] = {}
+        self._last: FolderCopy | None = None
         #: Inodes of files that somebody could write to, through a mapping too, when the last copy was taken.
         self._open: Set[int] = set()
         self._tells = tells_who_writes(root)
 
     def take(self, cell: int) -> Dict[str, Any]:
         """Copy the folder as it is now; returns what the host is told."""
-        copy = Copy()
+        copy = FolderCopy()
         still_open: Set[int] = set()
         try:
             fd = os.open(self.root, DIR)
@@ -145,7 +145,7 @@ class Folder:
             self.copies[number].entries = {}
             self.copies[number].problem = f"older copies of them were given up at {MAX_TOTAL >> 20} MB"
 
-    def _read(self, fd: int, path: Tuple[str, ...], copy: Copy, still_open: Set[int]) -> None:
+    def _read(self, fd: int, path: Tuple[str, ...], copy: FolderCopy, still_open: Set[int]) -> None:
         if len(path) > MAX_DEPTH:
             raise TooMuch(f"they are nested more than {MAX_DEPTH} folders deep")
         for name in os.listdir(fd):
@@ -170,7 +170,7 @@ class Folder:
                     data = read_file(file, MAX_BYTES)
                     if len(data) > MAX_BYTES:
                         raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
-            copy.entries[here] = Entry(info, data)
+            copy.entries[here] = CopiedEntry(info, data)
             if stat.S_ISDIR(info.st_mode):
                 inner = open_folder(fd, name)
                 try:
@@ -181,13 +181,13 @@ class Folder:
     def _last_taken(self) -> int:
         return self._last.taken_ns if self._last is not None else 0
 
-    def _restore(self, copy: Copy) -> None:
+    def _restore(self, copy: FolderCopy) -> None:
         os.chmod(self.root, 0o700)
         root = os.open(self.root, DIR)
         made: Dict[int, Tuple[str, ...]] = {}
         try:
             by_depth = sorted(copy.entries.items(), key=lambda item: len(item[0]))
-            children: Dict[Tuple[str, ...], Dict[str, Entry]] = {(): {}}
+            children: Dict[Tuple[str, ...], Dict[str, CopiedEntry]] = {(): {}}
             for path, entry in by_depth:
                 children.setdefault(path[:-1], {})[path[-1]] = entry
             pending: List[Tuple[str, ...]] = [()]
@@ -220,7 +220,7 @@ class Folder:
             os.close(root)
 
     def _put(
-        self, root: int, fd: int, path: Tuple[str, ...], name: str, entry: Entry, made: Dict[int, Tuple[str, ...]]
+        self, root: int, fd: int, path: Tuple[str, ...], name: str, entry: CopiedEntry, made: Dict[int, Tuple[str, ...]]
     ) -> None:
         """Make one name what it was; ``fd`` is its folder."""
         if entry.kind == stat.S_IFDIR:

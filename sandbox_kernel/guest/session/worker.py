@@ -15,7 +15,7 @@ import threading
 from . import children
 from .freeze import Freezer, Marks
 from .signals import Signals
-from .worker_channel import Channel
+from .worker_channel import HostChannel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MAX_PROMPT = 10_000
 _leave = os._exit
 
 
-class Engine:
+class CellEngine:
     """What a language must be able to do; subclasses live in ``*_session.py``."""
 
     def begin(self, worker: Worker) -> None:
@@ -66,10 +66,10 @@ class Engine:
 class Worker:
     """Serves one host for as long as it lives, in this process or in a checkpoint that takes over."""
 
-    def __init__(self, channel: int, engine: Engine) -> None:
+    def __init__(self, channel: int, engine: CellEngine) -> None:
         self.signals = Signals()
         self.signals.hold()
-        self.channel = Channel(channel)
+        self.channel = HostChannel(channel)
         self.engine = engine
         self.freezer = Freezer()
         self.pid = os.getpid()

@@ -36,7 +36,7 @@ def parts(value: Any) -> int:
     return 1
 
 
-class Channel:
+class HostChannel:
     """One socket to the host; several threads of a cell may send."""
 
     def __init__(self, fd: int) -> None:

@@ -11,9 +11,9 @@ import os
 import wasmtime
 
 from .binary.format import Malformed
-from .binary.inspect_module import PAGE_BYTES, Caps, Facts, inspect
+from .binary.inspect_module import PAGE_BYTES, Caps, ModuleFacts, inspect
 from .binary.rewrite import prepare
-from .endings import Ending, describe_error
+from .endings import GuestEnding, describe_error
 from .engine import make_engine
 from .plan import CompilePlan
 from .wasi.engine_overrides import make_linker
@@ -32,7 +32,7 @@ TRUSTED = Caps(
 )
 
 
-def compile_module(plan: CompilePlan) -> Ending:
+def compile_module(plan: CompilePlan) -> GuestEnding:
     """Compile ``plan.source`` into ``plan.out``; an ``invalid`` ending says what is wrong with the module."""
     with open(plan.source, "rb") as file:
         data = file.read()
@@ -56,20 +56,20 @@ def compile_module(plan: CompilePlan) -> Ending:
             make_linker(engine).instantiate_pre(module)
         compiled = module.serialize()
     except Malformed as error:
-        return Ending(end="invalid", message=str(error))
+        return GuestEnding(end="invalid", message=str(error))
     except wasmtime.WasmtimeError as error:
-        return Ending(end="invalid", message=describe_error(error))
+        return GuestEnding(end="invalid", message=describe_error(error))
     return _written(plan, compiled, (facts.memory_pages or 0) * PAGE_BYTES)
 
 
-def _written(plan: CompilePlan, compiled: bytearray, memory_bytes: int) -> Ending:
+def _written(plan: CompilePlan, compiled: bytearray, memory_bytes: int) -> GuestEnding:
     descriptor = os.open(plan.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(compiled)
-    return Ending(end="compiled", memory_bytes=memory_bytes)
+    return GuestEnding(end="compiled", memory_bytes=memory_bytes)
 
 
-def _check_entry(facts: Facts, plan: CompilePlan) -> None:
+def _check_entry(facts: ModuleFacts, plan: CompilePlan) -> None:
     if plan.trusted:
         return
     if facts.exports.get(ENTRY, ("", 0))[0] != "func":
@@ -78,9 +78,9 @@ def _check_entry(facts: Facts, plan: CompilePlan) -> None:
         raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}")
 
 
-def _too_large(facts: Facts, memory_bytes: int | None) -> Ending | None:
+def _too_large(facts: ModuleFacts, memory_bytes: int | None) -> GuestEnding | None:
     asked = (facts.memory_pages or 0) * PAGE_BYTES
     if memory_bytes is None or asked <= memory_bytes:
         return None
     message = f"the module starts with {asked} bytes of memory; the limit is {memory_bytes}"
-    return Ending(end="memory", message=message, memory_bytes=0, refused=1)
+    return GuestEnding(end="memory", message=message, memory_bytes=0, refused=1)

@@ -25,7 +25,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class GuestEnding:
     """``end`` is exit, trap, fuel, memory, epoch, untranslated, invalid or compiled."""
 
     end: str
@@ -74,14 +74,14 @@ def describe_error(error: wasmtime.WasmtimeError) -> str:
     return printable("\n".join(line for line in lines if line and line != "Caused by:").strip(), _MOST_TEXT)
 
 
-def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Ending:
+def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> GuestEnding:
     """Tell what ended a guest from what its call raised; start functions and ``_start`` alike."""
     if isinstance(error, GuestExit):
-        return Ending(end="exit", code=error.code)
+        return GuestEnding(end="exit", code=error.code)
     if isinstance(error, wasmtime.Trap):
         kind = {wasmtime.TrapCode.INTERRUPT: "epoch", wasmtime.TrapCode.OUT_OF_FUEL: "fuel"}
         code = error.trap_code
-        return Ending(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
+        return GuestEnding(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
     message = describe_error(error)
     # The limiter's own words; a growth that it refuses later is counted by the module itself (wasm_rewrite).
-    return Ending(end="memory" if "exceeds memory limits" in message else "trap", message=message)
+    return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)

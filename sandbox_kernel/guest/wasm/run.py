@@ -23,7 +23,7 @@ import wasmtime
 from .binary.inspect_module import PAGE_BYTES
 from .binary.rewrite import REFUSED, START
 from .compile_module import ENTRY, compile_module
-from .endings import Ending, GuestExit, ending_of
+from .endings import GuestEnding, GuestExit, ending_of
 from .guest_files import Folders
 from .parts import Parts, make_parts
 from .plan import BakePlan, CompilePlan, RunPlan, read_plan
@@ -42,10 +42,10 @@ _NEVER = -(1 << 31)
 
 
 #: The guest of this process: taking it apart takes time, and the process ends with it anyway.
-_held: list[Guest] = []
+_held: list[GuestThread] = []
 
 
-class Guest:
+class GuestThread:
     """One execution: an engine, a store and a module of its own, used once."""
 
     def __init__(self, plan: RunPlan, parts: Parts) -> None:
@@ -54,7 +54,7 @@ class Guest:
         self.store = wasmtime.Store(parts.engine)
         self.memory: wasmtime.Memory | None = None
         self.refused: wasmtime.Global | None = None
-        self.ending = Ending(end="epoch", message="stopped while waiting in a host call")
+        self.ending = GuestEnding(end="epoch", message="stopped while waiting in a host call")
         self.failure: BaseException | None = None
         self._ours = True
 
@@ -65,15 +65,15 @@ class Guest:
         except BaseException as error:  # a bug of this program: for the main thread to die of
             self.failure = error
 
-    def _run(self) -> Ending:
+    def _run(self) -> GuestEnding:
         try:
             return self._call()
         except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
             return ending_of(error)
         except MemoryError:  # of the guest: the host could not even hand it an argument
-            return Ending(end="memory", message="the guest has no memory left", refused=1)
+            return GuestEnding(end="memory", message="the guest has no memory left", refused=1)
 
-    def _call(self) -> Ending:
+    def _call(self) -> GuestEnding:
         plan, store = self.plan, self.store
         module = self.parts.module(plan.module)
         store.set_limits(
@@ -101,20 +101,22 @@ class Guest:
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
                 if count := len(function.type(store).params):
-                    return Ending(end="trap", message=f"{ENTRY} takes {count} parameters; export one that takes none")
+                    return GuestEnding(
+                        end="trap", message=f"{ENTRY} takes {count} parameters; export one that takes none"
+                    )
                 function(store)
-        return Ending(end="exit", code=0)
+        return GuestEnding(end="exit", code=0)
 
-    def _javascript(self, module: wasmtime.Module) -> Ending:
+    def _javascript(self, module: wasmtime.Module) -> GuestEnding:
         from .javascript.quickjs import QuickJs
-        from .javascript.runner import JavaScript, Untranslated
+        from .javascript.runner import JavaScriptRunner, Untranslated
 
         plan = self.plan
         js = QuickJs(self.store, module, self.parts.linker)
         self._watch(js.memory, js.export.find(REFUSED))
         folders = Folders(plan.preopens)
         with open(plan.handles or "", "rb") as file:
-            guest = JavaScript(js, json.load(file), folders)
+            guest = JavaScriptRunner(js, json.load(file), folders)
         if plan.asks:
             guest.host.ask_user = _asked
         program = plan.program or ""
@@ -123,8 +125,8 @@ class Guest:
         try:
             code = guest.run_translated(source, os.path.basename(program), plan.translate)
         except Untranslated:
-            return Ending(end="untranslated", code=1)
-        return Ending(end="exit", code=code)
+            return GuestEnding(end="untranslated", code=1)
+        return GuestEnding(end="exit", code=code)
 
     def _watch(self, memory: object, refused: object) -> None:
         """Note where the memory and its counter of refusals are."""
@@ -137,13 +139,13 @@ class Guest:
             if not self._ours:
                 refused.set_value(self.store, _NEVER)
 
-    def _measured(self, ending: Ending) -> Ending:
+    def _measured(self, ending: GuestEnding) -> GuestEnding:
         store, plan = self.store, self.plan
         if ending.end == "exit" and plan.memory_exit is not None and ending.code == plan.memory_exit:
             ending = replace(ending, code=1, refused=1)
         refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
-        return Ending(
+        return GuestEnding(
             end="memory" if refused and failed else ending.end,
             code=ending.code,
             message=ending.message,
@@ -172,12 +174,14 @@ def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
     return config
 
 
-def run_guest(plan: RunPlan, ahead: Parts | None = None) -> Ending:
+def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
     """Run the plan on a thread, with this thread as its clock; with what was made ahead, if that fits."""
     for folder in plan.preopens:
         if not os.path.isdir(folder.host):
-            return Ending(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
-    guest = Guest(plan, ahead if ahead is not None and ahead.switches == plan.switches else make_parts(plan.switches))
+            return GuestEnding(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
+    guest = GuestThread(
+        plan, ahead if ahead is not None and ahead.switches == plan.switches else make_parts(plan.switches)
+    )
     _held.append(guest)
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     thread = threading.Thread(target=guest.run, daemon=True)
@@ -191,7 +195,7 @@ def run_guest(plan: RunPlan, ahead: Parts | None = None) -> Ending:
     return guest.ending
 
 
-def _report(status: str, ending: Ending) -> None:
+def _report(status: str, ending: GuestEnding) -> None:
     if status.isdigit():
         os.write(int(status), ending.line())
         return
@@ -199,7 +203,7 @@ def _report(status: str, ending: Ending) -> None:
         file.write(ending.line())
 
 
-def _exit_code(ending: Ending) -> int:
+def _exit_code(ending: GuestEnding) -> int:
     """The nearest thing a process can say; the report is exact."""
     if ending.end == "exit" and ending.code is not None:
         return ending.code if 0 <= ending.code <= 255 else 1

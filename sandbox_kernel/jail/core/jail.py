@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
-from sandbox_kernel.jail.core.spawner import Start, spawn
+from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.core.walls import Places, Walls
 from sandbox_kernel.jail.meter.disk import Disk
 from sandbox_kernel.jail.meter.meter import Meter, make_meter
@@ -48,7 +48,7 @@ def _large_pipe() -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Command:
+class JailCommand:
     """A command line, the uid to start it as (None: ours), descriptors that it needs, and sources shown elsewhere."""
 
     argv: list[str]
@@ -115,7 +115,7 @@ class Jail(ABC):
         """Start the process that becomes the gate, or the enforcer that starts it."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
         command = self._command(*ends)
-        start = Start(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
+        start = SpawnOrder(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
         if command.view:
             start = replace(start, thread=root_view.THREAD, prepare=functools.partial(root_view.show, command.view))
         self.starter = spawn(start)
@@ -134,7 +134,7 @@ class Jail(ABC):
         assert self.starter is not None
         return self.starter
 
-    def _command(self, control: int, channel: int) -> Command:
+    def _command(self, control: int, channel: int) -> JailCommand:
         """How it is started; the descriptors that it is passed are in ``_theirs``."""
         raise NotImplementedError
 

@@ -48,7 +48,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """How a job ended.
 
     ``stopped_by`` says what ended it; None: it ended itself.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Start:
+class SpawnOrder:
     """What to start: always with an empty environment, because /proc/1/environ is readable inside."""
 
     argv: Sequence[str]
@@ -33,7 +33,9 @@ class Start:
 
 @dataclass
 class _Thread:
-    orders: queue.SimpleQueue[tuple[Start, Future[subprocess.Popen[bytes]]]] = field(default_factory=queue.SimpleQueue)
+    orders: queue.SimpleQueue[tuple[SpawnOrder, Future[subprocess.Popen[bytes]]]] = field(
+        default_factory=queue.SimpleQueue
+    )
     pid: int = field(default_factory=os.getpid)
 
 
@@ -50,7 +52,7 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def spawn(start: Start) -> subprocess.Popen[bytes]:
+def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
     """Start a child from the long-lived thread and return it; raises what ``Popen`` raises."""
     with _lock:
         thread = _threads.get(start.thread)

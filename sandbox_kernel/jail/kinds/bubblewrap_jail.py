@@ -15,7 +15,7 @@ from dataclasses import replace
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.core.gate_messages import encode_ahead
 from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, start_of
-from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Command, Jail
+from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
 from sandbox_kernel.jail.core.walls import GUEST, WORK, Places, Walls
 from sandbox_kernel.jail.kinds.stale_children import sweep_once
 from sandbox_kernel.jail.meter.disk import Disk, of_file_system
@@ -89,7 +89,7 @@ class BubblewrapJail(NamespaceJail):
         self._launch()
         sweep_once()
 
-    def _command(self, control: int, channel: int) -> Command:
+    def _command(self, control: int, channel: int) -> JailCommand:
         """See ``Jail``."""
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
@@ -131,7 +131,7 @@ class BubblewrapJail(NamespaceJail):
 
 def _bubblewrap_command(
     walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
-) -> Command:
+) -> JailCommand:
     """The command that builds the walls, and the descriptors that carry its arguments.
 
     Root needs more where an unprivileged user cannot reach what is to be shown: a view of it from elsewhere, and where
@@ -151,7 +151,7 @@ def _bubblewrap_command(
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
         args_fd = memory_file("arguments", _joined(args))
         opened.append(args_fd)
-        return Command([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+        return JailCommand([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
     package = package_of(bwrap)
     closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
     # What is closed to strangers must be mapped to this very user, and the view is of all.
@@ -161,7 +161,7 @@ def _bubblewrap_command(
         args_fd = memory_file("arguments", _joined(args))
         opened.append(args_fd)
         program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
-        return Command([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
+        return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     opened.append(args_fd)
     stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed)
@@ -172,7 +172,7 @@ def _bubblewrap_command(
     opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root_stage")]
     folder = os.path.dirname(os.path.abspath(root_plan.__file__))
-    return Command([*start, folder, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
+    return JailCommand([*start, folder, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
 
 
 def _joined(args: list[str]) -> bytes:

@@ -15,7 +15,7 @@ import time
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, start_of
-from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Command, Jail
+from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
 from sandbox_kernel.jail.core.walls import Places, Walls
 from sandbox_kernel.jail.kinds.open_spec import open_spec
 from sandbox_kernel.jail.kinds.private_folder import PrivateFolder
@@ -47,7 +47,7 @@ class OpenJail(Jail):
         self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._theirs_alone)
         self._launch()
 
-    def _command(self, control: int, channel: int) -> Command:
+    def _command(self, control: int, channel: int) -> JailCommand:
         """See ``Jail``; the gate itself becomes another user, so that it can be started from where only root looks."""
         spec = open_spec(self.walls, self.places, self.uid, counted=counts_processes())
         spec_fd = memory_file("spec", spec.to_bytes())
@@ -56,7 +56,7 @@ class OpenJail(Jail):
             self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate.open_gate"), self.places.guest,
             str(spec_fd), str(control), str(channel), *self.walls.preload,
         ]  # fmt: skip
-        return Command(argv, None, (spec_fd,))
+        return JailCommand(argv, None, (spec_fd,))
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""

@@ -22,7 +22,7 @@ _LAST_S = 10.0
 Rest = Callable[[], None]
 
 
-class Undertaker:
+class Reaper:
     """One thread, as long as there is something to do. Safe for several callers."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Undertaker:
                     return
 
 
-_ours = Undertaker()
+_ours = Reaper()
 
 
 def bury(rest: Rest) -> None:
@@ -88,7 +88,7 @@ def wait_buried(timeout_s: float = _LAST_S) -> bool:
 def _forget() -> None:
     """In a forked child the dying are the parent's."""
     global _ours
-    _ours = Undertaker()
+    _ours = Reaper()
 
 
 atexit.register(wait_buried)

@@ -7,13 +7,13 @@ import selectors
 import socket
 
 from sandbox_kernel.jail.core.gate_messages import MAX_REPORT, answer, question
-from sandbox_kernel.jail.streams.input_prompts import Questions
+from sandbox_kernel.jail.streams.input_prompts import InputPrompts
 
 
 class ReportChannel:
     """The host's end, watched by the loop of the run. Without ``questions`` everything that it says is its end."""
 
-    def __init__(self, sock: socket.socket, selector: selectors.BaseSelector, questions: Questions | None) -> None:
+    def __init__(self, sock: socket.socket, selector: selectors.BaseSelector, questions: InputPrompts | None) -> None:
         self._socket, self._selector, self._questions = sock, selector, questions
         #: Who speaks has begun, even when the gate has not got round to saying so.
         self.spoke = False

@@ -16,7 +16,7 @@ from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.gate_messages import send_order
 from sandbox_kernel.jail.core.handed_over import receive_listener
 from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, OnListener, OnOutput, Outcome, SpareGone
+from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, OnListener, OnOutput, SpareGone
 from sandbox_kernel.jail.kinds.reaper import bury
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
@@ -25,7 +25,7 @@ from sandbox_kernel.jail.run.limit_watch import LimitWatch, RunMemory
 from sandbox_kernel.jail.run.report_channel import ReportChannel
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
 from sandbox_kernel.jail.streams.asking import OnInput
-from sandbox_kernel.jail.streams.input_prompts import Questions
+from sandbox_kernel.jail.streams.input_prompts import InputPrompts
 from sandbox_kernel.jail.streams.input_watch import InputWatch
 from sandbox_kernel.jail.streams.output import CHUNK, Capture
 from sandbox_kernel.jail.streams.stdin_feeder import Feeder
@@ -41,7 +41,7 @@ def run_job(
     stop: Stop | None = None,
     on_usage: OnUsage | None = None,
     on_input: OnInput | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open.
 
     ``on_input`` is asked, on a thread of its own, what a step that reports asks of its user, or for a line that a
@@ -87,7 +87,7 @@ class _Run(WatchLoop):
         self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from, held=asks)
         jail.stdin_fd = -1
         self.questions = (
-            Questions(self.selector, on_input, self._drain, self._interrupted) if on_input is not None else None
+            InputPrompts(self.selector, on_input, self._drain, self._interrupted) if on_input is not None else None
         )
         self.input = InputWatch(self.feeder, self.selector, self.questions) if asks and self.questions else None
         self.gate = GateWords(jail, job.steps)
@@ -161,7 +161,7 @@ class _Run(WatchLoop):
         if self.job.ends_with_report:
             self.channel.listen()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         """Kill what is left, drain what was printed, and read the meters."""
         jail, gate = self.jail, self.gate
         self.selector.close()
@@ -190,7 +190,7 @@ class _Run(WatchLoop):
             raise EnforcerFailed(
                 jail.walls.enforcer or "none", f"the sandbox ended before the program began, nothing was run{reason}"
             )
-        return Outcome(
+        return JobOutcome(
             exits=tuple(gate.exits),
             stopped_by=self.ending,
             stdout=stdout,

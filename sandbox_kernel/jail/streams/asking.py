@@ -33,7 +33,7 @@ def _fits(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
-class Asking:
+class InputPrompt:
     """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
 
     def __init__(self, prompt: str, password: bool, ask: OnInput) -> None:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from sandbox_kernel.jail.streams.asking import Asking, OnInput
+from sandbox_kernel.jail.streams.asking import InputPrompt, OnInput
 
 #: Called with the answer; None is the end of input.
 Answered = Callable[[str | None], None]
 
 
-class Questions:
+class InputPrompts:
     """Watched by the loop of the run.
 
     ``before`` is called before the user is asked, so that what was printed is seen first, and ``interrupted`` when the
@@ -29,14 +29,14 @@ class Questions:
     ) -> None:
         self._selector, self._on_input, self._before, self._interrupted = selector, on_input, before, interrupted
         #: The question that is open now.
-        self.open: Asking | None = None
+        self.open: InputPrompt | None = None
         #: How long the user has been thinking, all answered questions together.
         self.asked_s = 0.0
 
     def ask(self, prompt: str, answered: Answered) -> None:
         """Ask, and go on; ``answered`` is called by the loop. What the asking raised, but the end, is raised there."""
         self._before()
-        self.open = Asking(prompt, False, self._on_input)
+        self.open = InputPrompt(prompt, False, self._on_input)
         self._selector.register(self.open, selectors.EVENT_READ, partial(self._hear, answered))
 
     def _hear(self, answered: Answered, fd: int) -> None:

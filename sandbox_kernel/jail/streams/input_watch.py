@@ -6,7 +6,7 @@ import selectors
 import time
 
 from sandbox_kernel.jail.streams.blocked_reader import CannotTell, waits_for_input
-from sandbox_kernel.jail.streams.input_prompts import Questions
+from sandbox_kernel.jail.streams.input_prompts import InputPrompts
 from sandbox_kernel.jail.streams.stdin_feeder import Feeder
 
 #: How often it is looked; a person notices no less.
@@ -21,7 +21,7 @@ class InputWatch:
     Where nobody can tell whether the program waits, its input ends at once, as if there were no user.
     """
 
-    def __init__(self, feeder: Feeder, selector: selectors.BaseSelector, questions: Questions) -> None:
+    def __init__(self, feeder: Feeder, selector: selectors.BaseSelector, questions: InputPrompts) -> None:
         self._feeder, self._selector, self._questions = feeder, selector, questions
         self._next_look = 0.0
         self._seen_waiting = False

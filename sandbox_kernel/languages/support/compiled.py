@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.languages.support.recipe import Kitchen, Plan
+from sandbox_kernel.languages.support.recipe import Plan, StepBuilder
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.receipt import THIS_TIME
 
@@ -42,7 +42,7 @@ def compiler_identity(executable: str, version: str) -> str:
     return f"{os.path.realpath(executable)} {found.st_size} {found.st_mtime_ns} {version}"
 
 
-def compiled_plan(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> Plan:
+def compiled_plan(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> Plan:
     """Compile inside the walls and the deadline, then run; only run when this very program was compiled before."""
     cell = kitchen.places.cell
     program = f"{cell}/{PROGRAM}"
@@ -69,7 +69,7 @@ def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile,
     )
 
 
-def cache_key(request: ExecRequest, kitchen: Kitchen, work: Compilation) -> str:
+def cache_key(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> str:
     """A digest of everything that the compiler can see: the source, the files beside it, the command, itself."""
     given = {} if work.alone else request.files
     files = {name: data.encode() if isinstance(data, str) else data for name, data in given.items()}

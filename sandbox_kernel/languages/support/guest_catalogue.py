@@ -77,7 +77,7 @@ class Library:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guest:
+class WasmLanguage:
     """One language inside WebAssembly."""
 
     language: Language
@@ -100,9 +100,9 @@ class Guest:
     functions: tuple[str, ...] = ()
     translate: str | None = None
     #: The same language with its types checked first, where that is an image of its own.
-    checked: Guest | None = None
+    checked: WasmLanguage | None = None
     #: The guest that sessions of the language use, where it is another one.
-    session: Guest | None = None
+    session: WasmLanguage | None = None
     #: How long its compilation usually takes, for a bar.
     compile_s: int = 10
     #: A program of ours that becomes part of a session's memory when it begins.
@@ -124,13 +124,13 @@ class Guest:
 
 
 @functools.lru_cache(maxsize=1)
-def catalogue() -> Mapping[Language, Guest]:
+def catalogue() -> Mapping[Language, WasmLanguage]:
     """All guests, by language."""
     source = importlib.resources.files("sandbox_kernel") / "languages" / "guests.toml"
     return read_catalogue(source.read_text(encoding="utf-8"))
 
 
-def read_catalogue(text: str) -> Mapping[Language, Guest]:
+def read_catalogue(text: str) -> Mapping[Language, WasmLanguage]:
     """The catalogue in a TOML text."""
     document = tomllib.loads(text)
     packages = {key: _package(key, fields) for key, fields in document.get("packages", {}).items()}
@@ -161,7 +161,7 @@ def _package(key: str, fields: dict[str, object]) -> Package:
     )
 
 
-def _guest(language: Language, fields: dict[str, object], packages: Mapping[str, Package]) -> Guest:
+def _guest(language: Language, fields: dict[str, object], packages: Mapping[str, Package]) -> WasmLanguage:
     def strings(name: str) -> tuple[str, ...]:
         value = fields.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -189,7 +189,7 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
     if entry not in ENTRIES:
         raise CatalogueError(f"{language}.entry must be one of {', '.join(ENTRIES)}")
     module = strings("module")
-    guest = Guest(
+    guest = WasmLanguage(
         language=language,
         entry=entry,
         script=str(fields["script"]),

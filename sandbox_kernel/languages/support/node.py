@@ -18,7 +18,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
-from sandbox_kernel.languages.support.recipe import Availability, Kitchen, ProcessConfig
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, StepBuilder
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
 
@@ -85,7 +85,7 @@ def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: st
     return (executable, f"--max-old-space-size={heap_mb}", *flags, f"{places.guest}/node/node_once.js", kind)
 
 
-def node_step(request: ExecRequest, kitchen: Kitchen, argv: Sequence[str], kind: str) -> Step:
+def node_step(request: ExecRequest, kitchen: StepBuilder, argv: Sequence[str], kind: str) -> Step:
     """Give a cell to the waiting Node.js, or start one when the environment tells it how to start.
 
     That there is a proxy is such a thing too, but for versions that can be told later.
@@ -103,5 +103,5 @@ def _can_be_told(version: str) -> bool:
     return (major, minor) >= (25, 4) or (24, 14) <= (major, minor) < (25, 0)
 
 
-def _names(request: ExecRequest, kitchen: Kitchen) -> Iterable[str]:
+def _names(request: ExecRequest, kitchen: StepBuilder) -> Iterable[str]:
     return (*kitchen.policy_env, *request.env)

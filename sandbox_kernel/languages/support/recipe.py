@@ -96,7 +96,7 @@ _COMPILE = b"import os, sys; from sandbox_guest.gate import run_compiler; os._ex
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kitchen:
+class StepBuilder:
     """What a recipe works with: the configuration, and how steps get their environment and limits.
 
     The environment is layered: the sandbox's own < what the toolchain needs < the policy's < the request's.
@@ -182,7 +182,7 @@ class Recipe(ABC):
         return ()
 
     @abstractmethod
-    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
         """Turn a checked request into steps and files."""
 
 

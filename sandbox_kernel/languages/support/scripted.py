@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
-from sandbox_kernel.languages.support.recipe import Availability, Kitchen, Plan, ProcessConfig, Recipe
+from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
 
@@ -63,7 +63,7 @@ class Scripted(Recipe):
         """See ``Recipe``."""
         return program_runtime(self.program())
 
-    def command(self, path: str, kitchen: Kitchen) -> Sequence[str]:
+    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
         """What runs the file, up to its arguments."""
         return [self.program(), path]
 
@@ -71,7 +71,7 @@ class Scripted(Recipe):
         """The file, with as many lines as the cell."""
         return request.source
 
-    def plan(self, request: ExecRequest, kitchen: Kitchen) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
         """See ``Recipe``."""
         file = JobFile(root=kitchen.places.cell, name=self.script, data=self.source(request))
         argv = [*self.command(f"{kitchen.places.cell}/{self.script}", kitchen), *request.args]

@@ -25,7 +25,7 @@ from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 from sandbox_kernel.net.rules.rate_limit import RateLimit
-from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.refusal import FetchRefused, refused
 from sandbox_kernel.net.rules.targets import Target
 from sandbox_kernel.net.rules.violation_log import ViolationLog
 from sandbox_kernel.net.secret_headers import Vault
@@ -91,7 +91,7 @@ class SafeClient:
             with self._limit.slot(f"{request.method} {request.url}"[:300]):
                 async with asyncio.timeout(self.policy.request_timeout_s):
                     return await self._follow(request)
-        except Refused as error:
+        except FetchRefused as error:
             self._refusals.add(error.violation)
             raise
         except TimeoutError:
@@ -106,10 +106,10 @@ class SafeClient:
         while True:
             try:
                 hop = await self._one(request)
-            except Refused as error:
+            except FetchRefused as error:
                 if not visited or error.rule != "private_ip_blocked":
                     raise
-                raise Refused(replace(error.violation, rule="redirect_to_private_ip")) from None
+                raise FetchRefused(replace(error.violation, rule="redirect_to_private_ip")) from None
             if hop.response is not None:
                 return replace(hop.response, redirects=tuple(visited))
             assert hop.follow is not None
@@ -155,7 +155,7 @@ class SafeClient:
     def _note_end(self, record: AuditRecord, error: FetchError) -> None:
         if error.rule == "audit_failed":
             return
-        event = "refused" if isinstance(error, Refused) else "failed"
+        event = "refused" if isinstance(error, FetchRefused) else "failed"
         # An unparsable URL may hold a password; its reason quotes it.
         reason = str(error) if record.host else ""
         self._audit(replace(record, event=event, rule=error.rule, reason=reason))
@@ -234,7 +234,7 @@ def _first(headers: Headers, name: str) -> str | None:
     return next((value for key, value in headers if key.lower() == name), None)
 
 
-def _too_large(request: FetchRequest, target: Target, most: int) -> Refused:
+def _too_large(request: FetchRequest, target: Target, most: int) -> FetchRefused:
     subject = f"{request.method} {target.url}"[:300]
     reason = f"the response is larger than {most} bytes"
     return refused("response_body_too_large", subject, reason, f"FetchPolicy(max_response_body_bytes={most * 4 or 1})")

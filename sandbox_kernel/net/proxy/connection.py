@@ -15,12 +15,12 @@ from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.client.pinned_backend import verifying_context
 from sandbox_kernel.net.proxy import relay
 from sandbox_kernel.net.proxy.http_messages import ESTABLISHED, ProxyRequest, failure_reply, read_request, refusal_reply
-from sandbox_kernel.net.proxy.link import ClientGone, Gate, Link
+from sandbox_kernel.net.proxy.link import ClientGone, Link, ProxyRules
 from sandbox_kernel.net.proxy.plain_http import exchange, read_head
 from sandbox_kernel.net.proxy.tls_hello import ALERT_UNRECOGNISED_NAME
 from sandbox_kernel.net.proxy.tunnel import TLS_FIRST_BYTE, first_bytes, tunnel
 from sandbox_kernel.net.resolve import Pinned, pin_in_thread
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import Target
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class ProxyConnection:
     """Serves one accepted connection. ``serve`` returns when it is over, and never raises for what the peers did."""
 
-    def __init__(self, gate: Gate, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, gate: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._gate = gate
         activity = relay.Activity(gate.limits.idle_timeout_s)
         self._link = Link(gate, reader, writer, activity, relay.Traffic(gate.traffic))
@@ -40,7 +40,7 @@ class ProxyConnection:
         try:
             with self._gate.rate.slot("a connection to the egress proxy"):
                 await self._within_slot()
-        except Refused as error:
+        except FetchRefused as error:
             # Over the connection limit: one line, and no waiting for the peer.
             self._note(error)
             self._link.writer.write(refusal_reply(error.violation))
@@ -58,7 +58,7 @@ class ProxyConnection:
             self._finish()
         except FetchError as error:
             self._note(error)
-            word = refusal_reply(error.violation) if isinstance(error, Refused) else failure_reply(error)
+            word = refusal_reply(error.violation) if isinstance(error, FetchRefused) else failure_reply(error)
             await relay.say_and_linger(link.reader, link.writer, link.last_word if link.answered else word)
         else:
             self._finish()
@@ -123,12 +123,12 @@ class ProxyConnection:
 
     def _note(self, error: FetchError) -> None:
         """Log before the program hears of it, so that a result made right after holds it."""
-        if isinstance(error, Refused):
+        if isinstance(error, FetchRefused):
             self._gate.refusals.add(error.violation)
         else:
             endpoint = f"{self._record.host}:{self._record.port}"
             self._gate.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
-        event = "refused" if isinstance(error, Refused) else "failed"
+        event = "refused" if isinstance(error, FetchRefused) else "failed"
         self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
 
     def _finish(self) -> None:

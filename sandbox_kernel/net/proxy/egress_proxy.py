@@ -17,7 +17,7 @@ from sandbox_kernel.model import Violation
 from sandbox_kernel.net.audit import AuditSink, audit_sink
 from sandbox_kernel.net.proxy.connection import ProxyConnection
 from sandbox_kernel.net.proxy.jail_server import JailServer
-from sandbox_kernel.net.proxy.link import Gate, ProxyLimits
+from sandbox_kernel.net.proxy.link import ProxyLimits, ProxyRules
 from sandbox_kernel.net.proxy.relay import CHUNK, Traffic
 from sandbox_kernel.net.resolve import Resolver, lookup_threads, system_resolver
 from sandbox_kernel.net.rules.fetch_policy import DEFAULT_METHODS, FetchPolicy
@@ -61,7 +61,7 @@ class EgressProxy(JailServer):
         self._traffic = Traffic()
         self._refusals, self._failures = ViolationLog(), ViolationLog()
         self._executor = lookup_threads()
-        self._gate = Gate(
+        self._gate = ProxyRules(
             policy=self.policy,
             resolver=resolver or system_resolver,
             executor=self._executor,

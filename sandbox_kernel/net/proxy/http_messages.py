@@ -15,7 +15,7 @@ import h11
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.client.fetch_messages import MAX_HEADERS, Headers, forwardable
-from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.refusal import FetchRefused, refused
 from sandbox_kernel.net.rules.targets import Target, parse_endpoint, parse_url
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -63,7 +63,7 @@ class ProxyRequest:
 def read_request(event: h11.Request, inside: Target | None = None) -> ProxyRequest:
     """Understand a request head; ``inside`` is the target of the tunnel that it came through, if it came through one.
 
-    Raises ``Refused`` for what no honest client of a proxy sends.
+    Raises ``FetchRefused`` for what no honest client of a proxy sends.
     """
     method, url = event.method.decode("ascii"), event.target.decode("ascii")
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
@@ -110,7 +110,7 @@ def _parsed(parse: Callable[[str], Target], text: str) -> Target:
         raise refused(error.rule, ascii(text)[:200], str(error)) from None
 
 
-def malformed(reason: str) -> Refused:
+def malformed(reason: str) -> FetchRefused:
     """A refusal of something that is not a proper proxy request; a ``reason`` that quotes it is cut."""
     return refused("malformed_request", "a request to the egress proxy", reason[:_MOST_QUOTED])
 

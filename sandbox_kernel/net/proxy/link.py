@@ -30,7 +30,7 @@ class ProxyLimits:
 
 
 @dataclass(frozen=True)
-class Gate:
+class ProxyRules:
     """What all connections of one proxy share."""
 
     policy: FetchPolicy
@@ -53,7 +53,7 @@ class Link:
     is told in that case when it is refused after all.
     """
 
-    gate: Gate
+    gate: ProxyRules
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     activity: Activity

@@ -17,7 +17,7 @@ from sandbox_kernel.net.proxy.link import ClientGone, Link
 from sandbox_kernel.net.proxy.plain_http import exchange, read_head
 from sandbox_kernel.net.proxy.relay import CHUNK, both, receive, send
 from sandbox_kernel.net.proxy.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, HelloReader
-from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.refusal import FetchRefused, refused
 from sandbox_kernel.net.rules.targets import Target, normalise_host
 
 TLS_FIRST_BYTE = b"\x16"
@@ -79,7 +79,7 @@ async def _plain(link: Link, target: Target, early: bytes) -> None:
 
 
 async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
-    """All bytes up to the end of a ClientHello that names the target; ``Refused`` for any other."""
+    """All bytes up to the end of a ClientHello that names the target; ``FetchRefused`` for any other."""
     link.last_word = ALERT_UNRECOGNISED_NAME
     reader, pieces = HelloReader(), [data]
     try:
@@ -115,5 +115,5 @@ def _check_name(target: Target, hello: ClientHello) -> None:
         raise refused("sni_mismatch", target.endpoint, reason)
 
 
-def _not_tls(target: Target, why: str) -> Refused:
+def _not_tls(target: Target, why: str) -> FetchRefused:
     return refused("not_tls", target.endpoint, f"only TLS may pass here: {why}", "connect with https")

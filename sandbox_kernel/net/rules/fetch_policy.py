@@ -15,7 +15,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.rules.addresses import IPAddress, is_metadata, why_not_public
 from sandbox_kernel.net.rules.domain_pattern import DomainPattern
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import Target, normalise_host, parse_url
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -44,9 +44,9 @@ class Decision:
         return self.violation is None
 
     def require(self) -> Target:
-        """The target of an allowed request; raises ``Refused`` for a denied one."""
+        """The target of an allowed request; raises ``FetchRefused`` for a denied one."""
         if self.violation is not None:
-            raise Refused(self.violation)
+            raise FetchRefused(self.violation)
         assert self.target is not None
         return self.target
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.refusal import Refused, refused
+from sandbox_kernel.net.rules.refusal import FetchRefused, refused
 
 WINDOW_S = 60.0
 #: Distinct domains that are counted at once; a program that names more within a minute is scanning.
@@ -28,7 +28,7 @@ class RateLimit:
 
     @contextmanager
     def slot(self, subject: str) -> Iterator[None]:
-        """Hold one of the ``max_concurrent`` places, or raise ``Refused``."""
+        """Hold one of the ``max_concurrent`` places, or raise ``FetchRefused``."""
         with self._lock:
             if self._running >= self._policy.max_concurrent:
                 raise _over(subject, f"{self._running} are already under way", "max_concurrent")
@@ -40,7 +40,7 @@ class RateLimit:
                 self._running -= 1
 
     def count(self, key: str, subject: str) -> None:
-        """Count one request against the minute of ``key`` (an allow-list entry or a host), or raise ``Refused``."""
+        """Count one request against the minute of ``key``, an allow-list entry or a host. Raises ``FetchRefused``."""
         most = self._policy.max_requests_per_minute
         with self._lock:
             now = self._clock()
@@ -65,5 +65,5 @@ class RateLimit:
         return self._windows.setdefault(key, deque())
 
 
-def _over(subject: str, reason: str, name: str) -> Refused:
+def _over(subject: str, reason: str, name: str) -> FetchRefused:
     return refused("rate_limit_exceeded", subject, reason, f"wait, or raise FetchPolicy({name}=…)")

@@ -6,7 +6,7 @@ from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
 
 
-class Refused(FetchError):
+class FetchRefused(FetchError):
     """The policy refused. A ``FetchError`` that also carries the ``Violation`` that a result shows."""
 
     def __init__(self, violation: Violation) -> None:
@@ -14,9 +14,9 @@ class Refused(FetchError):
         self.violation = violation
 
 
-def refused(rule: str, subject: str, reason: str, remedy: str = "") -> Refused:
-    """Short for raising a ``Refused`` made of these words."""
-    return Refused(Violation(rule=rule, subject=subject, reason=reason, remedy=remedy))
+def refused(rule: str, subject: str, reason: str, remedy: str = "") -> FetchRefused:
+    """Short for raising a ``FetchRefused`` made of these words."""
+    return FetchRefused(Violation(rule=rule, subject=subject, reason=reason, remedy=remedy))
 
 
 def sentence(violation: Violation) -> str:

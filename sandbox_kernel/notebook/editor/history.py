@@ -15,7 +15,7 @@ SESSION = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryEntry:
     """One executed cell: its number, its text, and the plain text of its value."""
 
     line: int
@@ -30,10 +30,10 @@ class History:
     """Cells in the order of their execution. Several threads (subshells) may add to it."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=MAX_ENTRIES)
+        self._entries: deque[HistoryEntry] = deque(maxlen=MAX_ENTRIES)
         self._lock = threading.Lock()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: HistoryEntry) -> None:
         """Remember a cell, and the beginning of its value: how long that is, the sandbox decides."""
         if entry.output is not None and len(entry.output) > MAX_OUTPUT:
             entry = replace(entry, output=f"{entry.output[:MAX_OUTPUT]}…")
@@ -59,12 +59,12 @@ class History:
             found = sorted(newest.values(), key=lambda e: e.line)
         return self._rows(found if n is None else found[-n:] if n > 0 else [], output)
 
-    def _snapshot(self) -> list[Entry]:
+    def _snapshot(self) -> list[HistoryEntry]:
         with self._lock:
             return list(self._entries)
 
     @staticmethod
-    def _rows(entries: list[Entry], output: bool) -> list[Row]:
+    def _rows(entries: list[HistoryEntry], output: bool) -> list[Row]:
         if output:
             return [(SESSION, e.line, (e.source, e.output)) for e in entries]
         return [(SESSION, e.line, e.source) for e in entries]

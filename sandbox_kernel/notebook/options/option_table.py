@@ -33,7 +33,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Command:
+class LineCommandSpec:
     """One ``%sandbox`` line command."""
 
     name: str
@@ -71,17 +71,17 @@ OPTIONS: tuple[Option, ...] = (
     Option("--quiet", "", "no value", "no receipt when all went well"),
 )  # fmt: skip
 
-COMMANDS: tuple[Command, ...] = (
-    Command("report", "", "measure what this sandbox holds back, and show it"),
-    Command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
-    Command("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
-    Command("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
-    Command("files", "", "what lies in the work folder"),
-    Command("policy", "", "what cells may touch, by the current defaults"),
-    Command("save", "NAME [LANGUAGE]", "save the session to a file"),
-    Command("load", "NAME [LANGUAGE]", "go on with a saved session"),
-    Command("reset", "", "forget the notebook's defaults"),
-    Command("help", "", "this table"),
+COMMANDS: tuple[LineCommandSpec, ...] = (
+    LineCommandSpec("report", "", "measure what this sandbox holds back, and show it"),
+    LineCommandSpec("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
+    LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
+    LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
+    LineCommandSpec("files", "", "what lies in the work folder"),
+    LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
+    LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
+    LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
+    LineCommandSpec("reset", "", "forget the notebook's defaults"),
+    LineCommandSpec("help", "", "this table"),
 )
 
 BY_NAME = {option.name: option for option in OPTIONS}

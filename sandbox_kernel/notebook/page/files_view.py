@@ -17,9 +17,9 @@ from itertools import islice
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.render import Shown, one_line
+from sandbox_kernel.notebook.render import ShowOutput, one_line
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_image
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.workspace.tree.paths import display_name
@@ -107,7 +107,7 @@ def _glimpse(path: str, data: bytes) -> _Glimpse:
     if mime is not None and data:
         try:
             return _Glimpse(picture=f"data:{mime};base64,{check_image(mime, base64.b64encode(data).decode())}")
-        except Refused:
+        except ContentRefused:
             return _Glimpse()
     try:
         text = data.decode()
@@ -128,7 +128,7 @@ def _table(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, cut)) if len(cut) > 1 and len(cut[0]) > 1 else ()
 
 
-def files_message(rows: Sequence[FileRow]) -> Shown:
+def files_message(rows: Sequence[FileRow]) -> ShowOutput:
     """The rows as a table, for pages and for terminals."""
     title = "files in the work folder"
     shown, more = rows[:MAX_ROWS], len(rows) - MAX_ROWS
@@ -144,7 +144,7 @@ def files_message(rows: Sequence[FileRow]) -> Shown:
         lines.append(f"  and {more} more")
         body += f"<tr><td colspan='4'>and {more} more</td></tr>"
     html = f"<table class='mathjax_ignore tex2jax_ignore'><caption>{title}</caption>{body}</table>"
-    return Shown({"text/html": defused(html), "text/plain": "\n".join(lines)})
+    return ShowOutput({"text/html": defused(html), "text/plain": "\n".join(lines)})
 
 
 def _name(row: FileRow) -> str:

@@ -23,7 +23,7 @@ from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.notebook.page.stdin_channel import PROMPT_MARK
 from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
-from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value, one_line
+from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value, one_line
 from sandbox_kernel.report.widget import Measure
 
 
@@ -105,11 +105,11 @@ def _write(name: str, text: str) -> None:
 
 def _show(message: Message, measure: Measure) -> None:
     match message:
-        case Shown():
+        case ShowOutput():
             draw = update_display if message.update else display
             known = {"display_id": message.display_id} if message.display_id else {}
             draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
-        case Cleared():
+        case ClearOutput():
             clear_output(wait=message.wait)
         case Value():
             shell = InteractiveShell.instance()

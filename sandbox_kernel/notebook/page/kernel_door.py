@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sandbox_kernel.notebook.page.widgets import RunPanel, view
-from sandbox_kernel.notebook.render import Cleared, Failure, Message, ReportPanel, Shown, Value
+from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value
 from sandbox_kernel.untrusted.json_value import encodable
 
 
-class Publisher(Protocol):
+class KernelPublisher(Protocol):
     """Sends one iopub message for a parent; the kernel is one."""
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
@@ -32,7 +32,7 @@ class Wire:
     """The iopub side of one cell."""
 
     def __init__(
-        self, publisher: Publisher, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
+        self, publisher: KernelPublisher, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
     ) -> None:
         self._publisher = publisher
         self._parent = parent
@@ -51,9 +51,9 @@ class Wire:
     def message(self, message: Message) -> None:
         """A display, a value or an error."""
         match message:
-            case Shown():
+            case ShowOutput():
                 self._display(message.data, message.metadata, message.display_id, update=message.update)
-            case Cleared():
+            case ClearOutput():
                 self._send("clear_output", {"wait": message.wait})
             case ReportPanel():
                 if not self._silent:
@@ -92,11 +92,11 @@ class LivePanel:
         wire._display(view(panel.widget, "running"), {}, self._id)
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
-        """See ``execution.Live``."""
+        """See ``execution.RunPanelHandle``."""
         self._panel.update(elapsed_s, memory)
 
     def close(self) -> None:
-        """See ``execution.Live``; a closed widget cannot be drawn, so its place is left empty."""
+        """See ``execution.RunPanelHandle``; a closed widget cannot be drawn, so its place is left empty."""
         self._panel.close()
         self._wire._display({"text/plain": ""}, {}, self._id, update=True)
 

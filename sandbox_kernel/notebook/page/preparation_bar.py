@@ -10,10 +10,10 @@ import html
 import uuid
 from typing import TYPE_CHECKING, Protocol
 
-from sandbox_kernel.notebook.render import Cleared, Message, Shown
+from sandbox_kernel.notebook.render import ClearOutput, Message, ShowOutput
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.wasm.prepare import Progress
+    from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 
 _BLOCKS = 20
 
@@ -39,24 +39,28 @@ class PreparationBar:
         self._alone = alone
         self._id = ""
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: PrepareProgress) -> None:
         """Draw it; called on the cell's loop. It goes when all is done."""
         if progress.fraction >= 1:
             self.close()
         elif self._id or self._page.watched():
             update = bool(self._id)
             self._id = self._id or uuid.uuid4().hex
-            self._page.message(Shown(bundle(progress), display_id=self._id, update=update))
+            self._page.message(ShowOutput(bundle(progress), display_id=self._id, update=update))
 
     def close(self) -> None:
         """The language is ready, or will not be; may be called twice, and without a bar."""
         if self._id:
-            gone = Cleared(wait=False) if self._alone else Shown({"text/plain": ""}, display_id=self._id, update=True)
+            gone = (
+                ClearOutput(wait=False)
+                if self._alone
+                else ShowOutput({"text/plain": ""}, display_id=self._id, update=True)
+            )
             self._page.message(gone)
             self._id = ""
 
 
-def bundle(progress: Progress) -> dict[str, object]:
+def bundle(progress: PrepareProgress) -> dict[str, object]:
     """The bar as a page and as a terminal shows it."""
     fraction = min(1.0, max(0.0, progress.fraction))
     words = f"making {progress.language} ready, once: {progress.text}"

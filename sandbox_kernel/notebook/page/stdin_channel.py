@@ -26,7 +26,7 @@ _INTERRUPT_S = 1.0
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
 
-class Channel(Protocol):
+class PromptChannel(Protocol):
     """What a question needs; ``StdinChannel`` is the real one."""
 
     def drain(self) -> None:
@@ -49,26 +49,26 @@ class StdinChannel:
         self._ident = ident
 
     def drain(self) -> None:
-        """See ``Channel``."""
+        """See ``PromptChannel``."""
         while self._socket.poll(0, zmq.POLLIN):
             self._socket.recv_multipart(zmq.NOBLOCK)
 
     def ask(self, prompt: str, password: bool) -> None:
-        """See ``Channel``."""
+        """See ``PromptChannel``."""
         content = {"prompt": prompt, "password": password}
         self._session.send(self._socket, "input_request", content, self._parent, ident=self._ident)
 
     def poll(self) -> Mapping[str, object] | None:
-        """See ``Channel``."""
+        """See ``PromptChannel``."""
         _, reply = self._session.recv(self._socket, zmq.NOBLOCK)
         content = reply.get("content") if reply is not None else None
         return content if isinstance(content, Mapping) else None
 
 
-class Questions:
+class NotebookPrompts:
     """The questions of one cell; the lock is shared by all cells of a kernel, which has one stdin socket."""
 
-    def __init__(self, channel: Channel, lock: threading.Lock, cancel: asyncio.Event, allowed: bool) -> None:
+    def __init__(self, channel: PromptChannel, lock: threading.Lock, cancel: asyncio.Event, allowed: bool) -> None:
         self._channel = channel
         self._lock = lock
         self._cancel = cancel

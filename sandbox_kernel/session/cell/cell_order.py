@@ -9,7 +9,7 @@ from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
-from sandbox_kernel.session.worker.messages import Done
+from sandbox_kernel.session.worker.messages import CellDone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class CellEnd:
     """
 
     how: Ending
-    done: Done | None
+    done: CellDone | None
     duration_s: float
     interrupted: bool
     disk_full: bool

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from sandbox_kernel.jail.streams.asking import MAX_INPUT, OnInput, takes_prompt_alone
-from sandbox_kernel.jail.streams.asking import Asking as _Asking
+from sandbox_kernel.jail.streams.asking import InputPrompt as _Asking
 from sandbox_kernel.session.worker.messages import Question
 
-__all__ = ["MAX_INPUT", "Asking", "OnInput", "takes_prompt_alone"]
+__all__ = ["MAX_INPUT", "CellPrompt", "OnInput", "takes_prompt_alone"]
 
 
-class Asking(_Asking):
+class CellPrompt(_Asking):
     """See ``jail/streams/asking.py``."""
 
     def __init__(self, question: Question, ask: OnInput) -> None:

@@ -12,13 +12,13 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
 from sandbox_kernel.session.cell.cell_order import CellEnd
-from sandbox_kernel.session.worker.worker import Comeback
+from sandbox_kernel.session.worker.worker import RolledBack
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class CellFacts:
     """What was measured around a cell."""
 
     stdout: Capture
@@ -58,7 +58,7 @@ def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> boo
     return own and end.code in (-SIGABRT, -SIGTRAP) and (peak_bytes or 0) >= (frame.memory_mb << 20) * 3 // 4
 
 
-def judge(end: CellEnd, facts: Facts, frame: Frame) -> tuple[Status, str | None]:
+def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> tuple[Status, str | None]:
     """Status and limit of a cell: by the kernel's counters first, then by who stopped it, then by what it said."""
     survived = survived_limit(end, facts)
     if ended_by_its_heap(end, frame, facts.peak_bytes):
@@ -83,7 +83,7 @@ def ran_out_of_memory(end: CellEnd) -> bool:
     return end.done is not None and end.done.status == "error" and end.done.limit == "memory"
 
 
-def survived_limit(end: CellEnd, facts: Facts) -> str | None:
+def survived_limit(end: CellEnd, facts: CellFacts) -> str | None:
     """A limit that the cell met and lived through."""
     said = end.done.limit if end.done is not None else None
     if facts.oom_kills:
@@ -114,7 +114,7 @@ def reason(end: CellEnd) -> str:
     return ""
 
 
-def comeback_notes(back: Comeback, steps: int) -> list[str]:
+def comeback_notes(back: RolledBack, steps: int) -> list[str]:
     """What came back with a checkpoint. ``steps`` is how many cells were taken back besides the present one."""
     kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
     if steps:
@@ -124,7 +124,7 @@ def comeback_notes(back: Comeback, steps: int) -> list[str]:
     return notes + loss_notes(back)
 
 
-def loss_notes(back: Comeback) -> list[str]:
+def loss_notes(back: RolledBack) -> list[str]:
     """What did not come back with a checkpoint."""
     notes = []
     if back.files:
@@ -156,7 +156,7 @@ def _told(end: CellEnd) -> str:
 
 
 def make_result(
-    end: CellEnd, facts: Facts, frame: Frame, *, timeout: float, rolled_back: bool, notes: Sequence[str]
+    end: CellEnd, facts: CellFacts, frame: Frame, *, timeout: float, rolled_back: bool, notes: Sequence[str]
 ) -> ExecResult:
     """The result of one cell."""
     status, limit = judge(end, facts, frame)

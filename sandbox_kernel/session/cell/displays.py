@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from sandbox_kernel.model import Display
-from sandbox_kernel.session.worker.messages import Cleared, Shown
+from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
 
 #: What one cell may show; the rest is dropped and said so.
 MAX_DISPLAYS = 2000
@@ -64,7 +64,7 @@ class Displays:
         self.dropped = 0
         self.late = 0
 
-    def show(self, frame: Shown) -> None:
+    def show(self, frame: DisplayShown) -> None:
         """Take one display of the worker. To check it is work for the cell, so it ends with the cell's time."""
         self._room -= frame.size
         self._count -= 1
@@ -94,7 +94,7 @@ class Displays:
             self._items.append(item)
         self._hand_on(item)
 
-    def clear(self, frame: Cleared) -> None:
+    def clear(self, frame: OutputCleared) -> None:
         """Take away what was shown, now or with the next display."""
         self._clears -= 1
         if self._clears < 0:

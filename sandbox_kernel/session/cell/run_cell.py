@@ -20,30 +20,38 @@ from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput
-from sandbox_kernel.session.cell.cell_prompt import Asking
+from sandbox_kernel.session.cell.cell_prompt import CellPrompt
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.listeners import ListenerFailed, guarded
 from sandbox_kernel.session.worker.gate_client import GateLost
-from sandbox_kernel.session.worker.messages import Began, Cleared, Done, FromWorker, Question, Run, Shown
-from sandbox_kernel.session.worker.worker import LAST_WORD_S, Live
+from sandbox_kernel.session.worker.messages import (
+    Began,
+    CellDone,
+    DisplayShown,
+    FromWorker,
+    OutputCleared,
+    Question,
+    Run,
+)
+from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
 
 
 class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
 
-    def __init__(self, live: Live, order: CellOrder, stop: Stop) -> None:
+    def __init__(self, live: JailedWorker, order: CellOrder, stop: Stop) -> None:
         super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.on_usage))
         self.live, self.order, self.stop = live, order, stop
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
         self.displays = Displays(guarded(order.on_display), live.life, self._is_over)
-        self.done: Done | None = None
+        self.done: CellDone | None = None
         self.problem = ""
         self.failure: BaseException | None = None
         self._began = False
         self._interrupt_at: float | None = None
         self._closed_at: float | None = None
         self._signalled = False
-        self._question: Asking | None = None
+        self._question: CellPrompt | None = None
         self._deadline = 0.0
         self._started = 0.0
         self._writes = False
@@ -179,11 +187,11 @@ class Cell(WatchLoop):
 
     def _take(self, message: FromWorker) -> None:
         match message:
-            case Shown():
+            case DisplayShown():
                 self.output.drain()
                 self.displays.show(message)
                 self._seen(message.question)
-            case Cleared():
+            case OutputCleared():
                 self.output.drain()
                 self.displays.clear(message)
                 self._seen(message.question)
@@ -194,7 +202,7 @@ class Cell(WatchLoop):
             case Question(id=found) if found == self.live.cell_id:
                 self.output.drain()
                 self._ask(message)
-            case Done(id=found) if found == self.live.cell_id:
+            case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
@@ -209,7 +217,7 @@ class Cell(WatchLoop):
         if self.order.on_input is None or self._interrupt_at is not None:
             self.live.channel.put({"op": "input", "question": question.question, "value": None})
             return
-        self._question = Asking(question, self.order.on_input)
+        self._question = CellPrompt(question, self.order.on_input)
         self.selector.register(self._question, selectors.EVENT_READ, self._answered)
 
     def _answered(self, fd: int) -> None:

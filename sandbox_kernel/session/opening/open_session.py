@@ -30,7 +30,7 @@ from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
-from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: More frozen copies than this help nobody.
@@ -134,12 +134,12 @@ def open_session(
     )
 
     @host_trouble()
-    def begin() -> Live:
+    def begin() -> JailedWorker:
         jail = shared_pool(backend.config.pool_size).take(walls)
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
-            live = Live(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
+            live = JailedWorker(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
         except BaseException:
             jail.destroy()
             raise

@@ -12,7 +12,7 @@ from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
-from sandbox_kernel.backends.wasm.store import Entry
+from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
@@ -20,7 +20,7 @@ from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls, Warm
 from sandbox_kernel.jail.start import has_own_disk
-from sandbox_kernel.languages.support.guest_catalogue import Guest, catalogue
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
@@ -32,7 +32,7 @@ from sandbox_kernel.session.opening.wasm_state import State, take_state
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
-from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our programs inside: what waits to be the worker of a session, what stands beside it, and what runs the cells of a
@@ -66,7 +66,7 @@ class WasmSession(Session):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
         target = _file_name(path)
-        with self._lives.turn() as live:
+        with self._supervisor.turn() as live:
             state = take_state(live)
         _save(state, self._opening, target)
 
@@ -74,7 +74,7 @@ class WasmSession(Session):
     def fork(self, name: str | None = None) -> WasmSession:
         """Another session with the same state; what one does from now on the other does not see."""
         opening = self._opening
-        with self._lives.turn() as live:
+        with self._supervisor.turn() as live:
             state = take_state(live)
         share = opening.share.another() if opening.share is not None else None
         return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
@@ -86,12 +86,12 @@ class _Opening:
     def __init__(
         self,
         backend: WasmBackend,
-        guest: Guest,
+        guest: WasmLanguage,
         spec: SessionSpec,
         state: State | None,
         on_open: OnOpen | None,
         share: FolderLink | None,
-        entry: Entry | None = None,
+        entry: StoreEntry | None = None,
     ) -> None:
         backend.check_network()
         self.share = share
@@ -110,14 +110,14 @@ class _Opening:
         return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
 
     @host_trouble()
-    def begin(self) -> Live:
+    def begin(self) -> JailedWorker:
         """Start a worker; the given state is for the first one only, a later one begins with nothing."""
         state, self._state = self._state, None
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
             proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
-            live = Live(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
+            live = JailedWorker(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
         except BaseException:
             jail.destroy()
             raise
@@ -215,7 +215,7 @@ def load_wasm_session(
     """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
     name_of_file = _file_name(path)
 
-    def fitting(header: ImageHeader) -> tuple[Guest, SessionSpec]:
+    def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
         guest = _guest_of(header, name_of_file)
         return guest, _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
 
@@ -225,7 +225,7 @@ def load_wasm_session(
     return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
 
 
-def _guest_of(header: ImageHeader, path: str) -> Guest:
+def _guest_of(header: ImageHeader, path: str) -> WasmLanguage:
     """The guest whose memory a file holds; ``InvalidRequest`` when that is not here, or in another version."""
     try:
         language = Language(header.language)
@@ -242,14 +242,14 @@ def _guest_of(header: ImageHeader, path: str) -> Guest:
     return guest
 
 
-def session_guest(language: Language) -> Guest:
+def session_guest(language: Language) -> WasmLanguage:
     """The guest that keeps the state of a language."""
     guest = catalogue()[language]
     return guest.session or guest
 
 
 def _spec(
-    backend: WasmBackend, guest: Guest, name: str | None, memory_mb: int, checkpoints: int, limits: Limits
+    backend: WasmBackend, guest: WasmLanguage, name: str | None, memory_mb: int, checkpoints: int, limits: Limits
 ) -> SessionSpec:
     language, least = guest.language, max(_LEAST_MB, guest.memory_mb)
     check_memory_mb(memory_mb)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed
-from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -27,7 +27,7 @@ class State:
     files: Mapping[str, bytes]
 
 
-def take_state(live: Live) -> State:
+def take_state(live: JailedWorker) -> State:
     """Let the worker write its memory into the work folder, and copy it from there, with the other files.
 
     Whatever the worker does to its file afterwards, the copy is the host's.

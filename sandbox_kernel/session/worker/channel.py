@@ -34,7 +34,7 @@ def inner_pid(pid: int) -> int:
     return 0
 
 
-class Channel:
+class WorkerChannel:
     """One socket to a jail, through which one process at a time is listened to."""
 
     def __init__(self, sock: socket.socket) -> None:

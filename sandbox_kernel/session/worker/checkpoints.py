@@ -27,7 +27,7 @@ class Checkpoint:
         return {"cell": self.cell, "time": self.time, "memory_bytes": self.memory_bytes}
 
 
-class Shelf:
+class CheckpointShelf:
     """The checkpoints of one session, oldest first. ``keep`` is how many steps back ``undo`` shall be able to go."""
 
     def __init__(self, keep: int) -> None:

@@ -30,7 +30,7 @@ class GateLost(Exception):
     """The gate is gone, and with it everything in the jail."""
 
 
-class Keeper:
+class GateClient:
     """Speaks to one gate. Belongs to whoever holds the session's turn."""
 
     def __init__(self, jail: Jail) -> None:

@@ -19,14 +19,14 @@ from sandbox_kernel.session.worker.messages import (
     HEADER,
     Answer,
     Began,
-    Cleared,
-    Done,
+    CellDone,
+    DisplayShown,
     FromWorker,
     Frozen,
+    OutputCleared,
     Question,
     Ready,
     Restored,
-    Shown,
 )
 
 #: No frame of the worker may be larger.
@@ -86,7 +86,7 @@ def parse(raw: bytes) -> FromWorker:
         case "display":
             return reader.shown()
         case "clear":
-            return Cleared(reader.count("id"), reader.count("question"), reader.flag("wait"))
+            return OutputCleared(reader.count("id"), reader.count("question"), reader.flag("wait"))
         case "input":
             prompt = reader.text("prompt")
             return Question(reader.count("id"), reader.count("question"), prompt, reader.flag("password"))
@@ -141,7 +141,7 @@ class _Reader:
             raise self._wrong(key)
         return value
 
-    def shown(self) -> Shown:
+    def shown(self) -> DisplayShown:
         kind = self._message.get("kind")
         if kind not in ("display", "result", "update"):
             raise self._wrong("kind")
@@ -154,9 +154,9 @@ class _Reader:
         if name is not None and (not isinstance(name, str) or not _IDENTIFIER.match(name)):
             raise self._wrong("display_id")
         identity = clean_text(name) if name is not None else None
-        return Shown(self.count("id"), self.count("question"), str(kind), data, metadata, identity, self._size)
+        return DisplayShown(self.count("id"), self.count("question"), str(kind), data, metadata, identity, self._size)
 
-    def done(self) -> Done:
+    def done(self) -> CellDone:
         status = self._message.get("status")
         if status not in ("ok", "error", "interrupted"):
             raise self._wrong("status")
@@ -166,7 +166,7 @@ class _Reader:
         limit = self._message.get("limit")
         if limit not in (None, "memory", "processes", "disk", "open_files"):
             raise self._wrong("limit")
-        return Done(
+        return CellDone(
             id=self.count("id"),
             status=str(status),
             names=self.count("names"),

@@ -83,7 +83,7 @@ class Began:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DisplayShown:
     """Something to display; ``kind`` is display, result or update. The worker waits if ``question`` is not 0."""
 
     id: int
@@ -96,7 +96,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Cleared:
+class OutputCleared:
     """What the cell has shown so far is to go."""
 
     id: int
@@ -115,7 +115,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Done:
+class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
     ``unsaved`` is a shell that ended without leaving its variables.
@@ -158,7 +158,7 @@ class Answer:
     answer: Mapping[str, object]
 
 
-FromWorker = Ready | Began | Shown | Cleared | Question | Done | Frozen | Restored | Answer
+FromWorker = Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
 
 
 def encode(message: ToWorker) -> bytes:

@@ -10,7 +10,7 @@ import weakref
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.session.worker.worker import Live
+from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.outcome import MAX_CHANGES
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -27,9 +27,9 @@ class WorkFiles:
     def __init__(self, share: FolderLink | None) -> None:
         self._share = share
         self._look = Snapshot()
-        self._life: weakref.ref[Live] | None = None
+        self._life: weakref.ref[JailedWorker] | None = None
 
-    def bring(self, live: Live) -> list[str]:
+    def bring(self, live: JailedWorker) -> list[str]:
         """Before a cell: what others have put into the shared folder is there; returns what could not be."""
         notes: list[str] = []
         if self._life is None or self._life() is not live:
@@ -50,7 +50,7 @@ class WorkFiles:
                     self._settle(live, box)
         return notes
 
-    def after(self, live: Live) -> tuple[tuple[FsChange, ...], list[str]]:
+    def after(self, live: JailedWorker) -> tuple[tuple[FsChange, ...], list[str]]:
         """What has changed since the last look, and notes on it; the shared folder follows."""
         with Rooted(live.jail.box_fd) as box:
             changes = self._compare(box)
@@ -65,25 +65,25 @@ class WorkFiles:
             notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
         return displayed(changes[:MAX_CHANGES]), notes
 
-    def rolled_back(self, live: Live) -> None:
+    def rolled_back(self, live: JailedWorker) -> None:
         """The folder is as it was before the cell, in files that are new to the eye."""
         with Rooted(live.jail.box_fd) as box:
             self._look = snapshot(box, _LIMITS, shared=True)
 
-    def undone(self, live: Live) -> None:
+    def undone(self, live: JailedWorker) -> None:
         """The folder has gone back with the state; so does what was shared of it."""
         with Rooted(live.jail.box_fd) as box:
             changes = self._compare(box)
             if self._share is not None and self._share.take_back(box, changes):
                 self._settle(live, box)
 
-    def read(self, live: Live, path: str) -> bytes:
+    def read(self, live: JailedWorker, path: str) -> bytes:
         """The content of a file."""
         self.bring(live)
         with Rooted(live.jail.box_fd) as box:
             return box.read(path)
 
-    def write(self, live: Live, path: str, data: bytes | str) -> None:
+    def write(self, live: JailedWorker, path: str, data: bytes | str) -> None:
         """Make or replace a file; it belongs to the present state, which a failed cell goes back to."""
         self.bring(live)
         with Rooted(live.jail.box_fd) as box:
@@ -93,7 +93,7 @@ class WorkFiles:
                 self._share.pull(box, changes)
         live.keep_files()
 
-    def list_dir(self, live: Live, path: str) -> tuple[DirEntry, ...]:
+    def list_dir(self, live: JailedWorker, path: str) -> tuple[DirEntry, ...]:
         """What a folder holds, by name."""
         self.bring(live)
         with Rooted(live.jail.box_fd) as box:
@@ -103,6 +103,6 @@ class WorkFiles:
         before, self._look = self._look, snapshot(box, _LIMITS, since=self._look, shared=True)
         return compare(before, self._look)
 
-    def _settle(self, live: Live, box: Rooted) -> None:
+    def _settle(self, live: JailedWorker, box: Rooted) -> None:
         live.keep_files()
         self._look = snapshot(box, _LIMITS, shared=True)

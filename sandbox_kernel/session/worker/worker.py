@@ -1,7 +1,7 @@
-"""One jail with a worker in it, and the checkpoints that the worker has made of itself.
+"""One jail with a worker in it, and the checkpoints of that worker.
 
-``Live`` keeps the order of things: before a cell runs, the checkpoint and the copy of the work folder that were begun
-after the last one must be there. It is used by one thread at a time (``Session`` sees to that) and never outlives its
+``JailedWorker`` keeps steps in order: the checkpoint and the copy of the work folder that were begun after one cell are
+complete before the next cell runs. One thread at a time uses it (``WorkerSupervisor`` ensures that). It ends with its
 jail.
 """
 
@@ -20,12 +20,21 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Violation
-from sandbox_kernel.session.worker.channel import Channel
-from sandbox_kernel.session.worker.checkpoints import Checkpoint, Shelf
-from sandbox_kernel.session.worker.gate_client import Keeper
+from sandbox_kernel.session.worker.channel import WorkerChannel
+from sandbox_kernel.session.worker.checkpoints import Checkpoint, CheckpointShelf
+from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
-from sandbox_kernel.session.worker.messages import Answer, Cleared, FromWorker, Frozen, Ready, Restored, Shown, What
+from sandbox_kernel.session.worker.messages import (
+    Answer,
+    DisplayShown,
+    FromWorker,
+    Frozen,
+    OutputCleared,
+    Ready,
+    Restored,
+    What,
+)
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
@@ -42,7 +51,7 @@ Kind = TypeVar("Kind", bound=FromWorker)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comeback:
+class RolledBack:
     """A checkpoint has taken over: what came back with it and what did not."""
 
     cell: int
@@ -51,7 +60,7 @@ class Comeback:
     files: str
 
 
-class Live:
+class JailedWorker:
     """A worker that runs cells. ``cell`` counts the cells that are in its state.
 
     ``sealed``: no process of the session can look into a checkpoint (``memory.can_be_sealed``).
@@ -71,9 +80,9 @@ class Live:
         self.proxy = proxy
         #: Names what this life shows on a page; nothing inside learns or can guess it.
         self.life = secrets.token_hex(8)
-        self.keeper = Keeper(jail)
-        self.channel = Channel(jail.channel)
-        self.shelf = Shelf(keep)
+        self.keeper = GateClient(jail)
+        self.channel = WorkerChannel(jail.channel)
+        self.shelf = CheckpointShelf(keep)
         self.cell = 0
         self.cell_id = 0
         self.names = 0
@@ -81,7 +90,7 @@ class Live:
         self._processes = processes + OWN_PROCESSES
         self._freezing = False
         self._sealed = sealed
-        self._strays: list[Shown] = []
+        self._strays: list[DisplayShown] = []
         self._lost: tuple[int, ...] = ()
         #: Cells of the present state whose checkpoints were killed without an order of ours.
         self.ended: set[int] = set()
@@ -221,7 +230,7 @@ class Live:
         """What was allowed and not reached since the last cell."""
         return self.proxy.take_failures() if self.proxy is not None else ()
 
-    def take_strays(self) -> list[Shown]:
+    def take_strays(self) -> list[DisplayShown]:
         """What background threads have shown between cells."""
         found, self._strays = self._strays, []
         return found
@@ -241,7 +250,7 @@ class Live:
             self.keeper.kill_worker()
         self.jail.meter.release()
 
-    def go_back(self, target: Checkpoint, *, strict: bool = False) -> Comeback | None:
+    def go_back(self, target: Checkpoint, *, strict: bool = False) -> RolledBack | None:
         """End the worker and let a checkpoint take over; None when that checkpoint is gone."""
         files = self.keeper.handover(target.cell, self.shelf.taken_over(target), strict=strict)
         # What was lost before must not be taken for the checkpoint that this cell gets next.
@@ -259,9 +268,9 @@ class Live:
         self.cell, self.names = target.cell, restored.names
         self.ended = {cell for cell in self.ended if cell < target.cell}
         self._freeze()
-        return Comeback(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
+        return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
-    def recover(self, *, strict: bool = False) -> Comeback | None:
+    def recover(self, *, strict: bool = False) -> RolledBack | None:
         """Go back to the newest checkpoint that lives; None when none does."""
         self._finish_freezing()
         while (target := self.shelf.newest()) is not None:
@@ -309,7 +318,7 @@ class Live:
             except SessionError:
                 self._freezing = False
 
-    def _keep_stray(self, shown: Shown) -> None:
+    def _keep_stray(self, shown: DisplayShown) -> None:
         """Keep what a background thread shows, while there is room for it."""
         held = sum(stray.size for stray in self._strays)
         if len(self._strays) < _MAX_STRAYS and held + shown.size <= _MAX_STRAY_BYTES:
@@ -323,9 +332,9 @@ class Live:
             for message in self.channel.read():
                 if isinstance(message, kind):
                     return message
-                if isinstance(message, Shown):
+                if isinstance(message, DisplayShown):
                     self._keep_stray(message)
-                elif not isinstance(message, Cleared):
+                elif not isinstance(message, OutputCleared):
                     raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
             if self.channel.closed:
                 # The gate may have more to say about it.

@@ -14,7 +14,7 @@ from html import escape
 
 import nh3
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
 from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, clean_style
 from sandbox_kernel.untrusted.markup.html_tokens import End, Start, tokens
@@ -59,7 +59,7 @@ _TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</styl
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
     """Return the safe form, and in words what was taken out."""
     if len(markup) > MAX_HTML:
-        raise Refused(f"it is larger than {MAX_HTML >> 20} MB")
+        raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
     markup = _TABLE_STYLE.sub("", markup)
     reader = _Reader(typeset=may_be_typeset(markup))
     written = reader.read(markup)
@@ -67,7 +67,7 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
         reader = _Reader(typeset=False)
         written = reader.read(markup)
     if len(written) > 2 * MAX_HTML:
-        raise Refused(f"it is larger than {2 * MAX_HTML >> 20} MB once its tags are closed")
+        raise ContentRefused(f"it is larger than {2 * MAX_HTML >> 20} MB once its tags are closed")
     cleaned = nh3.clean(
         written,
         tags=set(_TAGS),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from html import unescape
 from typing import NamedTuple
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 
 #: Tags, attributes and character references of one output together.
 MAX_PARTS = 60_000
@@ -112,7 +112,7 @@ class _Tokenizer:
             if self._markup[self._at] == ">":
                 self._at += 1
                 return found
-        raise Refused(f"one of its tags has more than {MAX_ATTRIBUTES} attributes")
+        raise ContentRefused(f"one of its tags has more than {MAX_ATTRIBUTES} attributes")
 
     def _skip_declaration(self) -> None:
         markup, at = self._markup, self._at
@@ -142,4 +142,4 @@ class _Tokenizer:
     def _count(self, parts: int) -> None:
         self._parts += parts
         if self._parts > MAX_PARTS:
-            raise Refused(f"it has more than {MAX_PARTS} tags, attributes and character references")
+            raise ContentRefused(f"it has more than {MAX_PARTS} tags, attributes and character references")

@@ -7,7 +7,7 @@ takes them and other parsers so long, this repairs in place: the words get a cel
 
 from __future__ import annotations
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 
 MAX_DEPTH = 128
 MAX_ELEMENTS = 50_000
@@ -95,10 +95,10 @@ class Tree:
 
     def _push(self, name: str, attributes: str = "") -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise Refused(f"it is nested deeper than {MAX_DEPTH} elements")
+            raise ContentRefused(f"it is nested deeper than {MAX_DEPTH} elements")
         self._elements += 1
         if self._elements > MAX_ELEMENTS:
-            raise Refused(f"it has more than {MAX_ELEMENTS} elements")
+            raise ContentRefused(f"it has more than {MAX_ELEMENTS} elements")
         self._written.append(f"<{name}{attributes}>")
         self._open.append(name)
         counts = self._counts[-1]

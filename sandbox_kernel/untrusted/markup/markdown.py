@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.html import clean_html
 from sandbox_kernel.untrusted.markup.tex import may_be_typeset
 
@@ -58,14 +58,14 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
 
     text = _PICTURE.sub(put_aside, text.replace("\ufdd0", "").replace("\ufdd1", ""))
     if len(text) > MAX_MARKDOWN:
-        raise Refused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
+        raise ContentRefused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
     if _cells(text) > MAX_CELLS:
-        raise Refused(f"its tables have more than {MAX_CELLS} cells")
+        raise ContentRefused(f"its tables have more than {MAX_CELLS} cells")
     environment = {"steps": 0, "pictures": pictures, "typeset": may_be_typeset(text)}
     try:
         html = _parser().render(text, environment)
     except RecursionError:
-        raise Refused("it is nested too deeply") from None
+        raise ContentRefused("it is nested too deeply") from None
     return clean_html(_LEFT_PLACE.sub("", html))
 
 
@@ -98,7 +98,7 @@ def _parser() -> MarkdownIt:
 def _count(environment: MutableMapping[str, Any]) -> None:
     environment["steps"] += 1
     if environment["steps"] > MAX_STEPS:
-        raise Refused(f"its parser needs more than {MAX_STEPS} steps")
+        raise ContentRefused(f"its parser needs more than {MAX_STEPS} steps")
 
 
 def _count_inline(state: StateInline, silent: bool) -> bool:

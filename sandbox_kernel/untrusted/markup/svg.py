@@ -10,7 +10,7 @@ import re
 from html import escape
 from xml.parsers import expat
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
 from sandbox_kernel.untrusted.markup.css import SVG_PROPERTIES, clean_style, is_local_url
 from sandbox_kernel.untrusted.markup.svg_references import References
@@ -52,9 +52,9 @@ _MATPLOTLIB_STYLE = re.compile(r"\*\{stroke-linejoin: round; stroke-linecap: but
 def clean_svg(markup: str) -> str:
     """Return a drawing that is safe in a page and well-formed in an image, or refuse it."""
     if len(markup) > MAX_SVG:
-        raise Refused(f"it is larger than {MAX_SVG >> 20} MB")
+        raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
-        raise Refused(f"it has more than {MAX_PARTS} elements")
+        raise ContentRefused(f"it has more than {MAX_PARTS} elements")
     joins = ' stroke-linejoin="round" stroke-linecap="butt"' if _MATPLOTLIB_STYLE.search(markup[:20000]) else ""
     writer = _Writer(joins)
     # A byte order mark and blanks before the declaration are common, and no XML.
@@ -84,23 +84,23 @@ class _Writer:
         try:
             parser.Parse(re.sub(r"\A<\?xml[^>]{0,200}\?>", "", text).encode(), True)
         except expat.ExpatError as error:
-            raise Refused(f"it is not well-formed ({error})") from None
+            raise ContentRefused(f"it is not well-formed ({error})") from None
         if not self._written:
-            raise Refused("there is no <svg> in it")
+            raise ContentRefused("there is no <svg> in it")
         self._references.check()
         return "".join(self._written)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._parts += 1 + len(attributes)
         if self._parts > MAX_PARTS:
-            raise Refused(f"it has more than {MAX_PARTS} elements and attributes")
+            raise ContentRefused(f"it has more than {MAX_PARTS} elements and attributes")
         if len(attributes) > MAX_ATTRIBUTES:
-            raise Refused(f"one of its elements has more than {MAX_ATTRIBUTES} attributes")
+            raise ContentRefused(f"one of its elements has more than {MAX_ATTRIBUTES} attributes")
         if len(self._open) + self._skipping >= MAX_DEPTH:
-            raise Refused(f"it is nested deeper than {MAX_DEPTH} elements")
+            raise ContentRefused(f"it is nested deeper than {MAX_DEPTH} elements")
         name = name.rpartition(":")[2]
         if not self._open and name != "svg":
-            raise Refused("there is no <svg> in it")
+            raise ContentRefused("there is no <svg> in it")
         if self._skipping or name in _GONE_WITH_CONTENT:
             self._skipping += 1
         elif name not in _TAGS:
@@ -154,4 +154,4 @@ def _filter(name: str, value: str) -> str | None:
 
 
 def _refuse_entities(*_: object) -> None:
-    raise Refused("it defines entities")
+    raise ContentRefused("it defines entities")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 
 MAX_DRAWN = 200_000
 _MAX_CHAIN = 50
@@ -40,13 +40,13 @@ class References:
         """Refuse a drawing that repeats its parts too often or along too long a chain."""
         known: dict[str, int] = {}
         if self._drawn("", known, 0) > MAX_DRAWN:
-            raise Refused(f"it repeats its parts more than {MAX_DRAWN} times")
+            raise ContentRefused(f"it repeats its parts more than {MAX_DRAWN} times")
 
     def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
         if name in known:
             return known[name]
         if chain > _MAX_CHAIN:
-            raise Refused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
+            raise ContentRefused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
         known[name] = 1  # a part that uses itself is drawn once, as browsers do
         total = self._sizes.get(name, 0)
         for used in self._uses.get(name, ()):

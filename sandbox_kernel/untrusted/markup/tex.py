@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.tex_names import COMMANDS, ENVIRONMENTS
 
 MAX_LATEX = 64 << 10
@@ -35,14 +35,14 @@ _GAP = "\u200b"
 def check_latex(text: str) -> str:
     """Return the text of a ``text/latex`` output whose formulas only draw, or refuse it."""
     if len(text) > MAX_LATEX:
-        raise Refused(f"it is longer than {MAX_LATEX >> 10} KB")
+        raise ContentRefused(f"it is longer than {MAX_LATEX >> 10} KB")
     for match in _COMMAND.finditer(text):
         if not _only_draws(match, text):
-            raise Refused(f"{match[0][:40] if match[1] else '^^'} is not typeset")
+            raise ContentRefused(f"{match[0][:40] if match[1] else '^^'} is not typeset")
     if len(_DELIMITER.findall(text)) > MAX_DELIMITERS:
-        raise Refused(f"it holds more than {MAX_DELIMITERS // 2} formulas")
+        raise ContentRefused(f"it holds more than {MAX_DELIMITERS // 2} formulas")
     if _deepest(text) > MAX_BRACES:
-        raise Refused(f"its braces are nested deeper than {MAX_BRACES}")
+        raise ContentRefused(f"its braces are nested deeper than {MAX_BRACES}")
     return text
 
 
@@ -69,7 +69,7 @@ def may_be_typeset(markup: str) -> bool:
     refused.
     """
     if markup.count("\\") + markup.count("$") + markup.count("^^") > MAX_SIGNS:
-        raise Refused(f"it holds more than {MAX_SIGNS} signs of formulas")
+        raise ContentRefused(f"it holds more than {MAX_SIGNS} signs of formulas")
     return len(_DELIMITER.findall(markup)) <= MAX_DELIMITERS and _deepest(markup) <= MAX_BRACES
 
 

@@ -24,7 +24,7 @@ from sandbox_kernel.workspace.tree.owner import as_owner_of
 from sandbox_kernel.workspace.tree.paths import Names, names_beneath
 from sandbox_kernel.workspace.tree.refusals import explained, shown
 from sandbox_kernel.workspace.tree.removal import empty_folder, remove_tree
-from sandbox_kernel.workspace.tree.walk import DirEntry, Entry, Walk, WalkLimits, type_name
+from sandbox_kernel.workspace.tree.walk import DirEntry, TreeEntry, Walk, WalkLimits, type_name
 
 #: A file beyond this is not read into memory unless the caller says how much it can take.
 MAX_READ_BYTES = 64 * MIB
@@ -191,17 +191,17 @@ class Rooted:
                 found.append(DirEntry(item.name, type_name(status.st_mode), status.st_size))
         return tuple(sorted(found, key=lambda entry: entry.name))
 
-    def stat(self, path: str | Names) -> Entry:
+    def stat(self, path: str | Names) -> TreeEntry:
         """What stands at a path, the last name not followed."""
         names = names_beneath(path, folder=True)
         with explained("look at", path):
             if not names:
                 with self._folder(()) as folder:
-                    return Entry.of(".", os.fstat(folder))
+                    return TreeEntry.of(".", os.fstat(folder))
             with self._folder(names[:-1]) as folder:
                 status = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
                 target = os.readlink(names[-1], dir_fd=folder) if stat.S_ISLNK(status.st_mode) else None
-                return Entry.of("/".join(names), status, target)
+                return TreeEntry.of("/".join(names), status, target)
 
     def remove(self, path: str | Names, *, tree: bool = False) -> None:
         """Remove a file, a link (not what it names) or an empty folder; with ``tree`` also what is in the folder."""

@@ -36,7 +36,7 @@ def type_name(mode: int) -> str:
     return _TYPES.get(mode & 0o170000, DEVICE)
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One thing in a tree as ``lstat`` saw it. A tuple rather than a dataclass: ten thousand are made in a diff."""
 
     path: str
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
         return tuple(self.path.split("/"))
 
     @classmethod
-    def of(cls, path: str, status: os.stat_result, target: str | None = None) -> Entry:
+    def of(cls, path: str, status: os.stat_result, target: str | None = None) -> TreeEntry:
         """What ``lstat`` said of the thing at ``path``."""
         mode = status.st_mode
         return cls(
@@ -103,7 +103,7 @@ class WalkLimits:
     seconds: float = 10.0
 
 
-class Walk(Iterator[Entry]):
+class Walk(Iterator[TreeEntry]):
     """The entries beneath a root, each folder before what is in it; made by ``Rooted.walk``.
 
     After the last entry ``unseen`` tells which folders (``""`` is the root) were not seen in full and why: ``entries``,
@@ -125,13 +125,13 @@ class Walk(Iterator[Entry]):
         """Whether there may be more than was yielded."""
         return bool(self.unseen)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[TreeEntry]:
         return self._source
 
-    def __next__(self) -> Entry:
+    def __next__(self) -> TreeEntry:
         return next(self._source)
 
-    def _walk(self) -> Iterator[Entry]:
+    def _walk(self) -> Iterator[TreeEntry]:
         while self._stack:
             folder = self._stack.pop()
             try:
@@ -147,7 +147,7 @@ class Walk(Iterator[Entry]):
                 self.unseen.update(dict.fromkeys((folder, *self._stack), stopped_by))
                 return
 
-    def _look_into(self, folder: str, fd: int) -> Generator[Entry, None, str | None]:
+    def _look_into(self, folder: str, fd: int) -> Generator[TreeEntry, None, str | None]:
         """Yield what is in one folder, by name; return the limit that stopped it, if one did."""
         try:
             with os.scandir(fd) as scan:
@@ -170,7 +170,7 @@ class Walk(Iterator[Entry]):
             except OSError:
                 self.unseen[folder] = "unreadable"
                 continue
-            entry = Entry.of(prefix + name, status, target)
+            entry = TreeEntry.of(prefix + name, status, target)
             self._entries += 1
             self._path_bytes += len(entry.path) + len(target or "")
             if entry.type == DIRECTORY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandbox_kernel.agent.mcp import call_progress as progress_module
-from sandbox_kernel.agent.mcp.call_progress import MOST_CHARACTERS, Progress
+from sandbox_kernel.agent.mcp.call_progress import MOST_CHARACTERS, CallProgress
 
 
 def test_output_is_told_once_and_a_silent_run_gives_signs_of_life(monkeypatch):
@@ -21,7 +21,7 @@ def test_output_is_told_once_and_a_silent_run_gives_signs_of_life(monkeypatch):
             if len(told) >= 4:
                 enough.set()
 
-        progress = Progress(9.0)
+        progress = CallProgress(9.0)
         telling = asyncio.ensure_future(progress.keep_telling(tell))
         progress.add("stdout", "one\n")
         progress.add("stderr", "two\n")
@@ -43,7 +43,7 @@ def test_a_flood_is_bounded_and_control_characters_are_not_obeyed():
         async def tell(done, total, message):
             told.append(message)
 
-        progress = Progress()
+        progress = CallProgress()
         for _ in range(1000):
             progress.add("stdout", "\x1b]52;c;x\x07" + "y" * 1000)
         assert progress.has_news

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.backends.wasm.store import SEAL, Entry, WasmStore
+from sandbox_kernel.backends.wasm.store import SEAL, StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable
 
 
@@ -36,41 +36,41 @@ def test_the_folder_and_its_key_are_private(store: WasmStore) -> None:
     assert stat.S_IMODE(os.stat(f"{store.folder}/key").st_mode) == 0o600
 
 
-def damage_content(entry: Entry) -> None:
+def damage_content(entry: StoreEntry) -> None:
     Path(entry.file("m")).write_bytes(b"other!")
 
 
-def damage_seal(entry: Entry) -> None:
+def damage_seal(entry: StoreEntry) -> None:
     path = Path(entry.path) / SEAL
     document = json.loads(path.read_text())
     document["seal"] = "0" * 64
     path.write_text(json.dumps(document))
 
 
-def damage_by_truncation(entry: Entry) -> None:
+def damage_by_truncation(entry: StoreEntry) -> None:
     os.truncate(entry.file("m"), 1)
 
 
-def damage_by_an_extra_file(entry: Entry) -> None:
+def damage_by_an_extra_file(entry: StoreEntry) -> None:
     (Path(entry.path) / "more").write_bytes(b"")
 
 
-def damage_by_a_missing_file(entry: Entry) -> None:
+def damage_by_a_missing_file(entry: StoreEntry) -> None:
     os.unlink(entry.file("m"))
 
 
-def damage_by_a_link(entry: Entry) -> None:
+def damage_by_a_link(entry: StoreEntry) -> None:
     target = Path(entry.path).parent.parent / "elsewhere"
     target.write_bytes(Path(entry.file("m")).read_bytes())
     os.unlink(entry.file("m"))
     os.symlink(target, entry.file("m"))
 
 
-def damage_by_a_hard_link(entry: Entry) -> None:
+def damage_by_a_hard_link(entry: StoreEntry) -> None:
     os.link(entry.file("m"), Path(entry.path).parent.parent / "second-name")
 
 
-def damage_with_nonsense(entry: Entry) -> None:
+def damage_with_nonsense(entry: StoreEntry) -> None:
     (Path(entry.path) / SEAL).write_bytes(b"[" * 100_000)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from sandbox_kernel.backends.wasm.prepare import Progress
+from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
@@ -496,7 +496,7 @@ def test_a_run_leaves_no_thread_and_no_timer_behind(run_wasm, wat) -> None:
 
 
 def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[PrepareProgress] = []
     backend = WasmBackend(store=WasmStore(str(tmp_path / "store")), on_progress=told.append)
     result = backend.run(ExecRequest(language=Language.JAVASCRIPT, code="console.log(1)", timeout=1))
     assert (result.stdout, result.status) == ("1\n", Status.OK)  # its clock starts when the language is ready

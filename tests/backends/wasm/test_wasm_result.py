@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.backends.wasm.wasm_result import Ending, read_report
+from sandbox_kernel.backends.wasm.wasm_result import WasmEnding, read_report
 
 
 def line(**fields: object) -> bytes:
@@ -15,7 +15,7 @@ def line(**fields: object) -> bytes:
 
 def test_a_report_is_read() -> None:
     found = read_report(line(end="exit", code=3, message="m", fuel_used=5, memory_bytes=65536, refused=1))
-    assert found == Ending(end="exit", code=3, message="m", fuel_used=5, memory_bytes=65536, refused=1)
+    assert found == WasmEnding(end="exit", code=3, message="m", fuel_used=5, memory_bytes=65536, refused=1)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_wrong_fields_are_left_out_and_long_texts_cut() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_report_or_none(data: bytes) -> None:
-    assert read_report(data + b"\n") is None or isinstance(read_report(data + b"\n"), Ending)
+    assert read_report(data + b"\n") is None or isinstance(read_report(data + b"\n"), WasmEnding)

@@ -171,7 +171,7 @@ def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
 def test_an_error_was_rehearsed_where_nobody_waits_and_nothing_of_it_is_left() -> None:
     with Sandbox() as box:
         fresh = box.session()
-        while not isinstance(fresh._lives.live.jail, TemplateJail):  # type: ignore[union-attr] # soon there is one
+        while not isinstance(fresh._supervisor.live.jail, TemplateJail):  # type: ignore[union-attr] # soon there is one
             fresh.close()
             fresh = box.session()
         found = fresh.run("import sys; hasattr(sys, 'last_value'), hasattr(sys, 'last_traceback'), len(In)")

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.guest.session import folder_copies
-from sandbox_kernel.guest.session.folder_copies import Folder
+from sandbox_kernel.guest.session.folder_copies import WorkFolder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> WorkFolder:
     (tmp_path / "a").write_text("a")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "b").write_text("b")
-    return Folder(str(tmp_path))
+    return WorkFolder(str(tmp_path))
 
 
 def contents(root: str) -> dict[str, str]:
@@ -29,7 +29,7 @@ def contents(root: str) -> dict[str, str]:
     }
 
 
-def test_a_copy_restores_names_contents_modes_and_times(folder: Folder) -> None:
+def test_a_copy_restores_names_contents_modes_and_times(folder: WorkFolder) -> None:
     root = Path(folder.root)
     os.utime(root / "a", ns=(5, 7))
     os.chmod(root / "d", 0o750)
@@ -45,7 +45,7 @@ def test_a_copy_restores_names_contents_modes_and_times(folder: Folder) -> None:
     assert not (root / "new").exists()
 
 
-def test_a_file_that_still_exists_is_rewritten_in_place(folder: Folder) -> None:
+def test_a_file_that_still_exists_is_rewritten_in_place(folder: WorkFolder) -> None:
     folder.take(1)
     before = os.stat(f"{folder.root}/a").st_ino
     with open(f"{folder.root}/a") as held:
@@ -55,7 +55,7 @@ def test_a_file_that_still_exists_is_rewritten_in_place(folder: Folder) -> None:
     assert os.stat(f"{folder.root}/a").st_ino == before
 
 
-def test_a_file_becomes_a_folder_and_back_and_a_link_too(folder: Folder) -> None:
+def test_a_file_becomes_a_folder_and_back_and_a_link_too(folder: WorkFolder) -> None:
     os.symlink("d", f"{folder.root}/l")
     folder.take(1)
     for name in ("a", "l"):
@@ -68,7 +68,9 @@ def test_a_file_becomes_a_folder_and_back_and_a_link_too(folder: Folder) -> None
     assert os.readlink(f"{folder.root}/l") == "d"
 
 
-def test_links_that_lead_outside_are_never_followed(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_links_that_lead_outside_are_never_followed(
+    folder: WorkFolder, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "secret").write_text("secret")
     os.symlink(outside, f"{folder.root}/out")
@@ -84,7 +86,7 @@ def test_links_that_lead_outside_are_never_followed(folder: Folder, tmp_path_fac
     assert not (outside / "b").exists()
 
 
-def test_hard_links_are_one_file_again(folder: Folder) -> None:
+def test_hard_links_are_one_file_again(folder: WorkFolder) -> None:
     os.link(f"{folder.root}/a", f"{folder.root}/d/same")
     folder.take(1)
     os.unlink(f"{folder.root}/a")
@@ -93,7 +95,7 @@ def test_hard_links_are_one_file_again(folder: Folder) -> None:
     assert os.path.samefile(f"{folder.root}/a", f"{folder.root}/d/same")
 
 
-def test_a_file_that_did_not_change_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_did_not_change_is_not_read_again(folder: WorkFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_copies, "_CLOCK_STEP_NS", -(10**18))
     folder.take(1)
     read: list[str] = []
@@ -105,7 +107,7 @@ def test_a_file_that_did_not_change_is_not_read_again(folder: Folder, monkeypatc
     assert folder.copies[1].entries[("d", "b")].data is folder.copies[2].entries[("d", "b")].data
 
 
-def test_a_file_as_young_as_the_clock_is_coarse_is_read_again(folder: Folder) -> None:
+def test_a_file_as_young_as_the_clock_is_coarse_is_read_again(folder: WorkFolder) -> None:
     folder.take(1)
     with open(f"{folder.root}/a", "r+") as file:
         file.write("q")
@@ -114,7 +116,9 @@ def test_a_file_as_young_as_the_clock_is_coarse_is_read_again(folder: Folder) ->
     assert folder.copies[2].entries[("a",)].data == b"q"
 
 
-def test_beyond_a_bound_nothing_is_kept_and_restoring_says_so(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_a_bound_nothing_is_kept_and_restoring_says_so(
+    folder: WorkFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder_copies, "MAX_BYTES", 1 << 20)
     Path(folder.root, "large").write_bytes(bytes((1 << 20) + 1))
     assert folder.take(1)["problem"] == "they are larger than 1 MB"
@@ -128,13 +132,13 @@ def test_beyond_a_bound_nothing_is_kept_and_restoring_says_so(folder: Folder, mo
     assert contents(folder.root) == {"a": "a", "d/b": "b"}
 
 
-def test_a_sparse_file_as_large_as_the_disk_is_not_read(folder: Folder) -> None:
+def test_a_sparse_file_as_large_as_the_disk_is_not_read(folder: WorkFolder) -> None:
     with open(f"{folder.root}/sparse", "wb") as file:
         file.truncate(1 << 40)
     assert folder.take(1)["problem"] == "they are larger than 32 MB"
 
 
-def test_older_copies_give_up_their_files_first(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_copies_give_up_their_files_first(folder: WorkFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_copies, "MAX_TOTAL", 3000)
     for cell in range(3):
         Path(folder.root, "a").write_bytes(bytes([cell]) * 1400)
@@ -143,7 +147,7 @@ def test_older_copies_give_up_their_files_first(folder: Folder, monkeypatch: pyt
     assert folder.restore(2) == ""
 
 
-def test_special_files_are_left_out_and_removed_with_the_rest(folder: Folder) -> None:
+def test_special_files_are_left_out_and_removed_with_the_rest(folder: WorkFolder) -> None:
     folder.take(1)
     os.mkfifo(f"{folder.root}/fifo")
     os.mkdir(f"{folder.root}/locked")
@@ -155,14 +159,14 @@ def test_special_files_are_left_out_and_removed_with_the_rest(folder: Folder) ->
     assert folder.take(2)["problem"] == ""
 
 
-def test_a_cell_that_nobody_copied_says_so(folder: Folder) -> None:
+def test_a_cell_that_nobody_copied_says_so(folder: WorkFolder) -> None:
     assert folder.restore(9) == "no copy of them was kept"
     folder.take(1)
     folder.forget(1)
     assert folder.restore(1) == "no copy of them was kept"
 
 
-def test_going_back_forgets_what_came_later(folder: Folder) -> None:
+def test_going_back_forgets_what_came_later(folder: WorkFolder) -> None:
     for cell in (1, 2, 3):
         folder.take(cell)
     folder.restore(1)

@@ -36,7 +36,7 @@ from sandbox_kernel.jail.core.gate_messages import (
 from sandbox_kernel.jail.core.handed_over import read_kept, receive_listener, receive_with_files
 from sandbox_kernel.jail.core.walls import Warm
 from sandbox_kernel.jail.run.gate_replies import GateWords
-from sandbox_kernel.session.worker.gate_client import Keeper
+from sandbox_kernel.session.worker.gate_client import GateClient
 
 quick = settings(deadline=None, max_examples=80)
 EXIT = {"op": "exit", "code": -9, "cpu": 1.5, "maxrss": 4096, "flags": ["memory"]}
@@ -294,7 +294,7 @@ def test_more_ends_than_steps_end_the_jail(jail: _Jail) -> None:
 
 @pytest.mark.attack("O05", "session")
 def test_answers_that_nobody_asked_for_fill_no_memory(jail: _Jail) -> None:
-    keeper = Keeper(jail)  # type: ignore[arg-type]
+    keeper = GateClient(jail)  # type: ignore[arg-type]
     jail.gate.setblocking(False)
     with pytest.raises(EnforcerFailed, match="more answers"):
         for _ in range(2000):

@@ -17,7 +17,7 @@ import pytest
 
 import sandbox_kernel
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
-from sandbox_kernel.jail.core.spawner import Start, spawn
+from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.kinds.private_folder import PREFIX, choose_parent, sweep
 from sandbox_kernel.jail.meter.process_tree import living, tree
 from sandbox_kernel.jail.rules.landlock import landlock_abi
@@ -101,7 +101,7 @@ def test_f5_a_sandbox_that_a_short_lived_thread_asked_for_outlives_that_thread()
     jail.destroy()
 
 
-def spawn_from_a_thread(start: Start) -> subprocess.Popen[bytes]:
+def spawn_from_a_thread(start: SpawnOrder) -> subprocess.Popen[bytes]:
     found: list[subprocess.Popen[bytes]] = []
     thread = threading.Thread(target=lambda: found.append(spawn(start)))
     thread.start()
@@ -124,7 +124,7 @@ def test_every_child_is_started_by_one_and_the_same_thread() -> None:
     parents = set()
     for _ in range(2):
         read, write = os.pipe()
-        child = spawn_from_a_thread(Start(["/bin/cat"], (), read, 1, 2))
+        child = spawn_from_a_thread(SpawnOrder(["/bin/cat"], (), read, 1, 2))
         parents.add(parent_thread(child.pid))
         os.close(read)
         os.close(write)
@@ -137,7 +137,7 @@ def test_children_get_an_empty_environment_and_nothing_of_ours() -> None:
     keep, _ = os.pipe()
     os.set_inheritable(keep, True)
     null = os.open("/dev/null", os.O_RDONLY)
-    child = spawn(Start(["/bin/sh", "-c", "env | grep -v PWD= ; ls /proc/$$/fd; pwd"], (), null, write, 2))
+    child = spawn(SpawnOrder(["/bin/sh", "-c", "env | grep -v PWD= ; ls /proc/$$/fd; pwd"], (), null, write, 2))
     os.close(write)
     with open(read) as file:
         said = file.read().split()
@@ -151,16 +151,16 @@ def test_children_get_an_empty_environment_and_nothing_of_ours() -> None:
 
 def test_what_cannot_be_started_is_an_error_to_who_asked() -> None:
     with pytest.raises(FileNotFoundError):
-        spawn(Start(["/nowhere/at/all"], (), 0, 1, 2))
+        spawn(SpawnOrder(["/nowhere/at/all"], (), 0, 1, 2))
 
 
 def test_a_forked_host_has_a_spawner_of_its_own() -> None:
-    spawn(Start(["/bin/true"], (), 0, 1, 2)).wait()
+    spawn(SpawnOrder(["/bin/true"], (), 0, 1, 2)).wait()
     child = os.fork()
     if child == 0:
         code = 1
         with contextlib.suppress(BaseException):
-            code = spawn(Start(["/bin/true"], (), 0, 1, 2)).wait()
+            code = spawn(SpawnOrder(["/bin/true"], (), 0, 1, 2)).wait()
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

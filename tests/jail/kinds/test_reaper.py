@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from sandbox_kernel.jail.kinds.reaper import MOST, Undertaker
+from sandbox_kernel.jail.kinds.reaper import MOST, Reaper
 
 
 def test_the_rest_is_done_on_another_thread() -> None:
-    undertaker, seen = Undertaker(), []
+    undertaker, seen = Reaper(), []
     undertaker.take(lambda: seen.append(threading.current_thread()))
     assert undertaker.wait()
     assert len(seen) == 1
@@ -16,7 +16,7 @@ def test_the_rest_is_done_on_another_thread() -> None:
 
 
 def test_one_too_many_is_done_by_whoever_brings_it() -> None:
-    undertaker, gate, seen = Undertaker(), threading.Event(), []
+    undertaker, gate, seen = Reaper(), threading.Event(), []
     for _ in range(MOST):
         undertaker.take(lambda: seen.append(gate.wait(20)))
     undertaker.take(lambda: seen.append(threading.current_thread()))
@@ -27,7 +27,7 @@ def test_one_too_many_is_done_by_whoever_brings_it() -> None:
 
 
 def test_what_fails_does_not_stop_the_others() -> None:
-    undertaker, seen = Undertaker(), []
+    undertaker, seen = Reaper(), []
 
     def fail() -> None:
         raise OSError("gone already")
@@ -39,7 +39,7 @@ def test_what_fails_does_not_stop_the_others() -> None:
 
 
 def test_waiting_tells_when_it_took_too_long() -> None:
-    undertaker, gate = Undertaker(), threading.Event()
+    undertaker, gate = Reaper(), threading.Event()
 
     def wait() -> None:
         gate.wait(20)
@@ -51,7 +51,7 @@ def test_waiting_tells_when_it_took_too_long() -> None:
 
 
 def test_no_thread_is_left_when_nothing_is() -> None:
-    undertaker = Undertaker()
+    undertaker = Reaper()
     for _ in range(3):
         undertaker.take(lambda: None)
         assert undertaker.wait()

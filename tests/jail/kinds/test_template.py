@@ -19,7 +19,7 @@ from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.core.walls import Walls, sizes
 from sandbox_kernel.jail.kinds import template as room
 from sandbox_kernel.jail.kinds.template import Template, shown_beneath
@@ -62,7 +62,7 @@ def forked() -> Iterator[Callable[..., Jail]]:
         template.destroy()
 
 
-def run(jail: Jail, code: str, stdin: bytes | None = None, memory_mb: int = 256) -> Outcome:
+def run(jail: Jail, code: str, stdin: bytes | None = None, memory_mb: int = 256) -> JobOutcome:
     step = Step(kind="python", argv=["/cell/cell.py"], env={}, rlimits={}, cwd="/box", source=code.encode())
     job = Job(steps=[step], stdin=stdin, timeout_s=30, memory_bytes=memory_mb * MIB, processes=64, output_bytes=1 << 20)
     return run_job(jail, job)

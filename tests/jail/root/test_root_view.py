@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.core.spawner import Start, spawn
+from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.root import root_view
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has what others cannot reach")
@@ -31,7 +31,7 @@ def read_as_nobody(source: Path) -> str:
     assert view is not None
     out, into = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
-    start = Start(
+    start = SpawnOrder(
         ["/bin/cat", f"{view[str(source)]}/a.txt"],
         (),
         null,

@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
 from sandbox_kernel.jail.core.gate_messages import MAX_REPORT, Step
 from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.job import Job, Outcome
+from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.core.walls import WORK, Walls
 from sandbox_kernel.jail.kinds.reaper import wait_buried
 from sandbox_kernel.jail.meter.process_tree import living, tree
@@ -19,7 +19,7 @@ from sandbox_kernel.jail.start import start_jail
 MIB = 1 << 20
 
 
-def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False) -> Outcome:
+def run(source: str, *, reports: bool, timeout_s: float = 20, ends: bool = False) -> JobOutcome:
     python = find_python("python3")
     jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
     jail.wait_ready()

@@ -12,7 +12,7 @@ from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.languages.support.exchange import MAX_BYTES, exchange_files, output_file, output_value
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.runner import CellIO, CellRunner, Outcome
+from sandbox_kernel.notebook.runner import CellIO, CellOutcome, CellRunner
 
 
 def test_text_goes_in_as_it_is_and_the_rest_as_json() -> None:
@@ -72,8 +72,8 @@ def test_a_number_goes_in_and_its_square_comes_out(box: Sandbox, needs: Callable
     assert output_value("square", box.read_file(output_file("square"))) == 144
 
 
-def run_cell(runner: CellRunner, cell: str, **variables: str) -> Outcome:
-    async def work() -> Outcome:
+def run_cell(runner: CellRunner, cell: str, **variables: str) -> CellOutcome:
+    async def work() -> CellOutcome:
         io = CellIO(on_output=lambda stream, text: None, cancel=asyncio.Event())
         return await runner.run(parse_cell(cell, CellOptions()), io, variables=variables)
 

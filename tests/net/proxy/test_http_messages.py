@@ -6,7 +6,7 @@ import pytest
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.proxy.http_messages import failure_reply, head_for_client, read_request, refusal_reply
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import parse_endpoint
 
 
@@ -45,7 +45,7 @@ def test_framing_is_kept_in_one_form():
     ],
 )
 def test_what_no_honest_client_sends_is_malformed(request_head: h11.Request):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FetchRefused) as caught:
         read_request(request_head)
     assert caught.value.rule == "malformed_request"
 
@@ -54,7 +54,7 @@ def test_what_no_honest_client_sends_is_malformed(request_head: h11.Request):
     "target", ["a.test", "a.test:0", "http://a.test:443", "u@a.test:443", "a.test:443:443", "[::1]"]
 )
 def test_a_connect_target_is_host_and_port(target: str):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FetchRefused) as caught:
         read_request(head("CONNECT", target))
     assert caught.value.rule == "invalid_url"
 
@@ -64,7 +64,7 @@ def test_inside_a_tunnel_the_host_is_the_tunnels():
     request = read_request(head("GET", "/x", ("Accept", "y")), inside)
     assert request.target.url == "http://site.test/x"
     for other in (head("GET", "http://evil.test/"), head("CONNECT", "evil.test:80")):
-        with pytest.raises(Refused):
+        with pytest.raises(FetchRefused):
             read_request(other, inside)
 
 

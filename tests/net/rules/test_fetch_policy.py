@@ -7,7 +7,7 @@ import pytest
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.net.rules.fetch_policy import Decision, DomainPattern, FetchPolicy
-from sandbox_kernel.net.rules.refusal import Refused
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.policy import SandboxPolicy
 
 PUBLIC = FetchPolicy(allow_all_public=True)
@@ -169,13 +169,13 @@ def test_deny_private_ips_off_opens_listed_hosts_only():
 def test_a_bad_url_is_a_decision_too():
     decision = PUBLIC.check_url("https://user:pass@example.org/")
     assert rule(decision) == "invalid_url"
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FetchRefused) as caught:
         decision.require()
     assert caught.value.rule == "invalid_url"
 
 
 def test_a_refusal_survives_pickling_with_its_violation():
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FetchRefused) as caught:
         FetchPolicy().check_url("https://example.org/").require()
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.violation == caught.value.violation

@@ -2,14 +2,14 @@
 
 import pytest
 
-from sandbox_kernel.notebook.editor.history import MAX_ENTRIES, Entry, History
+from sandbox_kernel.notebook.editor.history import MAX_ENTRIES, History, HistoryEntry
 
 
 @pytest.fixture
 def history():
     made = History()
     for line, source in enumerate(["a = 1", "b = 2", "a = 1", "print(a)"], 1):
-        made.add(Entry(line, source, "1" if line == 4 else None))
+        made.add(HistoryEntry(line, source, "1" if line == 4 else None))
     return made
 
 
@@ -40,5 +40,5 @@ def test_a_search_is_a_glob_over_the_whole_cell(history):
 def test_old_cells_are_forgotten():
     history = History()
     for line in range(MAX_ENTRIES + 5):
-        history.add(Entry(line, "x"))
+        history.add(HistoryEntry(line, "x"))
     assert len(history.tail(10**6)) == MAX_ENTRIES

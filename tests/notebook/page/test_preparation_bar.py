@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult
-from sandbox_kernel.backends.wasm.prepare import Progress
+from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.notebook import cell_sessions, execution
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar, bundle
-from sandbox_kernel.notebook.render import Cleared, Failure, Shown
+from sandbox_kernel.notebook.render import ClearOutput, Failure, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 
 CELL = "%%sandbox lua --backend wasm\nprint(1)"
@@ -35,7 +35,7 @@ class Page:
 
 
 def progress(fraction):
-    return Progress(language="lua", text="compiling Lua 5.4", fraction=fraction)
+    return PrepareProgress(language="lua", text="compiling Lua 5.4", fraction=fraction)
 
 
 def test_a_bar_is_drawn_once_then_changed_then_cleared_away():
@@ -47,7 +47,7 @@ def test_a_bar_is_drawn_once_then_changed_then_cleared_away():
     first, second, last = page.seen
     assert (first.update, second.update, first.display_id) == (False, True, second.display_id)
     assert "making lua ready, once: compiling Lua 5.4" in second.data["text/plain"]
-    assert last == Cleared(wait=False)
+    assert last == ClearOutput(wait=False)
 
 
 def test_beside_other_outputs_only_the_place_of_the_bar_is_emptied():
@@ -55,7 +55,7 @@ def test_beside_other_outputs_only_the_place_of_the_bar_is_emptied():
     bar = PreparationBar(page, alone=False)
     bar.update(progress(0.5))
     bar.close()
-    assert page.seen[-1] == Shown({"text/plain": ""}, display_id=page.seen[0].display_id, update=True)
+    assert page.seen[-1] == ShowOutput({"text/plain": ""}, display_id=page.seen[0].display_id, update=True)
 
 
 def test_nobody_who_records_outputs_gets_a_bar():
@@ -69,7 +69,7 @@ def test_nobody_who_records_outputs_gets_a_bar():
 
 @pytest.mark.parametrize("fraction", [-1.0, 0.0, 0.999, 7.0])
 def test_a_bar_is_as_long_as_ever_and_its_words_are_no_markup(fraction):
-    drawn = bundle(Progress(language="<b>", text="<script>", fraction=fraction))
+    drawn = bundle(PrepareProgress(language="<b>", text="<script>", fraction=fraction))
     assert drawn["text/plain"].count("#") + drawn["text/plain"].count(".") == 20
     assert "<script>" not in drawn["text/html"]
 
@@ -124,7 +124,7 @@ def run(box, page, cancel_when=None):
 
 
 def without_receipt(page):
-    return [item for item in page.seen if not isinstance(item, Shown) or item.display_id]
+    return [item for item in page.seen if not isinstance(item, ShowOutput) or item.display_id]
 
 
 def test_the_first_cell_shows_the_bar_before_its_output_and_the_second_none(box):
@@ -134,7 +134,7 @@ def test_the_first_cell_shows_the_bar_before_its_output_and_the_second_none(box)
     assert [type(item).__name__ for item in without_receipt(first)] == ["Shown", "Cleared", "tuple"]
     assert without_receipt(second) == [("stdout", "1\n")]
     # What is left after the clearing is what the second cell shows.
-    left = first.seen[first.seen.index(Cleared(wait=False)) + 1 :]
+    left = first.seen[first.seen.index(ClearOutput(wait=False)) + 1 :]
     assert [type(item) for item in left] == [type(item) for item in second.seen]
 
 
@@ -167,7 +167,7 @@ def test_a_language_that_cannot_be_made_ready_is_an_error_with_its_reason(box):
     page = Page()
     done = run(box, page)
     assert "npm is not installed" in done.failure.evalue
-    assert Cleared(wait=False) in page.seen
+    assert ClearOutput(wait=False) in page.seen
     assert box.ran == 0
 
 

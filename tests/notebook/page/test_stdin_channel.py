@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sandbox_kernel.notebook.page import stdin_channel
-from sandbox_kernel.notebook.page.stdin_channel import MAX_QUESTIONS, Questions
+from sandbox_kernel.notebook.page.stdin_channel import MAX_QUESTIONS, NotebookPrompts
 
 
 class Desk:
@@ -29,7 +29,7 @@ class Desk:
 
 def ask(desk, *prompts, allowed=True, cancel=None):
     async def all_of_them():
-        questions = Questions(desk, threading.Lock(), cancel or asyncio.Event(), allowed)
+        questions = NotebookPrompts(desk, threading.Lock(), cancel or asyncio.Event(), allowed)
         return [await questions.ask(prompt) for prompt in prompts]
 
     return asyncio.run(all_of_them())
@@ -76,7 +76,7 @@ def test_an_interrupt_ends_the_waiting(monkeypatch):
 
     async def interrupted():
         cancel = asyncio.Event()
-        task = asyncio.ensure_future(Questions(Desk(), threading.Lock(), cancel, True).ask("?"))
+        task = asyncio.ensure_future(NotebookPrompts(Desk(), threading.Lock(), cancel, True).ask("?"))
         await asyncio.sleep(0)
         cancel.set()
         await asyncio.wait_for(task, 30)
@@ -88,7 +88,7 @@ def test_an_interrupt_ends_the_waiting(monkeypatch):
 def test_two_cells_share_one_socket_one_question_at_a_time():
     async def two():
         lock, desk = threading.Lock(), Desk("a", "b")
-        cells = [Questions(desk, lock, asyncio.Event(), True).ask(name) for name in ("1", "2")]
+        cells = [NotebookPrompts(desk, lock, asyncio.Event(), True).ask(name) for name in ("1", "2")]
         return await asyncio.gather(*cells)
 
     assert sorted(asyncio.run(two())) == ["a", "b"]

@@ -10,9 +10,9 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.cell.cell_order import CellEnd
-from sandbox_kernel.session.cell.cell_result import Facts, Frame, comeback_notes, judge, make_result, reason
-from sandbox_kernel.session.worker.messages import Done
-from sandbox_kernel.session.worker.worker import Comeback
+from sandbox_kernel.session.cell.cell_result import CellFacts, Frame, comeback_notes, judge, make_result, reason
+from sandbox_kernel.session.worker.messages import CellDone
+from sandbox_kernel.session.worker.worker import RolledBack
 
 PYTHON = Frame(language="python", backend="process", isolation="process+sandbox", memory_mb=64)
 
@@ -22,12 +22,12 @@ def end(how: str, *, interrupted: bool = False, code: int | None = None, disk_fu
 
 
 def done(status: str, *, interrupted: bool = False, limit: str | None = None) -> CellEnd:
-    said = Done(id=1, status=status, names=0, exit_code=0 if status == "ok" else 1, limit=limit)
+    said = CellDone(id=1, status=status, names=0, exit_code=0 if status == "ok" else 1, limit=limit)
     return CellEnd(how=Ending.DONE, done=said, duration_s=1.0, interrupted=interrupted, disk_full=False)
 
 
-def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> Facts:
-    return Facts(
+def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> CellFacts:
+    return CellFacts(
         stdout=Capture(10), stderr=Capture(10), displays=(), dropped_displays=0, late_displays=0, violations=(), oom_kills=oom_kills,
         forks_refused=forks_refused, cpu_seconds=None, peak_bytes=None,
     )  # fmt: skip
@@ -59,7 +59,7 @@ def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> Facts:
         (end("lost"), facts(oom_kills=1), Status.MEMORY_EXCEEDED, "memory"),
     ],
 )
-def test_status_and_limit(seen: CellEnd, measured: Facts, status: Status, limit: str | None) -> None:
+def test_status_and_limit(seen: CellEnd, measured: CellFacts, status: Status, limit: str | None) -> None:
     assert judge(seen, measured, PYTHON) == (status, limit)
 
 
@@ -78,13 +78,13 @@ def test_a_death_is_told_by_its_signal_or_its_code() -> None:
 
 
 def test_notes_count_variables_and_say_what_did_not_come_back() -> None:
-    back = Comeback(cell=1, names=1, threads=2, files="they are larger than 32 MB")
+    back = RolledBack(cell=1, names=1, threads=2, files="they are larger than 32 MB")
     assert comeback_notes(back, 0) == [
         "rolled back to the state before this cell; 1 variable kept",
         "files in the work folder were left as they are: they are larger than 32 MB",
         "2 threads of earlier cells did not come back",
     ]
-    assert comeback_notes(Comeback(cell=1, names=3, threads=0, files=""), 2) == [
+    assert comeback_notes(RolledBack(cell=1, names=3, threads=0, files=""), 2) == [
         "rolled back to an older state: the last 2 cells are taken back too; 3 variables kept"
     ]
 

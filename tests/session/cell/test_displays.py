@@ -9,11 +9,11 @@ import pytest
 from sandbox_kernel.session.cell import displays
 from sandbox_kernel.session.cell.displays import Displays, SessionDisplay
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.messages import Cleared, Shown
+from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
 
 
-def shown(text: str, kind: str = "display", name: str | None = None, size: int = 10) -> Shown:
-    return Shown(1, 0, kind, {"text/plain": text}, {}, name, size)
+def shown(text: str, kind: str = "display", name: str | None = None, size: int = 10) -> DisplayShown:
+    return DisplayShown(1, 0, kind, {"text/plain": text}, {}, name, size)
 
 
 def texts(found: Displays) -> list[object]:
@@ -37,11 +37,11 @@ def test_an_update_changes_every_display_of_its_name_and_no_other() -> None:
 def test_clearing_waits_for_the_next_output_when_it_is_asked_to() -> None:
     found = Displays()
     found.show(shown("old"))
-    found.clear(Cleared(1, 0, True))
+    found.clear(OutputCleared(1, 0, True))
     assert texts(found) == ["old"]
     found.show(shown("new"))
     assert texts(found) == ["new"]
-    found.clear(Cleared(1, 0, False))
+    found.clear(OutputCleared(1, 0, False))
     assert texts(found) == []
 
 
@@ -49,7 +49,7 @@ def test_everything_is_handed_on_as_it_comes() -> None:
     seen: list[SessionDisplay] = []
     found = Displays(seen.append)
     found.show(shown("a"))
-    found.clear(Cleared(1, 0, True))
+    found.clear(OutputCleared(1, 0, True))
     found.show(shown("b", "update", "x"))
     assert [(item.kind, item.display_id) for item in seen] == [("display", None), ("clear", None), ("update", "x")]
 
@@ -91,7 +91,7 @@ def test_a_cell_that_does_nothing_but_clear_is_not_handed_on_for_ever(monkeypatc
     seen: list[SessionDisplay] = []
     found = Displays(seen.append)
     for _ in range(10):
-        found.clear(Cleared(1, 0, True))
+        found.clear(OutputCleared(1, 0, True))
     assert (len(seen), found.dropped) == (3, 7)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.session.worker.checkpoints import Checkpoint, Shelf
+from sandbox_kernel.session.worker.checkpoints import Checkpoint, CheckpointShelf
 
 
 def point(cell: int, pid: int | None = None) -> Checkpoint:
     return Checkpoint(cell=cell, pid=pid if pid is not None else 100 + cell, time=0.0)
 
 
-def shelf(keep: int, cells: int) -> Shelf:
-    made = Shelf(keep)
+def shelf(keep: int, cells: int) -> CheckpointShelf:
+    made = CheckpointShelf(keep)
     for cell in range(cells + 1):
         made.add(point(cell))
     return made
@@ -67,7 +67,7 @@ def test_a_gap_is_said_when_a_step_in_between_is_missing() -> None:
 
 
 def test_an_empty_shelf_has_nothing_to_go_back_to() -> None:
-    empty = Shelf(5)
+    empty = CheckpointShelf(5)
     assert empty.newest() is None
     with pytest.raises(SessionError, match="nothing can be undone"):
         empty.before(1, 0)

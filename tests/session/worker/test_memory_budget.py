@@ -131,7 +131,7 @@ def test_a_checkpoint_can_be_made_when_the_cell_has_used_up_its_processes(
 def test_an_idle_session_shows_what_its_processes_hold(session: Session) -> None:
     session.run("a = bytearray(b'1') * (30 << 20)")
     session.run("a = None")
-    live = session._lives.live
+    live = session._supervisor.live
     assert live is not None
     assert session.checkpoints()[0].cell == 1
     held = private_bytes(live.jail.init_pid)

@@ -19,7 +19,7 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.core import json_parts
 from sandbox_kernel.session.worker import message_reader, messages
 from sandbox_kernel.session.worker.message_reader import Cutter, clean, clean_text, parse
-from sandbox_kernel.session.worker.messages import Done, Frozen, Question, Shown
+from sandbox_kernel.session.worker.messages import CellDone, DisplayShown, Frozen, Question
 
 DISPLAY = {
     "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},
@@ -38,7 +38,7 @@ def framed(data: bytes) -> bytes:
 
 def test_a_display_keeps_its_bundle_and_its_name() -> None:
     shown = parse(raw({**DISPLAY, "display_id": "it", "metadata": {"image/png": {"width": 3}}}))
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, DisplayShown)
     assert (shown.kind, shown.data, shown.display_id) == ("display", {"text/plain": "x"}, "it")
     assert shown.metadata == {"image/png": {"width": 3}}
 
@@ -46,7 +46,7 @@ def test_a_display_keeps_its_bundle_and_its_name() -> None:
 def test_the_end_of_a_cell_carries_the_users_error() -> None:
     error = {"ename": "E", "evalue": "v", "traceback": ["a", "b"]}
     done = parse(raw({**DONE, "status": "error", "exit_code": 1, "error": error, "limit": "disk"}))
-    assert isinstance(done, Done)
+    assert isinstance(done, CellDone)
     assert done.error is not None
     assert (done.status, done.exit_code, done.limit) == ("error", 1, "disk")
     assert (done.error.ename, done.error.evalue, done.error.traceback) == ("E", "v", ("a", "b"))
@@ -110,13 +110,13 @@ def test_what_is_no_object_of_json_is_refused(data: bytes) -> None:
 
 def test_numbers_that_json_does_not_have_become_nothing() -> None:
     shown = parse(raw({**DISPLAY, "data": {"application/json": [float("nan"), float("inf"), 1]}}))
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, DisplayShown)
     assert shown.data["application/json"] == [None, None, 1]
 
 
 def test_metadata_without_measure_is_left_out() -> None:
     shown = parse(raw({**DISPLAY, "metadata": {"x": "y" * (257 << 10)}}))
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, DisplayShown)
     assert shown.metadata == {}
 
 
@@ -135,7 +135,7 @@ def test_a_value_that_is_nested_as_people_do_is_taken() -> None:
     value: object = 1
     for _ in range(message_reader.MAX_DEPTH - 1):
         value = [value]
-    assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), Shown)
+    assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), DisplayShown)
 
 
 def test_millions_of_lone_surrogates_are_replaced_at_once() -> None:
@@ -159,7 +159,7 @@ def test_frames_are_cut_wherever_the_stream_is() -> None:
     cutter, found = Cutter(), []
     for position in range(len(stream)):
         found += cutter.feed(stream[position : position + 1])
-    assert [type(message) for message in found] == [Done, Frozen]
+    assert [type(message) for message in found] == [CellDone, Frozen]
 
 
 def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
@@ -227,7 +227,7 @@ def test_a_frame_of_millions_of_parts_is_refused_before_it_is_parsed(
 )
 def test_what_a_page_may_be_given_is_parsed(value: object) -> None:
     shown = parse(raw({**DISPLAY, "data": {"application/json": value}}))
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, DisplayShown)
     assert shown.data == {"application/json": value}
 
 
@@ -266,5 +266,5 @@ def test_no_byte_of_a_frame_is_counted_twice(data: bytes) -> None:
 
 def test_a_number_beyond_every_float_is_no_infinity_for_the_page() -> None:
     shown = parse(raw(DISPLAY).replace(b'"x"', b"[1e999, -1e999, NaN, 1e3]"))
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, DisplayShown)
     assert shown.data == {"text/plain": [None, None, None, 1000.0]}

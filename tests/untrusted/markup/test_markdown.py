@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.markdown import MAX_MARKDOWN, markdown_to_html
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 from tests.untrusted.hostile_texts import ALARM, IMAGE, texts
@@ -84,7 +84,7 @@ def test_html_in_markdown_is_shown_as_text() -> None:
 )
 def test_markdown_that_would_keep_its_parser_busy_is_refused_and_its_source_is_shown(unit: str) -> None:
     text = unit * (MAX_MARKDOWN // len(unit))
-    with pytest.raises(Refused, match=r"steps|more than|nested"):
+    with pytest.raises(ContentRefused, match=r"steps|more than|nested"):
         markdown_to_html("|a|b|\n|-|-|\n" * unit.startswith("|") + text[: MAX_MARKDOWN - 20])
     bundle = sanitize_bundle({"text/markdown": text * 2, "text/plain": "<IPython.core.display.Markdown object>"}, {})
     assert bundle.removed == ("Markdown was not shown: it is longer than 256 KB",)

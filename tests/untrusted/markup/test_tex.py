@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_kernel.untrusted import Refused
+from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.html import clean_html
 from sandbox_kernel.untrusted.markup.tex import MAX_DELIMITERS, check_latex, defused
 
@@ -19,7 +19,7 @@ ACTING = [
 @pytest.mark.attack("O01", "kernel")
 @pytest.mark.parametrize("command", ACTING)
 def test_a_command_that_does_more_than_draw_is_not_typeset(command: str) -> None:
-    with pytest.raises(Refused, match="is not typeset"):
+    with pytest.raises(ContentRefused, match="is not typeset"):
         check_latex(f"${command}$")
     # An element within ends the formula for a typesetter; the reader sees the source.
     html = clean_html(f"<p>a ${command}$ b</p>")[0]
@@ -55,7 +55,7 @@ def test_many_formulas_without_an_end_are_no_formulas() -> None:
     html = clean_html("${" * MAX_DELIMITERS)[0]
     assert html.count("<span>$</span>") == MAX_DELIMITERS
     assert clean_html("&dollar;{" * 1000)[0].count("<span>$</span>") == 1000
-    with pytest.raises(Refused, match="signs of formulas"):
+    with pytest.raises(ContentRefused, match="signs of formulas"):
         clean_html("$" * 50_000)
-    with pytest.raises(Refused, match="braces"):
+    with pytest.raises(ContentRefused, match="braces"):
         check_latex("{" * 1000)

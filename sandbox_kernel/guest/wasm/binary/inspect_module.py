@@ -45,7 +45,7 @@ class Import:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ModuleFacts:
     """What ``inspect`` learned; ``bodies`` are the (start, end) of the code of each function, locals included."""
 
     types: int
@@ -73,7 +73,7 @@ class Facts:
 _KINDS = ("func", "table", "memory", "global", "tag")
 
 
-def inspect(data: bytes, caps: Caps) -> Facts:
+def inspect(data: bytes, caps: Caps) -> ModuleFacts:
     """Measure a module; ``Malformed`` when it is broken or larger than the caps."""
     if len(data) > caps.module_bytes:
         raise Malformed(f"module of {len(data)} bytes; at most {caps.module_bytes} are compiled")
@@ -105,7 +105,7 @@ def inspect(data: bytes, caps: Caps) -> Facts:
     if len(bodies) != functions:
         raise Malformed(f"{functions} functions are declared and {len(bodies)} have a body")
     start = place.get(binary.START)
-    return Facts(
+    return ModuleFacts(
         types=types,
         imports=imports,
         functions=functions,

@@ -13,7 +13,7 @@ import wasmtime
 
 from . import format as binary
 from .format import Malformed, Reader, unsigned
-from .inspect_module import Caps, Facts, inspect, skip_locals
+from .inspect_module import Caps, ModuleFacts, inspect, skip_locals
 from .opcodes import CALL, walk
 
 STDOUT, STDERR = "1", "2"
@@ -56,7 +56,7 @@ _IMPORTS = (("env", "host_call"), ("wasi_snapshot_preview1", "fd_write"))
 _EXPORTS = ("qjs_get_string_len", "qjs_free_cstring", "qjs_get_undefined", "wasm_malloc", "wasm_free")
 
 
-def with_console(module: bytes, facts: Facts) -> bytes:
+def with_console(module: bytes, facts: ModuleFacts) -> bytes:
     """QuickJS with console output of its own."""
     functions = [item for item in facts.imports if item.kind == "func"]
     try:
@@ -106,7 +106,7 @@ def _own_body(targets: tuple[int, ...]) -> bytes:
     return _redirected(data, start, end, dict(enumerate(targets)))
 
 
-def _type_of(module: bytes, facts: Facts, wanted: int) -> int:
+def _type_of(module: bytes, facts: ModuleFacts, wanted: int) -> int:
     """The type of an imported function, which ``inspect`` does not keep."""
     section = next(s for s in facts.sections if s.id == binary.IMPORT)
     reader = Reader(module, section.start, section.end)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from . import format as binary
 from .format import Reader, Section, signed, unsigned
-from .inspect_module import Facts, skip_locals
+from .inspect_module import ModuleFacts, skip_locals
 from .opcodes import CALL, MEMORY_GROW, walk
 
 #: Exported i32 counter of refused growths; the runner sets it so low that it never ends when no limit of ours refuses.
@@ -26,7 +26,7 @@ MOST_REFUSALS = 10_000
 _I32, _MUTABLE = 0x7F, 0x01
 
 
-def prepare(data: bytes, facts: Facts) -> bytes:
+def prepare(data: bytes, facts: ModuleFacts) -> bytes:
     """The module with counted growth and an explicit start; the same bytes when it has neither."""
     if {REFUSED, START} & facts.exports.keys():
         raise binary.Malformed(f"the export names {REFUSED} and {START} are reserved; rename that export")
@@ -51,7 +51,7 @@ def prepare(data: bytes, facts: Facts) -> bytes:
 
 
 def _parts(
-    data: bytes, facts: Facts, added: dict[int, bytes], exports: int, growing: dict[int, list[int]]
+    data: bytes, facts: ModuleFacts, added: dict[int, bytes], exports: int, growing: dict[int, list[int]]
 ) -> list[tuple[int, bytes]]:
     present = {section.id for section in facts.sections}
     sections = [section for section in facts.sections if section.id != binary.START]
@@ -78,7 +78,7 @@ def _append(content: bytes, addition: bytes, items: int) -> bytes:
     return unsigned(number + items) + content[reader.position :] + addition
 
 
-def _growing_bodies(data: bytes, facts: Facts) -> dict[int, list[int]]:
+def _growing_bodies(data: bytes, facts: ModuleFacts) -> dict[int, list[int]]:
     """Which functions grow the memory, and where; only bodies that hold the instruction's bytes are walked."""
     growing: dict[int, list[int]] = {}
     for index, (start, end) in enumerate(facts.bodies):
@@ -91,7 +91,7 @@ def _growing_bodies(data: bytes, facts: Facts) -> dict[int, list[int]]:
     return growing
 
 
-def _code(data: bytes, facts: Facts, growing: dict[int, list[int]], counting_grow: bytes) -> bytes:
+def _code(data: bytes, facts: ModuleFacts, growing: dict[int, list[int]], counting_grow: bytes) -> bytes:
     call = bytes([CALL]) + unsigned(facts.imported_functions + facts.functions)
     bodies = [unsigned(facts.functions + 1)]
     for index, (start, end) in enumerate(facts.bodies):

@@ -17,7 +17,7 @@ from ..binary.inspect_module import inspect
 from ..binary.quickjs_console import STDERR, STDOUT, with_console
 from ..binary.rewrite import prepare
 from ..compile_module import TRUSTED
-from ..endings import Ending, describe_error
+from ..endings import GuestEnding, describe_error
 from ..engine import make_engine
 from ..javascript.quickjs import EVAL_MODULE, FULFILLED, JavaScriptError, QuickJs
 from ..javascript.runner import DRIVER
@@ -39,7 +39,7 @@ export default library.default ?? library; export const {{ {names} }} = library;
 _CLOSE = """delete globalThis[Symbol.for("sandbox.libraries")]; delete globalThis[Symbol.for("sandbox.host")];"""
 
 
-def make_image(plan: BakePlan) -> Ending:
+def make_image(plan: BakePlan) -> GuestEnding:
     """Boot QuickJS, run the libraries, write the compiled image and the handles that lead into it."""
     with open(plan.source, "rb") as file:
         data = file.read()
@@ -62,17 +62,17 @@ def make_image(plan: BakePlan) -> Ending:
         image = bake(ready, bytes(memory.read(store, 0, memory.data_len(store))))
         compiled = wasmtime.Module(engine, image).serialize()
     except Malformed as error:
-        return Ending(end="invalid", message=str(error))
+        return GuestEnding(end="invalid", message=str(error))
     except wasmtime.WasmtimeError as error:
-        return Ending(end="invalid", message=describe_error(error))
+        return GuestEnding(end="invalid", message=describe_error(error))
     except JavaScriptError as error:
         message = js.text(error.handle) + "\n" + js.text(js.get(error.handle, "stack"))
-        return Ending(end="invalid", message=f"a library does not run in the engine: {message}")
+        return GuestEnding(end="invalid", message=f"a library does not run in the engine: {message}")
     with open(plan.out, "wb") as file:
         file.write(compiled)
     with open(plan.handles, "w") as file:
         json.dump(handles, file)
-    return Ending(end="compiled", memory_bytes=len(image))
+    return GuestEnding(end="compiled", memory_bytes=len(image))
 
 
 def _boot(js: QuickJs, plan: BakePlan) -> dict[str, int]:

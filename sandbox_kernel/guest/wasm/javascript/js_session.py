@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import wasmtime
 
-from ...session.worker import Engine, Worker
+from ...session.worker import CellEngine, Worker
 from ..binary.rewrite import REFUSED
 from ..endings import describe_trap
 from ..engine import make_engine
@@ -26,7 +26,7 @@ from ..plan import Preopen, read_switches
 from ..wasi.quickjs_calls import plain_linker
 from .host_calls import write_all
 from .quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
-from .runner import Exited, Interrupted, JavaScript
+from .runner import Exited, Interrupted, JavaScriptRunner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,24 +44,24 @@ _WORD_AFTER = re.compile(r"[\w$]*")
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedJavaScript:
     """An instance of the engine that nobody has used, and where its functions are."""
 
     js: QuickJs
     handles: dict[str, int]
 
 
-class JavaScriptEngine(Engine):
+class WasmJavaScriptEngine(CellEngine):
     """QuickJS as the engine of a session."""
 
-    def __init__(self, loaded: Loaded, plan: dict[str, Any], image: int | None) -> None:
+    def __init__(self, loaded: LoadedJavaScript, plan: dict[str, Any], image: int | None) -> None:
         self.js = loaded.js
         self.js.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
         self.refused = self.js.export.find(REFUSED)
         if image is not None:
             map_memory(self.js, image)
         folders = Folders([Preopen(**folder) for folder in plan["preopens"]])
-        self.guest = JavaScript(self.js, loaded.handles, folders)
+        self.guest = JavaScriptRunner(self.js, loaded.handles, folders)
         self.guest.host.set_elapsed(plan["elapsed_s"])
         self.guest.sleep = self._sleep
         self.number = 0
@@ -69,7 +69,7 @@ class JavaScriptEngine(Engine):
             self.guest.begin(["quickjs", "session"], plan["env"])
 
     def begin(self, worker: Worker) -> None:
-        """See ``Engine``. An interrupt is noted; the engine asks for it while it runs."""
+        """See ``CellEngine``. An interrupt is noted; the engine asks for it while it runs."""
         self.worker = worker
         self.guest.host.ask_user = lambda prompt: worker.input(prompt, False)
         signal.signal(signal.SIGINT, self._interrupt)
@@ -78,7 +78,7 @@ class JavaScriptEngine(Engine):
         self.guest.stop = True
 
     def forget_interrupts(self) -> None:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         self.guest.stop = False
 
     def _sleep(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class JavaScriptEngine(Engine):
             time.sleep(min(left, _SLICE_S))
 
     def run(self, code: str, number: int | None) -> dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         self.number = number if number is not None else self.number + 1
         before = self._refusals()
         try:
@@ -130,11 +130,11 @@ class JavaScriptEngine(Engine):
         return int(self.refused.value(self.js.store)) if isinstance(self.refused, wasmtime.Global) else 0
 
     def names(self) -> int:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         return self.guest.count_names()
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
-        """See ``Engine``; ``image`` writes the session's memory to the file that ``code`` names."""
+        """See ``CellEngine``; ``image`` writes the session's memory to the file that ``code`` names."""
         self.guest.stop = False
         if what == "image":
             return {**write_memory(self.js, code), "elapsed_s": self.guest.host.elapsed_s()}
@@ -161,7 +161,7 @@ class JavaScriptEngine(Engine):
         return {"status": "complete", "indent": ""}
 
 
-def load(known: dict[str, Any]) -> Loaded:
+def load(known: dict[str, Any]) -> LoadedJavaScript:
     """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
     engine = make_engine(read_switches(known["switches"]))
     store = wasmtime.Store(engine)
@@ -171,10 +171,10 @@ def load(known: dict[str, Any]) -> Loaded:
     with open(known["handles"], "rb") as file:
         handles = json.load(file)
     # A first call brings in the code that every session runs.
-    JavaScript(js, handles, Folders([])).count_names()
-    return Loaded(js, handles)
+    JavaScriptRunner(js, handles, Folders([])).count_names()
+    return LoadedJavaScript(js, handles)
 
 
-def make(loaded: Loaded, plan: dict[str, Any], image: int | None) -> JavaScriptEngine:
+def make(loaded: LoadedJavaScript, plan: dict[str, Any], image: int | None) -> WasmJavaScriptEngine:
     """The engine of one session."""
-    return JavaScriptEngine(loaded, plan, image)
+    return WasmJavaScriptEngine(loaded, plan, image)

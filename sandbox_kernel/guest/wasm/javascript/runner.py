@@ -43,7 +43,7 @@ class Exited(Exception):
         self.code = code
 
 
-class JavaScript:
+class JavaScriptRunner:
     """A booted engine and the world around it."""
 
     def __init__(self, js: QuickJs, driver: Mapping[str, int], folders: Folders) -> None:

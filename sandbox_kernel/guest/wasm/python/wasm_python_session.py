@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import wasmtime
 
-from ...session.worker import Engine, Worker
+from ...session.worker import CellEngine, Worker
 from ..endings import GuestExit, describe_trap
 from ..engine import make_engine
 from ..guest_files import Folders
@@ -41,17 +41,17 @@ del sys, types
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedPython:
     """An engine and the compiled guest."""
 
     engine: wasmtime.Engine
     module: wasmtime.Module
 
 
-class PythonEngine(Engine):
+class WasmPythonEngine(CellEngine):
     """CPython as the engine of a session."""
 
-    def __init__(self, loaded: Loaded, plan: dict[str, Any], image: int | None) -> None:
+    def __init__(self, loaded: LoadedPython, plan: dict[str, Any], image: int | None) -> None:
         self.store = wasmtime.Store(loaded.engine)
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
         self.store.set_epoch_deadline(1)
@@ -86,7 +86,7 @@ class PythonEngine(Engine):
                     raise wasmtime.WasmtimeError("the session's own program failed")
 
     def begin(self, worker: Worker) -> None:
-        """See ``Engine``. The guest cannot be told of an interrupt: the host ends the cell, a checkpoint takes over."""
+        """See ``CellEngine``. An interrupt cannot reach the guest: the host ends the cell and rolls back."""
         self.worker = worker
         signal.signal(signal.SIGINT, lambda *_: None)
 
@@ -126,7 +126,7 @@ class PythonEngine(Engine):
                 data.extractall(self.figures)
 
     def run(self, code: str, number: int | None) -> dict[str, Any]:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         self.told = {}
         self.number = number if number is not None else self.number + 1
         try:
@@ -139,14 +139,14 @@ class PythonEngine(Engine):
         return self.told or {"status": "error", "exit_code": 1}
 
     def names(self) -> int:
-        """See ``Engine``."""
+        """See ``CellEngine``."""
         self.told = {}
         self._turn("__import__('_sandbox').names()")
         count = self.told.get("count")
         return count if isinstance(count, int) else 0
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
-        """See ``Engine``; ``image`` writes the session's memory to the file that ``code`` names."""
+        """See ``CellEngine``; ``image`` writes the session's memory to the file that ``code`` names."""
         self.told = {}
         if what == "image":
             opened = self.wasi.open_files()
@@ -158,12 +158,12 @@ class PythonEngine(Engine):
         return answer if isinstance(answer, dict) else {}
 
 
-def load(known: dict[str, Any]) -> Loaded:
+def load(known: dict[str, Any]) -> LoadedPython:
     """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
     engine = make_engine(read_switches(known["switches"]))
-    return Loaded(engine, wasmtime.Module.deserialize_file(engine, known["module"]))
+    return LoadedPython(engine, wasmtime.Module.deserialize_file(engine, known["module"]))
 
 
-def make(loaded: Loaded, plan: dict[str, Any], image: int | None) -> PythonEngine:
+def make(loaded: LoadedPython, plan: dict[str, Any], image: int | None) -> WasmPythonEngine:
     """The engine of one session."""
-    return PythonEngine(loaded, plan, image)
+    return WasmPythonEngine(loaded, plan, image)

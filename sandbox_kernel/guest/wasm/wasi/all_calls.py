@@ -14,7 +14,7 @@ import wasmtime
 
 from ..guest_files import Folders
 from .engine_overrides import WASI
-from .guest_memory import INVALID, IO, NO_CALL, NOT_PERMITTED, NUMBERS, Refused
+from .guest_memory import INVALID, IO, NO_CALL, NOT_PERMITTED, NUMBERS, WasiRefusal
 from .path_calls import PathCalls
 from .world_calls import WorldCalls
 
@@ -59,7 +59,7 @@ class PlainWasi(WorldCalls, PathCalls):
         def guarded(*arguments: int) -> int:
             try:
                 call(*arguments)
-            except Refused as error:
+            except WasiRefusal as error:
                 return error.number
             except OSError as error:
                 return NUMBERS.get(error.errno or 0, IO)

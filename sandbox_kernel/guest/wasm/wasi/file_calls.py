@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..guest_files import Folders
-from .guest_memory import BAD_DESCRIPTOR, INVALID, NOT_PERMITTED, NOT_SEEKABLE, GuestMemory, Refused
+from .guest_memory import BAD_DESCRIPTOR, INVALID, NOT_PERMITTED, NOT_SEEKABLE, GuestMemory, WasiRefusal
 
 LETTER_BOX = "/sandbox"
 _KINDS = {stat.S_IFDIR: 3, stat.S_IFREG: 4, stat.S_IFLNK: 7, stat.S_IFCHR: 2}
@@ -56,19 +56,19 @@ class FileCalls(GuestMemory):
 
     def _handle(self, number: int) -> Handle:
         if number not in self._handles:
-            raise Refused(BAD_DESCRIPTOR)
+            raise WasiRefusal(BAD_DESCRIPTOR)
         return self._handles[number]
 
     def _opened(self, number: int) -> int:
         descriptor = self._handle(number).descriptor
         if descriptor < 0:
-            raise Refused(INVALID)
+            raise WasiRefusal(INVALID)
         return descriptor
 
     def _fd_prestat_get(self, number: int, at: int) -> None:
         handle = self._handle(number)
         if not handle.preopened:
-            raise Refused(BAD_DESCRIPTOR)
+            raise WasiRefusal(BAD_DESCRIPTOR)
         self._put(at, struct.pack("<BxxxI", 0, len(handle.path.encode())))
 
     def _fd_prestat_dir_name(self, number: int, at: int, size: int) -> None:
@@ -91,7 +91,7 @@ class FileCalls(GuestMemory):
     def _fd_close(self, number: int) -> None:
         handle = self._handle(number)
         if handle.preopened:
-            raise Refused(NOT_PERMITTED)
+            raise WasiRefusal(NOT_PERMITTED)
         del self._handles[number]
         if handle.descriptor >= 0:
             os.close(handle.descriptor)
@@ -178,9 +178,9 @@ class FileCalls(GuestMemory):
 
     def _fd_seek(self, number: int, offset: int, whence: int, at: int) -> None:
         if number in (0, 1, 2) or self._handle(number).letter is not None:
-            raise Refused(NOT_SEEKABLE)
+            raise WasiRefusal(NOT_SEEKABLE)
         if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
-            raise Refused(INVALID)
+            raise WasiRefusal(INVALID)
         self._put_number(at, os.lseek(self._opened(number), offset, whence), 8)
 
     def _fd_tell(self, number: int, at: int) -> None:

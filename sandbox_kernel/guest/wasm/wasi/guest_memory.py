@@ -20,7 +20,7 @@ NUMBERS = {
 }  # fmt: skip
 
 
-class Refused(Exception):
+class WasiRefusal(Exception):
     """A call that is answered with an error number."""
 
     def __init__(self, number: int) -> None:
@@ -37,7 +37,7 @@ class GuestMemory:
     def _base(self, start: int, size: int) -> int:
         start &= 0xFFFFFFFF
         if size < 0 or start + size > self.memory.data_len(self.store):
-            raise Refused(FAULT)
+            raise WasiRefusal(FAULT)
         return ctypes.addressof(self.memory.data_ptr(self.store).contents) + start
 
     def _get(self, start: int, size: int) -> bytes:
@@ -51,7 +51,7 @@ class GuestMemory:
 
     def _vectors(self, start: int, count: int) -> list[tuple[int, int]]:
         if not 0 <= count <= MOST_VECTORS:
-            raise Refused(INVALID)
+            raise WasiRefusal(INVALID)
         return list(struct.iter_unpack("<II", self._get(start, 8 * count)))
 
     def _gathered(self, vectors: int, count: int) -> bytes:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..endings import GuestExit
-from .guest_memory import INVALID, MOST_VECTORS, GuestMemory, Refused
+from .guest_memory import INVALID, MOST_VECTORS, GuestMemory, WasiRefusal
 
 _MOST_RANDOM_BYTES = 1 << 20
 #: How often a sleeping guest looks whether it was told to stop.
@@ -52,7 +52,7 @@ class WorldCalls(GuestMemory):
 
     def _random_get(self, start: int, size: int) -> None:
         if not 0 <= size <= _MOST_RANDOM_BYTES:
-            raise Refused(INVALID)
+            raise WasiRefusal(INVALID)
         self._put(start, os.urandom(size))
 
     def _sched_yield(self) -> None:
@@ -63,7 +63,7 @@ class WorldCalls(GuestMemory):
 
     def _poll_oneoff(self, asked: int, told: int, count: int, count_at: int) -> None:
         if not 0 < count <= MOST_VECTORS:
-            raise Refused(INVALID)
+            raise WasiRefusal(INVALID)
         waits, now = [], []
         for number in range(count):
             user, tag = struct.unpack_from("<QB", entry := self._get(asked + 48 * number, 48))
