@@ -7,7 +7,7 @@ import signal
 from sandbox_kernel.jail.core.gate_messages import StepExit
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.languages.support.recipe import Plan
+from sandbox_kernel.languages.support.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 #: Status of what was ended before its time; the limit is the ending's own. Sessions use it too.
@@ -90,7 +90,7 @@ def _survived_limit(outcome: JobOutcome, last: StepExit | None) -> str | None:
     return None
 
 
-def _notes(outcome: JobOutcome, job: Job, plan: Plan) -> tuple[str, ...]:
+def _notes(outcome: JobOutcome, job: Job, plan: ProgramPlan) -> tuple[str, ...]:
     """What is worth knowing beside the status."""
     notes = list(plan.notes)
     step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
@@ -100,7 +100,7 @@ def _notes(outcome: JobOutcome, job: Job, plan: Plan) -> tuple[str, ...]:
 
 
 def make_result(
-    request: ExecRequest, outcome: JobOutcome, job: Job, plan: Plan, *, backend: str, isolation: str
+    request: ExecRequest, outcome: JobOutcome, job: Job, plan: ProgramPlan, *, backend: str, isolation: str
 ) -> ExecResult:
     """The result of one run on a backend."""
     status, limit = judge(outcome, job)

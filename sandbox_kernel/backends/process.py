@@ -32,7 +32,14 @@ from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.support.recipe import Plan, ProcessConfig, Recipe, StepBuilder, rlimits, search_path
+from sandbox_kernel.languages.support.recipe import (
+    ProcessConfig,
+    ProgramPlan,
+    Recipe,
+    StepBuilder,
+    rlimits,
+    search_path,
+)
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
@@ -249,7 +256,7 @@ class ProcessBackend(BlockingBackend):
             network_env=self.network_env(),
         )
 
-    def _job(self, request: ExecRequest, plan: Plan, places: Places) -> Job:
+    def _job(self, request: ExecRequest, plan: ProgramPlan, places: Places) -> Job:
         given = [
             JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
             for name, data in request.files.items()

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 
 SCRIPT = "cell.sh"
@@ -35,9 +35,9 @@ class CommandLanguage(Recipe):
             return Availability(available=False, reason=f"{program} has no pipefail", remedy="install bash")
         return Availability(available=True, version=version, origin=program)
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """The script is a file, because an argument may not be longer than 128 KiB."""
         file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
         options = ["-o", "pipefail"] if kitchen.config.pipefail else []
         step = kitchen.program(request, [shell(), *options, f"{kitchen.places.cell}/{SCRIPT}", *request.args])
-        return Plan(steps=(step,), files=(file,))
+        return ProgramPlan(steps=(step,), files=(file,))

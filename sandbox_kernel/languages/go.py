@@ -6,7 +6,7 @@ import re
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.languages.support.scripted import find_program, program_runtime
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -41,7 +41,7 @@ class Go(Recipe):
         """See ``Recipe``."""
         return program_runtime(find_program(*_FIND)[0])
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """See ``Recipe``; the package clause may be left out."""
         program, version = find_program(*_FIND)
         source = request.source if _PACKAGE.search(request.source) else b"package main; " + request.source

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -34,8 +34,8 @@ class JavaScriptLanguage(Recipe):
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "javascript")
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """The source is a file, so that errors show its name and line."""
         file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
         argv = [f"{kitchen.places.cell}/{SCRIPT}", *request.args]
-        return Plan(steps=(node_step(request, kitchen, argv, "javascript"),), files=(file,))
+        return ProgramPlan(steps=(node_step(request, kitchen, argv, "javascript"),), files=(file,))

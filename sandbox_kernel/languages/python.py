@@ -5,7 +5,7 @@ from __future__ import annotations
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -30,7 +30,7 @@ class PythonLanguage(Recipe):
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
         env = kitchen.environment(request)
         path = f"{kitchen.places.cell}/{SCRIPT}"
@@ -38,7 +38,9 @@ class PythonLanguage(Recipe):
         if any(name.startswith("PYTHON") for name in env):
             # These are read when an interpreter starts, and the waiting one has started already.
             interpreter = find_python(kitchen.config.python_path).executable
-            return Plan(steps=(kitchen.program(request, [interpreter, "-u", path, *request.args]),), files=(file,))
+            return ProgramPlan(
+                steps=(kitchen.program(request, [interpreter, "-u", path, *request.args]),), files=(file,)
+            )
         step = Step(
             kind="python",
             argv=[path, *request.args],
@@ -48,4 +50,4 @@ class PythonLanguage(Recipe):
             source=request.source,
             seccomp=kitchen.no_spawn,
         )
-        return Plan(steps=(step,), files=(file,))
+        return ProgramPlan(steps=(step,), files=(file,))

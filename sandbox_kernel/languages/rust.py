@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -100,7 +100,7 @@ class Rust(Recipe):
         found = find_rustc(config.rustc_path)
         return runtime_grants([found.sysroot, found.executable])
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """See ``Recipe``; overflow is checked as in a debug build, the rest is a little optimised."""
         found = find_rustc(kitchen.config.rustc_path)
         source, columns = wrap(request.source.decode())

@@ -10,7 +10,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.guest_programs import guest_folder
 from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -45,7 +45,7 @@ class Sql(Recipe):
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
         script = f"{kitchen.places.cell}/{SCRIPT}"
         step = Step(
@@ -54,4 +54,4 @@ class Sql(Recipe):
             cwd=kitchen.places.work, env=kitchen.environment(request), rlimits=kitchen.rlimits,
             seccomp=kitchen.no_spawn,
         )  # fmt: skip
-        return Plan(steps=(step,), files=(JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source),))
+        return ProgramPlan(steps=(step,), files=(JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source),))

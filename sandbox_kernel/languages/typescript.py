@@ -16,7 +16,7 @@ from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.support.compiled import parts_beside
 from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
@@ -74,7 +74,7 @@ class TypeScript(Recipe):
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "typescript")
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """Check if asked, transpile if needed, run; errors name the line of the cell in every case."""
         cell, deno = kitchen.places.cell, find_deno()
         steps: list[Step] = []
@@ -92,4 +92,4 @@ class TypeScript(Recipe):
                 script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=SCRIPT, data=request.source))
         steps.append(node_step(request, kitchen, [f"{cell}/{script}", *request.args], "typescript"))
-        return Plan(steps=tuple(steps), files=files, notes=notes)
+        return ProgramPlan(steps=tuple(steps), files=files, notes=notes)

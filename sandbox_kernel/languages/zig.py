@@ -6,7 +6,7 @@ import re
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -43,7 +43,7 @@ class ZigLanguage(Recipe):
         """See ``Recipe``."""
         return the_zig().runtime(COMMAND)
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
         zig = the_zig()
         argv = [zig.executable, COMMAND, "--color", "off", f"-femit-bin={kitchen.places.cell}/{PROGRAM}", SCRIPT]

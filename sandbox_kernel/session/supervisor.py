@@ -1,8 +1,8 @@
 """Keeps one worker ready for a session: starts it, runs cells in it, and replaces it when it ends.
 
 ``WorkerSupervisor`` belongs to one ``Session`` and lets one thread at a time use the worker. After a cell that had to
-be ended it rolls the session back to a checkpoint. Without a checkpoint it starts a new worker, and the result says that
-the state is lost.
+be ended it rolls the session back to a checkpoint. Without a checkpoint it starts a new worker, and the result says
+that the state is lost.
 """
 
 from __future__ import annotations

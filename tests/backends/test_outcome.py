@@ -13,7 +13,7 @@ from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
-from sandbox_kernel.languages.support.recipe import Plan
+from sandbox_kernel.languages.support.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 MEMORY = 64 << 20
@@ -152,11 +152,11 @@ REQUEST = ExecRequest(language=Language.PYTHON, code="1", timeout=5, memory_limi
 
 
 def told(
-    seen: JobOutcome, *, request: ExecRequest = REQUEST, of: Job | None = None, plan: Plan | None = None
+    seen: JobOutcome, *, request: ExecRequest = REQUEST, of: Job | None = None, plan: ProgramPlan | None = None
 ) -> ExecResult:
     """The result that a caller gets."""
     asked = of or job()
-    given = plan or Plan(steps=tuple(asked.steps))
+    given = plan or ProgramPlan(steps=tuple(asked.steps))
     return make_result(request, seen, asked, given, backend="process", isolation="process+sandbox")
 
 
@@ -201,7 +201,7 @@ def test_a_program_taken_from_the_cache_took_no_time_to_compile() -> None:
     two = job(step(compiles=True), step())
     seen = replace(outcome(end(0), end(0)), compile_s=1.5)
     assert told(seen, of=two).compile_duration == 1.5
-    cached = Plan(steps=tuple(two.steps), messages=b"warning: x", notes=("remembered",))
+    cached = ProgramPlan(steps=tuple(two.steps), messages=b"warning: x", notes=("remembered",))
     assert told(seen, of=two, plan=cached).compile_duration == 0.0
     assert told(seen, of=two, plan=cached).notes == ("remembered",)
 

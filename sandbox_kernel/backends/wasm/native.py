@@ -20,7 +20,7 @@ from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.support.compiled import cache_key, parts_beside
-from sandbox_kernel.languages.support.recipe import Plan, ProcessConfig, StepBuilder, rlimits, search_path
+from sandbox_kernel.languages.support.recipe import ProcessConfig, ProgramPlan, StepBuilder, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
@@ -56,7 +56,9 @@ def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: St
     try:
         job = _job(request, script, toolchain, jail)
         outcome = run_job(jail, job, stop=stop)
-        result = make_result(request, outcome, job, Plan(steps=tuple(job.steps)), backend="wasm", isolation="wasm")
+        result = make_result(
+            request, outcome, job, ProgramPlan(steps=tuple(job.steps)), backend="wasm", isolation="wasm"
+        )
         if result.status is not Status.OK:
             return result
         module, messages = read_file(jail.box_fd, OUT), outcome.stderr.text.encode()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.languages.support.recipe import Plan
+from sandbox_kernel.languages.support.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 ENDS = ("exit", "trap", "fuel", "memory", "epoch", "untranslated", "invalid", "compiled")
@@ -81,7 +81,9 @@ def judge(outcome: JobOutcome, ending: WasmEnding, otherwise: str | None) -> tup
 
 def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
     """The result of one run: the jail's judgement where it ended the run, else the guest's own ending."""
-    result = make_result(request, outcome, job, Plan(steps=tuple(job.steps)), backend=backend, isolation=isolation)
+    result = make_result(
+        request, outcome, job, ProgramPlan(steps=tuple(job.steps)), backend=backend, isolation=isolation
+    )
     ending = read_report(outcome.report)
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded or ending is None:
         return result if ending is None else replace(result, peak_memory_bytes=ending.memory_bytes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Dict, List
 
 
-class Seen:
+class SeenProcess:
     """A process as /proc shows it. A pid alone may be used again, so the start time goes with it."""
 
     __slots__ = ("parent", "runs", "started")
@@ -24,19 +24,19 @@ class Seen:
         self.runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
 
-def look(pid: int) -> Seen:
+def look(pid: int) -> SeenProcess:
     """One process; OSError when there is none."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
         fields = file.read().rpartition(b")")[2].split()
     if len(fields) < 20:
         raise ProcessLookupError(f"process {pid} ended while it was looked at")
-    return Seen(fields)
+    return SeenProcess(fields)
 
 
-def all_processes() -> Dict[int, Seen]:
+def all_processes() -> Dict[int, SeenProcess]:
     """Every process that /proc shows, those too that have ended and were not collected yet."""
-    found: Dict[int, Seen] = {}
+    found: Dict[int, SeenProcess] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:

@@ -23,7 +23,7 @@ class TooSlow(BaseException):
     """The alarm rang. Not an Exception, because jedi and IPython catch those."""
 
 
-class Alarm:
+class AnswerAlarm:
     """Raises ``TooSlow`` in the block when its time is over; the user's own alarm is put back."""
 
     def __init__(self, seconds: float) -> None:
@@ -56,7 +56,7 @@ def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
     found: List[Any] = []
     if shell.Completer.use_jedi:
         try:
-            with Alarm(PATIENCE_S):
+            with AnswerAlarm(PATIENCE_S):
                 found = completions(shell, code, position)
         except TooSlow:
             found = []
@@ -64,7 +64,7 @@ def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
         before = shell.Completer.use_jedi
         shell.Completer.use_jedi = False
         try:
-            with Alarm(PATIENCE_S):
+            with AnswerAlarm(PATIENCE_S):
                 found = completions(shell, code, position)
         except TooSlow:
             found = []
@@ -98,7 +98,7 @@ def inspect(shell: Any, code: str, position: int, detail: int = 0) -> Dict[str, 
     from IPython.utils.tokenutil import token_at_cursor
 
     try:
-        with Alarm(PATIENCE_S):
+        with AnswerAlarm(PATIENCE_S):
             data = shell.object_inspect_mime(token_at_cursor(code, position), detail_level=detail)
     except (KeyError, TooSlow):
         return {}

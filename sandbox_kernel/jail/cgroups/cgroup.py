@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
-from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, Plan, plans, why_none
+from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan, plans, why_none
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group, mounts, own_chain, own_folder, own_groups, own_groups_text
 from sandbox_kernel.jail.cgroups.user_scope import ScopeRefused, enter_scope, may_ask
 
@@ -139,7 +139,7 @@ def _version_2(chain: Sequence[Group], failures: list[str]) -> tuple[Hierarchies
     return None
 
 
-def _notes(chain: Sequence[Group], plan: Plan) -> tuple[str, ...]:
+def _notes(chain: Sequence[Group], plan: PlacePlan) -> tuple[str, ...]:
     if chain[0].folder == plan.parent or chain[0].folder.startswith(f"{plan.parent}/{PLACE_PREFIX}"):
         return ()
     limits = ", ".join(f"{name} {value}" for name, value in sorted(plan.limits.items()))
@@ -160,7 +160,7 @@ def _version_1(
         if folder is not None and folder not in made:
             sweep(folder)
             try:
-                made[folder] = Place(Plan(folder))
+                made[folder] = Place(PlacePlan(folder))
             except OSError as error:
                 failures.append(f"making a group in {folder}: {error.strerror}")
     if folders["memory"] not in made:

@@ -16,7 +16,7 @@ import signal
 import time
 
 from sandbox_kernel.jail.cgroups.cgroup_files import read, write
-from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, Plan
+from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan
 
 #: The group of a host that had to move, in its place.
 _HOST = "host"
@@ -27,7 +27,7 @@ _DEATH_S = 0.2
 class Place:
     """A group in ``plan.parent`` that only its owner can enter; ``OSError`` where the plan cannot be followed."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlacePlan) -> None:
         self._plan = plan
         self._pid = os.getpid()
         self._moved = False
@@ -147,5 +147,5 @@ def _removed(folder: str) -> bool:
     return True
 
 
-def _words(sign: str, plan: Plan) -> str:
+def _words(sign: str, plan: PlacePlan) -> str:
     return " ".join(f"{sign}{name}" for name in plan.controllers)

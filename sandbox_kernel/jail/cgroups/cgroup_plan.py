@@ -29,7 +29,7 @@ _WISHES = (("memory", "pids"), ("memory",))
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacePlan:
     """One way to a place for leaves."""
 
     #: The group in which the place is made.
@@ -44,7 +44,7 @@ class Plan:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-def plans(chain: Sequence[Group], pid: int) -> tuple[Plan, ...]:
+def plans(chain: Sequence[Group], pid: int) -> tuple[PlacePlan, ...]:
     """What to try, the best first; ``chain`` is our own group and those above it, ``pid`` this process."""
     return tuple(plan for wish in _WISHES for plan in _plans(chain, pid, wish))
 
@@ -64,7 +64,7 @@ def why_none(chain: Sequence[Group], pid: int) -> str:
     return f"its control group {own.folder} is of the kind {own.kind!r}, which limits no memory"
 
 
-def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[Plan]:
+def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[PlacePlan]:
     start, wanted = _depth_of_our_places(chain), set(wish)
     usable = [
         (index, group)
@@ -74,14 +74,14 @@ def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[
     for index, group in usable:
         alone = group.processes == (pid,) and group.kind
         if index == 0 and alone and wanted <= group.controllers and not wanted <= group.enabled:
-            yield Plan(group.folder, wish, enable=True, move=True)
+            yield PlacePlan(group.folder, wish, enable=True, move=True)
     for index, group in usable:
         if wanted <= group.enabled:
-            yield Plan(group.folder, wish, limits=tightest(chain[:index]))
+            yield PlacePlan(group.folder, wish, limits=tightest(chain[:index]))
     for index, group in usable:
         empty = group.processes == () or not group.kind
         if empty and wanted <= group.controllers and not wanted <= group.enabled:
-            yield Plan(group.folder, wish, enable=True, limits=tightest(chain[:index]))
+            yield PlacePlan(group.folder, wish, enable=True, limits=tightest(chain[:index]))
 
 
 def _depth_of_our_places(chain: Sequence[Group]) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
 from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
@@ -91,7 +91,7 @@ class CFamily(Recipe):
         real = os.path.realpath(found.command[0])
         return () if is_system(real) else runtime_grants([found.command[0], os.path.dirname(os.path.dirname(real))])
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """Headers beside the cell are those of the work folder."""
         found = self.compiler(kitchen.config)
         work, cell = kitchen.places.work, kitchen.places.cell

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.languages.support.recipe import Plan, StepBuilder
+from sandbox_kernel.languages.support.recipe import ProgramPlan, StepBuilder
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.receipt import THIS_TIME
 
@@ -42,7 +42,7 @@ def compiler_identity(executable: str, version: str) -> str:
     return f"{os.path.realpath(executable)} {found.st_size} {found.st_mtime_ns} {version}"
 
 
-def compiled_plan(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> Plan:
+def compiled_plan(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> ProgramPlan:
     """Compile inside the walls and the deadline, then run; only run when this very program was compiled before."""
     cell = kitchen.places.cell
     program = f"{cell}/{PROGRAM}"
@@ -54,10 +54,10 @@ def compiled_plan(request: ExecRequest, kitchen: StepBuilder, work: Compilation)
     if known is not None:
         # With its sources, which stack traces quote.
         file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
-        return Plan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
+        return ProgramPlan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
     keeps = (program,) if key is not None else ()
     build = kitchen.compiler(work.argv, work.env, style=work.style, keeps=keeps)
-    return Plan(steps=(build, run), files=sources, cache_key=key)
+    return ProgramPlan(steps=(build, run), files=sources, cache_key=key)
 
 
 def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile, ...]:

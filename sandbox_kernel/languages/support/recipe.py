@@ -79,7 +79,7 @@ class Availability:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ProgramPlan:
     """A request as the jail runs it."""
 
     steps: tuple[Step, ...]
@@ -182,7 +182,7 @@ class Recipe(ABC):
         return ()
 
     @abstractmethod
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """Turn a checked request into steps and files."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
-from sandbox_kernel.languages.support.recipe import Availability, Plan, ProcessConfig, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
 
@@ -71,8 +71,8 @@ class Scripted(Recipe):
         """The file, with as many lines as the cell."""
         return request.source
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> Plan:
+    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
         file = JobFile(root=kitchen.places.cell, name=self.script, data=self.source(request))
         argv = [*self.command(f"{kitchen.places.cell}/{self.script}", kitchen), *request.args]
-        return Plan(steps=(kitchen.program(request, argv),), files=(file,))
+        return ProgramPlan(steps=(kitchen.program(request, argv),), files=(file,))

@@ -57,14 +57,14 @@ class InputAnswer(TypedDict):
     value: str | None
 
 
-class Seen(TypedDict):
+class MessageRead(TypedDict):
     """Host to worker: what was shown has been taken, in its place among what was printed."""
 
     op: Literal["seen"]
     question: int
 
 
-ToWorker = Run | Freeze | Ask | InputAnswer | Seen
+ToWorker = Run | Freeze | Ask | InputAnswer | MessageRead
 
 
 @dataclass(frozen=True)

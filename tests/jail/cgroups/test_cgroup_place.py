@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
-from sandbox_kernel.jail.cgroups.cgroup_plan import PLACE_PREFIX, Plan
+from sandbox_kernel.jail.cgroups.cgroup_plan import PLACE_PREFIX, PlacePlan
 from sandbox_kernel.jail.cgroups.cgroup_tree import own_folder
 from tests.jail.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
 
@@ -141,9 +141,9 @@ def test_places_of_others_and_groups_of_other_names_are_not_swept(group: Path) -
 
 def test_a_plan_that_cannot_be_followed_is_undone(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        Place(Plan(str(tmp_path), ("memory",), enable=True))
+        Place(PlacePlan(str(tmp_path), ("memory",), enable=True))
     with pytest.raises(OSError):
-        Place(Plan(str(tmp_path / "missing")))
+        Place(PlacePlan(str(tmp_path / "missing")))
     assert not list(tmp_path.iterdir())
 
 

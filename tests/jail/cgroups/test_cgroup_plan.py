@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.jail.cgroups.cgroup_plan import Plan, plans, tightest, why_none
+from sandbox_kernel.jail.cgroups.cgroup_plan import PlacePlan, plans, tightest, why_none
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group
 
 ME, OTHER = 100, 200
@@ -27,16 +27,16 @@ def root(enabled: str = "memory pids", **more: object) -> Group:
 FOREIGN = {"writable": False}
 
 #: What is there (our own group first), and what is tried first; None: nothing can be done.
-CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
-    "the root of the machine passes controllers on already": ((root(),), Plan("/cg", WISH)),
-    "the root of the machine could, though processes live in it": ((root(""),), Plan("/cg", WISH, enable=True)),
+CASES: Mapping[str, tuple[tuple[Group, ...], PlacePlan | None]] = {
+    "the root of the machine passes controllers on already": ((root(),), PlacePlan("/cg", WISH)),
+    "the root of the machine could, though processes live in it": ((root(""),), PlacePlan("/cg", WISH, enable=True)),
     "alone in a delegated scope: we move, nobody else": (
         (group("/cg/u/s.scope", processes=(ME,)), group("/cg/u", enabled="memory pids", **FOREIGN), root(**FOREIGN)),
-        Plan("/cg/u/s.scope", WISH, enable=True, move=True),
+        PlacePlan("/cg/u/s.scope", WISH, enable=True, move=True),
     ),
     "not alone in a scope of the user's manager: beside it, nobody moves": (
         (group("/cg/u/s.scope", processes=(ME, OTHER)), group("/cg/u", enabled="memory pids"), root(**FOREIGN)),
-        Plan("/cg/u", WISH),
+        PlacePlan("/cg/u", WISH),
     ),
     "not alone in a delegated group, nothing else is ours: others are not moved": (
         (group("/cg/svc", processes=(OTHER, ME)), root(**FOREIGN)),
@@ -49,23 +49,23 @@ CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
     "processes that may not be listed count as others": ((group("/cg/svc", processes=None), root(**FOREIGN)), None),
     "a service whose processes are in a subgroup (DelegateSubgroup): its own group above can be used": (
         (group("/cg/svc/server", processes=(ME, OTHER)), group("/cg/svc"), root(**FOREIGN)),
-        Plan("/cg/svc", WISH, enable=True),
+        PlacePlan("/cg/svc", WISH, enable=True),
     ),
     "root in a group without controllers: the nearest above that has them": (
         (group("/cg/a/b", "", processes=(ME, OTHER)), group("/cg/a", "", processes=(OTHER,)), root()),
-        Plan("/cg", WISH),
+        PlacePlan("/cg", WISH),
     ),
     "root in a group with memory only: where both are passed on, without changing what is between": (
         (group("/cg/a/b", "memory", processes=(ME, OTHER)), group("/cg/a", "cpu memory pids", "memory"), root()),
-        Plan("/cg", WISH),
+        PlacePlan("/cg", WISH),
     ),
     "only memory is to be had, beside our group": (
         (group("/cg/a/b", "memory", processes=(ME, OTHER)), group("/cg/a", "memory", "memory"), root(**FOREIGN)),
-        Plan("/cg/a", ("memory",)),
+        PlacePlan("/cg/a", ("memory",)),
     ),
     "alone, and only memory is to be had": (
         (group("/cg/a", "memory io", processes=(ME,)), root(**FOREIGN)),
-        Plan("/cg/a", ("memory",), enable=True, move=True),
+        PlacePlan("/cg/a", ("memory",), enable=True, move=True),
     ),
     "the group of a login session belongs to root": (
         (group("/cg/s.scope", processes=(ME,), **FOREIGN), root(**FOREIGN)),
@@ -78,7 +78,7 @@ CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
             group("/cg/s.scope", enabled="memory pids"),
             root(**FOREIGN),
         ),
-        Plan("/cg/s.scope", WISH),
+        PlacePlan("/cg/s.scope", WISH),
     ),
     "such a child whose parent is gone, alone in its group, does not go deeper": (
         (
@@ -87,11 +87,11 @@ CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
             group("/cg/s.scope"),
             root(**FOREIGN),
         ),
-        Plan("/cg/s.scope", WISH, enable=True),
+        PlacePlan("/cg/s.scope", WISH, enable=True),
     ),
     "a scope that was asked for is a group like any other, whatever its name": (
         (group("/cg/app.slice/sandbox-kernel-7-abc.scope", processes=(ME,)), group("/cg/app.slice", enabled="memory pids")),
-        Plan("/cg/app.slice/sandbox-kernel-7-abc.scope", WISH, enable=True, move=True),
+        PlacePlan("/cg/app.slice/sandbox-kernel-7-abc.scope", WISH, enable=True, move=True),
     ),
     "a host in a sandbox without walls does not escape the limits of that sandbox": (
         (
@@ -100,13 +100,13 @@ CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
             group("/cg/a", enabled="memory pids", limits={"memory.max": "50"}),
             root(),
         ),
-        Plan("/cg/a", WISH, limits={"memory.max": "64"}),
+        PlacePlan("/cg/a", WISH, limits={"memory.max": "64"}),
     ),
     "a threaded group limits no memory": (
         (group("/cg/t", processes=(ME,), kind="threaded"), root(**FOREIGN)),
         None,
     ),
-    "threaded groups are passed over": ((group("/cg/t", processes=(ME,), kind="domain threaded"), root()), Plan("/cg", WISH)),
+    "threaded groups are passed over": ((group("/cg/t", processes=(ME,), kind="domain threaded"), root()), PlacePlan("/cg", WISH)),
     "no memory controller anywhere, as beside version 1": (
         (group("/cg/a", "", processes=(ME,)), replace(root(), controllers=frozenset({"cpu"}), enabled=frozenset())),
         None,
@@ -118,11 +118,11 @@ CASES: Mapping[str, tuple[tuple[Group, ...], Plan | None]] = {
             group("/cg/a", limits={"memory.max": "800", "pids.max": "70"}),
             root(),
         ),
-        Plan("/cg", WISH, limits={"memory.max": "800", "pids.max": "70", "cpu.max": "50000 100000"}),
+        PlacePlan("/cg", WISH, limits={"memory.max": "800", "pids.max": "70", "cpu.max": "50000 100000"}),
     ),
     "below our own group its limits hold anyway": (
         (group("/cg/a", processes=(ME,), limits={"memory.max": "1000"}), root(**FOREIGN)),
-        Plan("/cg/a", WISH, enable=True, move=True),
+        PlacePlan("/cg/a", WISH, enable=True, move=True),
     ),
 }  # fmt: skip
 
