@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Characters, without the pictures that a text carries.
 MAX_MARKDOWN = 256 << 10
 #: How often the parser may try its rules; texts of links in links in links need ever more tries for a character.
-MAX_STEPS = 20_000
+MAX_STEPS = 15_000
 MAX_CELLS = 6000
 MAX_EMPHASIS = 10_000
 #: Links and definitions of a text, and characters that are looked at for the address or the title of one.
