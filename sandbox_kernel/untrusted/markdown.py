@@ -43,6 +43,7 @@ _MAX_NESTING = 20
 
 _PICTURE = re.compile(r"!\[([^\]\[\n]{0,500})\]\((data:image/[a-z]{3,4};base64,[A-Za-z0-9+/=]{1,24000000})\)")
 _PLACE = "\ufdd0{}\ufdd1"
+_ADDRESS = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:")
 _ROW = re.compile(r"[*_~]{4,}")
 _LEFT_PLACE = re.compile("\ufdd0\\d*\ufdd1")
 _BLOCK = re.compile(r"\$\$|\\begin\{([A-Za-z]{1,20}\*?)\}")
@@ -67,7 +68,7 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
         raise Refused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
     if _cells(text) > MAX_CELLS:
         raise Refused(f"its tables have more than {MAX_CELLS} cells")
-    if text.count("](") + text.count("]:") > MAX_LINKS:
+    if text.count("](") + text.count("]:") + len(_ADDRESS.findall(text)) > MAX_LINKS:
         raise Refused(f"it holds more than {MAX_LINKS} links")
     if sum(map(len, _ROW.findall(text))) > MAX_EMPHASIS:
         raise Refused(f"its rows of *, _ and ~ are longer than {MAX_EMPHASIS} together")
