@@ -67,15 +67,11 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
     if len(text) > MAX_MARKDOWN:
         raise ContentRefused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
     if _cells(text) > MAX_CELLS:
-<<<<<<< HEAD:sandbox_kernel/untrusted/markup/markdown.py
         raise ContentRefused(f"its tables have more than {MAX_CELLS} cells")
-=======
-        raise Refused(f"its tables have more than {MAX_CELLS} cells")
     if text.count("](") + text.count("]:") + len(_ADDRESS.findall(text)) > MAX_LINKS:
-        raise Refused(f"it holds more than {MAX_LINKS} links")
+        raise ContentRefused(f"it holds more than {MAX_LINKS} links")
     if sum(map(len, _ROW.findall(text))) > MAX_EMPHASIS:
-        raise Refused(f"its rows of *, _ and ~ are longer than {MAX_EMPHASIS} together")
->>>>>>> page:sandbox_kernel/untrusted/markdown.py
+        raise ContentRefused(f"its rows of *, _ and ~ are longer than {MAX_EMPHASIS} together")
     environment = {"steps": 0, "pictures": pictures, "typeset": may_be_typeset(text)}
     try:
         html = _parser().render(text, environment)

@@ -12,14 +12,8 @@ from xml.parsers import expat
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
-<<<<<<< HEAD:sandbox_kernel/untrusted/markup/svg.py
-from sandbox_kernel.untrusted.markup.css import SVG_PROPERTIES, clean_style, is_local_url
 from sandbox_kernel.untrusted.markup.svg_references import References
-from sandbox_kernel.untrusted.markup.tex import defused
-=======
-from sandbox_kernel.untrusted.svg_references import References
-from sandbox_kernel.untrusted.tex import defused, may_be_typeset
->>>>>>> page:sandbox_kernel/untrusted/svg.py
+from sandbox_kernel.untrusted.markup.tex import defused, may_be_typeset
 
 MAX_SVG = 8 << 20
 MAX_PARTS = 40_000
@@ -59,12 +53,8 @@ def clean_svg(markup: str) -> str:
     if len(markup) > MAX_SVG:
         raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
-<<<<<<< HEAD:sandbox_kernel/untrusted/markup/svg.py
         raise ContentRefused(f"it has more than {MAX_PARTS} elements")
-=======
-        raise Refused(f"it has more than {MAX_PARTS} elements")
     may_be_typeset(markup)
->>>>>>> page:sandbox_kernel/untrusted/svg.py
     joins = ' stroke-linejoin="round" stroke-linecap="butt"' if _MATPLOTLIB_STYLE.search(markup[:20000]) else ""
     writer = _Writer(joins)
     # A byte order mark and blanks before the declaration are common, and no XML.
