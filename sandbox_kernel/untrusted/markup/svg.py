@@ -12,6 +12,7 @@ from xml.parsers import expat
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
+from sandbox_kernel.untrusted.markup.css import SVG_PROPERTIES, clean_style, is_local_url
 from sandbox_kernel.untrusted.markup.svg_references import References
 from sandbox_kernel.untrusted.markup.tex import defused, may_be_typeset
 
