@@ -16,7 +16,7 @@ import pytest
 
 from sandbox_kernel.jail.cgroups.cgroup_tree import look, mounts
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def top() -> Path | None:
