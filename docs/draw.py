@@ -1,4 +1,4 @@
-"""Draw the two pictures of ``architecture.md`` as SVG: the floors, and the walk of one cell. Pure functions, no network.
+"""Draw the pictures of ``architecture.md`` as SVG: the floors, and the walk of one cell. Pure functions.
 
 ``generate.py`` writes them. Every path in a picture is a file of the package; ``tests/test_docs.py`` checks that.
 """
