@@ -33,9 +33,10 @@ lint: $(TEST_STAMP)
 	$(BIN)/lint-imports
 
 # The site from docs/ and notebooks/, into artifacts/site. Needs no network once the extra `docs` is installed.
+# All pages each time (-E -a): a page that is not built again would keep its old menu and hide its warnings.
 docs: $(DOCS_STAMP)
 	$(BIN)/python docs/generate.py
-	$(BIN)/python -m sphinx -W --keep-going -q -c docs -b html -d artifacts/doctrees . artifacts/site
+	$(BIN)/python -m sphinx -E -a -W --keep-going -q -c docs -b html -d artifacts/doctrees . artifacts/site
 	@echo artifacts/site/index.html
 
 bench: $(TEST_STAMP)

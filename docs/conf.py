@@ -43,6 +43,7 @@ nb_render_error_lexer = "none"
 suppress_warnings = ["mystnb.unknown_mime_type"]  # a receipt carries HTML too, and that is shown
 
 autodoc_member_order = "bysource"
+autoclass_content = "both"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
