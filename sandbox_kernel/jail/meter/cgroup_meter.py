@@ -19,7 +19,7 @@ class CgroupMeter:
         self._leaf = leaf
         self._event: int | None = None
         self._pid: int | None = None
-        self._processes = 0
+        self._processes = self._most_processes = 0
         self._full = False
         self._cpu_before = 0.0
 
@@ -32,10 +32,10 @@ class CgroupMeter:
         """See ``Meter``."""
         return self._leaf.exists()
 
-    def arm(self, memory_bytes: int, processes: int) -> None:
+    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
         """See ``Meter``."""
         self._leaf.limit(memory_bytes, processes)
-        self._processes = processes
+        self._processes, self._most_processes = processes, processes + spare_processes
         self._event = self._leaf.oom_event()
         # What it cost to make the sandbox ready is not the program's.
         self._cpu_before = self._cpu_so_far()
@@ -43,7 +43,7 @@ class CgroupMeter:
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``."""
         self._leaf.relimit(memory_bytes, processes)
-        self._processes = processes
+        self._processes, self._most_processes = processes, max(processes, self._most_processes)
 
     def reset_peak(self) -> None:
         """See ``Meter``."""
@@ -98,7 +98,7 @@ class CgroupMeter:
             return False
         tasks = usage(self._leaf.members()).tasks
         self._full = self._full or tasks >= self._processes
-        return tasks > self._processes
+        return tasks > self._most_processes
 
     def kill(self) -> None:
         """See ``Meter``."""

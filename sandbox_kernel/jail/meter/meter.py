@@ -36,8 +36,12 @@ class Meter(Protocol):
     def intact(self) -> bool:
         """Whether what limits the sandbox is still there."""
 
-    def arm(self, memory_bytes: int, processes: int) -> None:
-        """Set the limits of the program about to start."""
+    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
+        """Set the limits of the program about to start.
+
+        Where the kernel counts no processes for us, RLIMIT_NPROC refuses them from ``processes + spare_processes`` on,
+        and only a sandbox with more than that has too many: one that was refused a process lives on.
+        """
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """Change the limits; sessions do between cells, because checkpoints need room of their own."""

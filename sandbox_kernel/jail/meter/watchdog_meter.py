@@ -21,7 +21,7 @@ class WatchdogMeter:
     def __init__(self) -> None:
         self._pid: int | None = None
         self._memory_bytes = 0
-        self._processes = 0
+        self._processes = self._most_processes = 0
         self._peak = 0
         self._cpu = 0.0
         self._cpu_before = 0.0
@@ -37,15 +37,17 @@ class WatchdogMeter:
         """See ``Meter``; there is nothing that could be taken away."""
         return True
 
-    def arm(self, memory_bytes: int, processes: int) -> None:
+    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
         """See ``Meter``."""
         self._memory_bytes, self._processes = memory_bytes, processes
+        self._most_processes = processes + spare_processes
         if self._pid is not None:
             self._cpu_before = usage(tree(self._pid)).cpu_seconds
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``; what was used so far stays counted."""
         self._memory_bytes, self._processes = memory_bytes, processes
+        self._most_processes = max(processes, self._most_processes)
 
     def reset_peak(self) -> None:
         """See ``Meter``."""
@@ -84,7 +86,7 @@ class WatchdogMeter:
         seen = usage(pids)
         self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks >= self._processes
-        self._crowded = seen.tasks > self._processes
+        self._crowded = seen.tasks > self._most_processes
         # Apart from the rest, because what is mapped of them is in the other sum already.
         in_files = memory_file_bytes(pids)
         if in_files > self._memory_bytes:

@@ -183,7 +183,8 @@ class _Run(WatchLoop):
             capture.finish()
         stdout, stderr = self.captures.values()
         reading = jail.meter.read()
-        begun = gate.begun or self.channel.spoke or gate.exits
+        # A program that printed has begun, although the gate was killed before it could say so.
+        begun = gate.begun or self.channel.spoke or gate.exits or stdout.total
         if gate.lost and not (begun or self.ending or reading.memory_exceeded):
             said = stderr.text.strip().splitlines()
             reason = f": {said[-1][:300]}" if said else ""

@@ -28,6 +28,7 @@ from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -210,7 +211,7 @@ def session_step(
             memory_mb,
             own_disk=has_own_disk(enforcer),
             exact_memory=find_hierarchies() is not None,
-            processes=process_rlimit(enforcer, limits.processes + OWN_PROCESSES + checkpoints + 3),
+            processes=process_rlimit(enforcer, limits.processes + OWN_PROCESSES + room_beside_cells(checkpoints)),
             reserved_mb=engine.reserved_mb,
         ),
         seccomp=None if backend.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),

@@ -83,3 +83,8 @@ class CheckpointShelf:
     def clear(self) -> None:
         """All are gone with their jail."""
         self._items = []
+
+
+def room_beside_cells(checkpoints: int) -> int:
+    """How many processes a session may have beside those of its cells: its checkpoints, and moments of change."""
+    return checkpoints + 3

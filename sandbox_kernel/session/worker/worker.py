@@ -21,7 +21,7 @@ from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Violation
 from sandbox_kernel.session.worker.channel import WorkerChannel
-from sandbox_kernel.session.worker.checkpoints import Checkpoint, CheckpointShelf
+from sandbox_kernel.session.worker.checkpoints import Checkpoint, CheckpointShelf, room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
@@ -97,7 +97,7 @@ class JailedWorker:
         #: Why the present state has no checkpoint, when it has none.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
-        jail.meter.arm(memory_bytes, self._processes)
+        jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
     def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""

@@ -17,7 +17,7 @@ import pytest
 from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
 from sandbox_kernel.jail.cgroups.cgroup_plan import PLACE_PREFIX, PlacePlan
 from sandbox_kernel.jail.cgroups.cgroup_tree import own_folder
-from tests.jail.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
+from tests.jail.cgroups.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
 
 NOBODY = 65534
 BOTH = "+memory +pids"
@@ -65,7 +65,7 @@ while not leaf.remove(): pass
 @needs_v2
 def test_a_place_is_for_its_owner_alone_and_gone_after_its_end(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
-    folder = hosts[0].ask(f"place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}))\nanswer = place.folder")
+    folder = hosts[0].ask(f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\nanswer = place.folder")
     assert os.stat(str(folder)).st_mode & 0o777 == 0o700
     assert subgroups(group) == [os.path.basename(str(folder))]
     hosts[0].ask("place.remove()")
@@ -76,7 +76,7 @@ def test_a_place_is_for_its_owner_alone_and_gone_after_its_end(group: Path, host
 def test_a_host_that_moves_goes_back_and_its_group_is_as_before(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
     before = hosts[0].group()
-    hosts[0].ask(f"place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}, move=True))")
+    hosts[0].ask(f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}, move=True))")
     (place, inner) = subgroups(group)
     assert inner == f"{place}/host" and members(group / inner) == [hosts[0].pid] and members(group) == []
     hosts[0].ask("place.remove()")
@@ -91,7 +91,7 @@ def test_what_a_killed_host_left_is_removed_by_the_next_one_and_its_sandboxes_en
     dead, living = hosts
     for host in hosts:
         host.ask(
-            f"place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}))\n"
+            f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\n"
             "leaf = cgroup_leaf.Leaf(cgroup.Hierarchies(2, place.folder, None, place.folder))"
         )
     orphan = subprocess.Popen(["/bin/sleep", "600"])
@@ -117,7 +117,7 @@ def test_what_a_killed_host_left_is_removed_by_the_next_one_and_its_sandboxes_en
 def test_a_program_that_a_killed_host_had_started_is_no_leftover(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
     pid = hosts[0].ask(
-        f"place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}, move=True))\n"
+        f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}, move=True))\n"
         "import subprocess\nanswer = subprocess.Popen(['/bin/sleep', '600'], start_new_session=True).pid"
     )
     hosts[0].kill()
@@ -151,7 +151,7 @@ def test_a_plan_that_cannot_be_followed_is_undone(tmp_path: Path) -> None:
 def test_a_forked_child_does_not_remove_its_parents_place(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
     hosts[0].ask(
-        f"place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}))\n"
+        f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\n"
         "pid = os.fork()\n"
         "if pid == 0:\n    place.remove(); os._exit(0)\n"
         "os.waitpid(pid, 0)"
@@ -165,7 +165,7 @@ def test_hosts_that_come_and_go_at_once_do_not_sweep_each_other(group: Path, hos
     code = (
         "for _ in range(100):\n"
         f"    cgroup_place.sweep({str(group)!r})\n"
-        f"    place = cgroup_place.Place(cgroup_plan.Plan({str(group)!r}))\n"
+        f"    place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\n"
         "    leaf = cgroup_leaf.Leaf(cgroup.Hierarchies(2, place.folder, None, place.folder))\n"
         "    assert leaf.exists() and leaf.remove()\n"
         "    place.remove()\n"
@@ -200,7 +200,7 @@ def test_a_process_alone_in_its_group_moves_itself_limits_below_and_leaves_the_g
 def test_a_process_that_finds_another_in_its_group_when_it_has_moved_goes_back(group: Path, hosts: list[Host]) -> None:
     hosts += [Host(group), Host(group)]
     refused = hosts[0].ask(
-        f"plan = cgroup_plan.Plan({str(group)!r}, ('memory', 'pids'), enable=True, move=True)\n"
+        f"plan = cgroup_plan.PlacePlan({str(group)!r}, ('memory', 'pids'), enable=True, move=True)\n"
         "try: cgroup_place.Place(plan)\n"
         "except OSError as error: answer = error.strerror"
     )
@@ -231,7 +231,7 @@ def test_a_host_is_left_in_peace_when_the_next_one_looks_for_its_place(group: Pa
     first = hosts[0].group()
     child = hosts[0].ask(
         "import subprocess, sys\n"
-        "code = 'from sandbox_kernel.jail import cgroup; print(cgroup.find_hierarchies().memory); input()'\n"
+        "code = 'from sandbox_kernel.jail.cgroups import cgroup; print(cgroup.find_hierarchies().memory); input()'\n"
         "child = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, "
         f"text=True, cwd={os.getcwd()!r})\n"
         "answer = child.stdout.readline().strip()"
