@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all durations lint bench screenshots lab clean
+.PHONY: demo test test-all durations lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -31,6 +32,13 @@ lint: $(TEST_STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site from docs/ and notebooks/, into artifacts/site. Needs no network once the extra `docs` is installed.
+# All pages each time (-E -a): a page that is not built again would keep its old menu and hide its warnings.
+docs: $(DOCS_STAMP)
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m sphinx -E -a -W --keep-going -q -c docs -b html -d artifacts/doctrees . artifacts/site
+	@echo artifacts/site/index.html
+
 bench: $(TEST_STAMP)
 	$(BIN)/python -m benchmarks
 
@@ -52,4 +60,8 @@ $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(TEST_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test,mcp,dask]'
+	touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@

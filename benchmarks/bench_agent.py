@@ -83,7 +83,7 @@ async def measure(options: argparse.Namespace) -> None:
         acts: dict[str, Act] = {"plain python3 -c": plain, "backend.execute": run_backend, "SandboxTool": call_tool}
         if options.mcp:
             if importlib.util.find_spec("mcp") is None:
-                raise SystemExit("--mcp needs the SDK: pip install 'sandbox-kernel[mcp]'")
+                raise SystemExit("--mcp needs the SDK: pip install 'mcp>=2'")
             acts["MCP over stdio"] = await mcp_act(stack)
         times: dict[str, list[float]] = {name: [] for name in acts}
         rates: dict[str, list[float]] = {name: [] for name in acts}

@@ -1,6 +1,6 @@
-"""Probes installed kernels and prints which protocol features work: the table of docs/kernel.md.
+"""Probes installed kernels and prints which protocol features work: the table of docs/internal/kernels.md.
 
-    python -m benchmarks.probe_kernels --write docs/kernel.md
+    python -m benchmarks.probe_kernels --write docs/internal/kernels.md
 
 Every mark is the answer of a running kernel. Kernels that cannot be installed on this machine are named below it.
 """

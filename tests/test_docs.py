@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -10,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import sandbox_kernel
+from sandbox_kernel import errors as errors_room
 from sandbox_kernel.cli import make_parser, split_arguments
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -35,8 +39,10 @@ def code_lines(page: Path) -> list[str]:
 
 def test_the_pages_that_people_look_for_are_there() -> None:
     assert {
-        "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/architecture.md", "docs/security.md",
-        "docs/decisions.md", "docs/benchmarks.md", "docs/kernel.md",
+        "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/index.md", "docs/notebook.md",
+        "docs/library.md", "docs/command-line.md", "docs/agents.md", "docs/environment.md", "docs/deploy.md",
+        "docs/troubleshooting.md", "docs/security.md", "docs/architecture.md", "docs/decisions.md",
+        "docs/benchmarks.md", "docs/network.md", "docs/wasm.md", "docs/glossary.md",
     } <= set(NAMES)  # fmt: skip
 
 
@@ -45,6 +51,108 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
     places = [link.split("#")[0] for link in links if not re.match(r"[a-z]+:", link) and not link.startswith("#")]
     assert [place for place in places if not (page.parent / place).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page are linked by."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_into_a_page_leads_to_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([\w./-]*\.md)?#([^)\s]+)\)", page.read_text())
+    assert [(place, name) for place, name in links if name not in anchors(page.parent / place if place else page)] == []
+
+
+def test_the_map_leads_to_every_page_and_notebook() -> None:
+    text = (ROOT / "docs" / "index.md").read_text()
+    linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)\s]+)\)", text)}
+    assert {*PAGES, *(ROOT / "notebooks").glob("*.ipynb")} - {ROOT / "docs" / "index.md"} <= linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_python_block_is_python_and_imports_what_exists(page: Path) -> None:
+    for block in blocks(page, "python"):
+        tree = compile(block, page.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "sandbox_kernel":
+                assert {name.name for name in node.names} <= set(sandbox_kernel.__all__)
+
+
+GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"), run_name="generate")
+_AGAIN = "run python docs/generate.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_generated_part_of_a_page_is_what_the_code_makes(page: Path) -> None:
+    assert page.read_text() == GENERATE["generated"](page.read_text()), _AGAIN
+
+
+def test_every_generated_part_is_on_a_page() -> None:
+    named = re.findall(r"<!-- generated: ([\w-]+) -->", "".join(page.read_text() for page in PAGES))
+    assert set(named) == set(GENERATE["PARTS"])
+
+
+@pytest.mark.parametrize("name", GENERATE["PICTURES"])
+def test_every_drawn_picture_is_what_the_code_draws_and_names_files_that_exist(name: str) -> None:
+    drawn = (ROOT / "docs" / "images" / name).read_text()
+    assert drawn == GENERATE["PICTURES"][name](), _AGAIN
+    named = re.findall(r">([\w/]+\.py)<", drawn)
+    assert [file for file in named if not (ROOT / "sandbox_kernel" / file).is_file()] == []
+
+
+def test_the_library_page_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "library.md").read_text()
+    errors = {
+        name for name in sandbox_kernel.__all__ if getattr(sandbox_kernel, name, None) in vars(errors_room).values()
+    }
+    public = {*sandbox_kernel.__all__} - errors - {"__version__"}
+    assert "automodule:: sandbox_kernel.errors" in text
+    assert public == set(re.findall(r"auto(?:class|function):: sandbox_kernel\.(\w+)", text))
+
+
+def python_strings(folder: Path) -> str:
+    """Every text that stands in the code below a folder, each piece on a line of its own."""
+    found = []
+    for path in folder.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        found += [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str]
+    return "\n".join(found)
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_of_ours() -> None:
+    told = python_strings(ROOT / "sandbox_kernel")
+    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(rows) > 30
+    parts = [part.strip() for row in rows for part in row.split("…")]
+    assert [part for part in parts if part not in told] == []
+
+
+def test_every_environment_variable_that_is_read_is_on_its_page_and_no_other() -> None:
+    ours = re.compile(r"\bSANDBOX_KERNEL_[A-Z_]+[A-Z]\b")
+    text = (ROOT / "docs" / "environment.md").read_text()
+    package = set(ours.findall(python_strings(ROOT / "sandbox_kernel")))
+    tests = set(ours.findall("".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))))
+    settings, rest = text.split("## Variables of the system")
+    assert set(ours.findall(settings)) == package
+    assert set(ours.findall(rest)) - package <= tests
+    read = re.compile(r"""environ(?:\.get\(|\[)"([A-Z_]+)\"""")
+    host = [path for path in (ROOT / "sandbox_kernel").rglob("*.py") if "guest" not in path.parts]
+    assert {name for path in host for name in read.findall(path.read_text())} <= set(re.findall(r"`([A-Z_]+)`", text))
+
+
+def test_where_do_i_change_has_nine_answers_that_lead_to_files_and_names() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Where do I change")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 9
+    for _, answer, test in rows:
+        files = [word for word in _INLINE.findall(f"{answer} {test}") if re.search(r"\.(py|js)$", word)]
+        found = [path for word in files for path in (ROOT / "sandbox_kernel" / word, ROOT / word) if path.is_file()]
+        assert len(found) == len(files), files
+        sources = "".join(path.read_text() for path in found)
+        names = [word for word in _INLINE.findall(answer) if re.fullmatch(r"[A-Z_]+", word)]
+        assert [name for name in names if name not in sources] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -61,7 +169,7 @@ def test_every_command_line_that_is_shown_is_one(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_make_target_that_is_named_exists(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {line.split()[1] for line in code_lines(page) if re.match(r"make [a-z]", line)}
     assert named <= targets
 
@@ -102,9 +210,15 @@ def test_no_page_names_somebodys_machine(page: Path) -> None:
     assert re.findall(r"(?:/root/|/home/\w+/|/work/|\b10\.\d+\.\d+\.\d+\b)\S*", page.read_text()) == []
 
 
-@pytest.mark.parametrize("number", range(len(blocks(ROOT / "README.md", "python"))))
-def test_the_examples_of_the_readme_run_and_print_what_they_say(number: int, tmp_path: Path) -> None:
-    source = blocks(ROOT / "README.md", "python")[number]
+EXAMPLES = {f"{name}-{number}": source for name in ("README.md", "docs/library.md")
+            for number, source in enumerate(blocks(ROOT / name, "python"))}  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_of_the_readme_and_the_library_page_run_and_print_what_they_say(
+    example: str, tmp_path: Path
+) -> None:
+    source = EXAMPLES[example]
     done = subprocess.run(
         [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)},

@@ -1,4 +1,4 @@
-"""``docs/seeds.md`` stays true: every test that it names exists, and no row of the seeds' list is without one."""
+"""``docs/internal/seeds.md`` stays true: every test that it names exists, and no row of the seeds' list is without one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-PAGE = TESTS.parent / "docs" / "seeds.md"
+PAGE = TESTS.parent / "docs" / "internal" / "seeds.md"
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if re.match(r"\| [A-Z]+\d+ \|", line)]
 
 #: How many rows each part of the list has.

@@ -116,9 +116,10 @@ class BlockingBackend(SandboxBackend):
 
         ``keep`` is called with the work folder of the dead sandbox, before it is gone for good. ``stdin_from`` is a
         descriptor of the caller's from which standard input is read as it comes. Without it, and when the request has
-        no input either, ``on_input(prompt, password)`` is asked for a line when a program reads and the backend can
-        tell that it does (WebAssembly), on a thread of its own; the time that takes is not the program's. Elsewhere
-        standard input is empty.
+        no input either, ``on_input(prompt, password)`` is called for a line, on a thread of its own, when a program
+        reads its standard input; the deadline is paused meanwhile. The wasm backend always sees that a program reads.
+        The process backend reads it from the kernel (``jail/streams/blocked_reader.py``); where the kernel does not
+        say, and without ``on_input``, standard input is empty.
         """
 
     async def execute(

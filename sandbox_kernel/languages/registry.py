@@ -1,4 +1,4 @@
-"""All languages of the process backend, by name. A new language is one file and one line here."""
+"""All languages of the process backend, by name. CONTRIBUTING.md lists the files of a new language."""
 
 from __future__ import annotations
 

@@ -43,8 +43,7 @@ def need_sdk() -> None:
         from mcp.server import Server, ServerRequestContext  # noqa: F401
     except ImportError as error:
         raise BackendUnavailable(
-            f"the MCP server needs the mcp package, version 2 or later ({error}); "
-            "install it with: pip install 'sandbox-kernel[mcp]'"
+            f"the MCP server needs the mcp package, version 2 or later ({error}); install it with: pip install 'mcp>=2'"
         ) from None
 
 

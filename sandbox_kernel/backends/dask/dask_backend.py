@@ -171,7 +171,7 @@ def connected_client() -> Client:
         import dask
         import distributed
     except ImportError:
-        remedy = "pip install 'sandbox-kernel[dask]'"
+        remedy = "pip install distributed"
         raise BackendUnavailable(f"backend 'dask' needs the package distributed; {remedy}") from None
     with contextlib.suppress(ValueError):
         found: Client = distributed.default_client()

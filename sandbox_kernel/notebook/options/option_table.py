@@ -1,7 +1,7 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
 
-Written once here: ``options`` parses by it, ``complete`` offers it, ``explain`` prints it and the documentation is made
-from it, so that none of them can know an option that the others do not.
+Each option is written once, here. ``parse_options.py`` parses by this table, ``editor/complete.py`` offers its names,
+``editor/explain.py`` prints it, and ``docs/generate.py`` writes the tables of ``docs/notebook.md`` from it.
 """
 
 from __future__ import annotations

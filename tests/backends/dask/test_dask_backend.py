@@ -22,7 +22,7 @@ distributed = pytest.importorskip("distributed")
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[object]:
-    need(distributed, "the package distributed is not installed: pip install 'sandbox-kernel[dask]'")
+    need(distributed, "the package distributed is not installed: pip install distributed")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None, worker_dashboard_address=None
     ) as cluster:

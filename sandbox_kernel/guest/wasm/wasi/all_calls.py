@@ -1,8 +1,8 @@
 """All of WASI (preview 1) in plain Python, for guests that live in a session: no threads, so that they can be forked.
 
 The engine's own WASI starts a pool of threads at the first call, and a session makes its checkpoints by forking. The
-calls are in ``wasm_wasi_world`` (arguments, clocks, randomness), ``wasm_wasi_files`` (what is open) and
-``wasm_wasi_paths`` (names); there are no sockets.
+calls are in ``world_calls.py`` (arguments, clocks, randomness), ``file_calls.py`` (open files) and ``path_calls.py``
+(names); there are no sockets.
 """
 
 from __future__ import annotations
