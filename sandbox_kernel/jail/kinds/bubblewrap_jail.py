@@ -93,15 +93,15 @@ class BubblewrapJail(NamespaceJail):
         """See ``Jail``."""
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
-        self._theirs.append(info_fd)
+        self._child_fds.append(info_fd)
         filter_fd, told = self._filter()
         own = [fd for fd in (filter_fd, *told) if fd is not None]
-        self._theirs.extend(own)
+        self._child_fds.extend(own)
         inner = [
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
             str(control), str(channel), *map(str, told), *walls.preload,
         ]  # fmt: skip
-        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._child_fds)
         return replace(command, passed=(info_fd, *own, *command.passed))
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:

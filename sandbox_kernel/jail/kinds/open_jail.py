@@ -44,14 +44,14 @@ class OpenJail(Jail):
             raise EnforcerFailed(walls.enforcer or "none", f"no private folder could be made: {error}") from None
         work, cell, tmp = (self._folder.inner(name) for name in ("work", "cell", "tmp"))
         self.places = Places(work=work, cell=cell, guest=guest_folder(), tmp=tmp)
-        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._theirs_alone)
+        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._members_but_gate)
         self._launch()
 
     def _command(self, control: int, channel: int) -> JailCommand:
         """See ``Jail``; the gate itself becomes another user, so that it can be started from where only root looks."""
         spec = open_spec(self.walls, self.places, self.uid, counted=counts_processes())
         spec_fd = memory_file("spec", spec.to_bytes())
-        self._theirs.append(spec_fd)
+        self._child_fds.append(spec_fd)
         argv = [
             self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate.open_gate"), self.places.guest,
             str(spec_fd), str(control), str(channel), *self.walls.preload,
@@ -77,12 +77,12 @@ class OpenJail(Jail):
 
     def kill(self) -> None:
         """See ``Jail``."""
-        self._strike()
+        self._kill_once()
 
     def wait_dead(self) -> None:
         """Kill until nothing is left: what was started while we looked is found at the next look."""
         deadline = time.monotonic() + DEATH_TIMEOUT_S
-        while not self._strike() and time.monotonic() < deadline:
+        while not self._kill_once() and time.monotonic() < deadline:
             time.sleep(0.0005)
         if self.child.poll() is None:
             self.child.kill()
@@ -117,11 +117,11 @@ class OpenJail(Jail):
         self._known = living(dict.fromkeys(found))
         return list(self._known)
 
-    def _theirs_alone(self) -> list[int]:
+    def _members_but_gate(self) -> list[int]:
         """The jail's processes but for the gate, which lets nobody look into it."""
         return [pid for pid in self._members() if pid != self.child.pid]
 
-    def _strike(self) -> bool:
+    def _kill_once(self) -> bool:
         """Kill what is left; true when nothing was."""
         alive = living(dict.fromkeys(self._members()))
         alive.pop(self.child.pid, None)

@@ -37,9 +37,9 @@ class InputPrompts:
         """Ask, and go on; ``answered`` is called by the loop. What the asking raised, but the end, is raised there."""
         self._before()
         self.open = InputPrompt(prompt, False, self._on_input)
-        self._selector.register(self.open, selectors.EVENT_READ, partial(self._hear, answered))
+        self._selector.register(self.open, selectors.EVENT_READ, partial(self._on_readable, answered))
 
-    def _hear(self, answered: Answered, fd: int) -> None:
+    def _on_readable(self, answered: Answered, fd: int) -> None:
         asking, self.open = self.open, None
         assert asking is not None
         self._selector.unregister(fd)

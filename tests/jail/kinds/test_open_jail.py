@@ -264,7 +264,7 @@ def test_a_wall_that_does_not_stand_is_an_error_and_the_program_is_not_run(tmp_p
     jail.wait_ready()
     granted.rmdir()
     heard: list[str] = []
-    with pytest.raises(EnforcerFailed, match=r"a wall did not stand, nothing was run: .*granted"):
+    with pytest.raises(EnforcerFailed, match=r"a wall could not be built, nothing was run: .*granted"):
         run_job(jail, _job(jail, "print('it was run')"), on_output=lambda _, text: heard.append(text))
     jail.forget()
     assert "it was run" not in "".join(heard)
