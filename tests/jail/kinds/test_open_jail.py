@@ -185,7 +185,7 @@ def test_a_read_write_path_is_written_on_the_host(data: Path) -> None:
     ("change", "words"),
     [
         (lambda p, d: p.mount(d / "seen", "/data"), "cannot mount"),
-        (lambda p, d: p.allow_read_write(d).allow_read(d / "seen"), "landlock cannot hold that"),
+        (lambda p, d: p.allow_read_write(d).allow_read(d / "seen"), "landlock cannot enforce that"),
         (lambda p, d: p.allow_domain("example.org"), r"allow_domain\('example.org'\).*network of its own"),
         (lambda p, d: p.allow_network(), r"allow_network\(\).*network of its own"),
     ],
