@@ -51,7 +51,7 @@ class NamespaceJail(Jail):
         super().kill()
 
     def _kill_rest(self) -> None:
-        """Do nothing if there is an init: every process ends with it. A control group would wait for the kernel's lock."""
+        """Do nothing if there is an init: every process ends with it. Killing by control group waits for a lock."""
         if self.init_fd < 0:
             super()._kill_rest()
 
@@ -154,7 +154,7 @@ def _bubblewrap_command(
         return JailCommand([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
     package = package_of(bwrap)
     closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
-    # Paths that other users cannot read need the stage, which maps their owner for one sandbox; the view is shared by all.
+    # Paths that other users cannot read need the stage, which maps their owner for one sandbox. All share the view.
     view = root_view.places([*shared, package or bwrap]) if not granted and not closed else None
     if view is not None:
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)

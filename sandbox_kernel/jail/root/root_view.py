@@ -3,8 +3,8 @@
 Host root becomes an unprivileged user before bubblewrap starts, and that user cannot reach paths below a 0700 home,
 where interpreters often are. ``root_stage.py`` solves this with an extra program for each sandbox, which costs the
 start of an interpreter. Sources that are shown unchanged (an interpreter, not files of the policy) can instead be shown
-once for all sandboxes. A mount namespace belongs to a thread, so a thread that lives as long as the process gets its own
-one, binds each source there at its first use, and starts bubblewrap from there. Other threads are not affected.
+once for all sandboxes. A mount namespace belongs to a thread, so a thread that lives as long as the process gets its
+own one, binds each source there at its first use, and starts bubblewrap from there. Other threads are not affected.
 """
 
 from __future__ import annotations
