@@ -63,7 +63,7 @@ def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         raw = file.read(_MAX_FILE + 1)
     if len(raw) > _MAX_FILE:
-        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes; no policy has")
+        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes, the most that are accepted")
     return raw
 
 

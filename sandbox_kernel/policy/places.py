@@ -68,6 +68,6 @@ def current_folder(asked: str) -> str:
         return os.getcwd()
     except OSError as error:
         raise PolicyViolation(
-            f"policy needs the current folder for {asked!r}, and there is none any more ({error.strerror}); "
+            f"policy needs the current folder for {asked!r}, which was deleted ({error.strerror}); "
             "go to a folder that exists"
         ) from None

@@ -37,9 +37,9 @@ def may_ask(group: str, uid: int) -> bool:
 
 def bus_address(uid: int) -> str:
     """Return the address of the user's bus."""
-    told = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
-    if told:
-        return told
+    address = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
+    if address:
+        return address
     folder = os.environ.get("XDG_RUNTIME_DIR", "") or f"/run/user/{uid}"
     return f"unix:path={folder}/bus"
 
@@ -63,8 +63,8 @@ def enter_scope(timeout_s: float = TIMEOUT_S) -> None:
     except queue.Empty:
         raise ScopeRefused(f"no answer within {timeout_s:g} s") from None
     if refused is not None:
-        told = refused if isinstance(refused, ScopeRefused) else ScopeRefused(f"{type(refused).__name__}: {refused}")
-        raise told from None
+        reason = refused if isinstance(refused, ScopeRefused) else ScopeRefused(f"{type(refused).__name__}: {refused}")
+        raise reason from None
     if name not in own_groups().get("", ""):
         raise ScopeRefused(f"it made the scope {name} but did not move this process into it")
 

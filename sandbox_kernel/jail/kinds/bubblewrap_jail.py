@@ -94,12 +94,12 @@ class BubblewrapJail(NamespaceJail):
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
         self._child_fds.append(info_fd)
-        filter_fd, told = self._filter()
-        own = [fd for fd in (filter_fd, *told) if fd is not None]
+        filter_fd, passed = self._filter()
+        own = [fd for fd in (filter_fd, *passed) if fd is not None]
         self._child_fds.extend(own)
         inner = [
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
-            str(control), str(channel), *map(str, told), *walls.preload,
+            str(control), str(channel), *map(str, passed), *walls.preload,
         ]  # fmt: skip
         command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._child_fds)
         return replace(command, passed=(info_fd, *own, *command.passed))

@@ -42,7 +42,7 @@ class Reaper:
                 self._left += 1
                 self._idle.clear()
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._serve, name="sandbox-undertaker", daemon=True)
+                    self._thread = threading.Thread(target=self._serve, name="sandbox-reaper", daemon=True)
                     self._last = self._thread
                     self._thread.start()
         if soon:

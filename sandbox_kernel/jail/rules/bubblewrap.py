@@ -22,8 +22,8 @@ _REMEDY = "install it with your package manager (package 'bubblewrap') or with: 
 
 #: What these walls do not stop, one sentence each, for the report.
 WEAKNESSES = (
-    "sandboxes of one user (of root: forks of one template) count as one for descriptors on their way through sockets",
-    "sandboxes of one user (of root: forks of one template) count as one for the room of pipes: one makes all small",
+    "sandboxes of one user (as root: forks of one template) share one quota of descriptors in messages of sockets",
+    "sandboxes of one user (as root: forks of one template) share one quota of pipe buffers: one can shrink all pipes",
 )
 #: Parts of the host's /etc that programs need and that contain no secrets.
 HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")

@@ -34,32 +34,32 @@ _ALWAYS_WEAK = (
     "no PID namespace: /proc, where it is readable, shows the names and command lines of host processes",
     "no PID namespace: daemons that leave the process group are found and killed with best effort only",
     "no mount namespace: there is no private /tmp, and no size limit on what is written to allowed folders",
-    "no mount namespace: the disk limit is watched, so more than it may be written between two looks",
-    "no mount namespace: which paths exist, their owners, sizes, times and link targets can be asked for everywhere",
-    "no mount namespace: mode and times of files that may be read can be changed, as far as their permissions go",
-    "no network namespace: the network is off because no socket can be opened, so domains cannot be allowed",
+    "no mount namespace: the disk limit is checked from time to time, so a program can exceed it between two checks",
+    "no mount namespace: programs can see which paths exist on the whole host, with owners, sizes, times and link targets",
+    "no mount namespace: programs can change mode and times of readable files if the permissions allow it",
+    "no network namespace: the network is off because sockets are refused, so single domains cannot be allowed",
 )
 _SAME_USER = (
-    "no user namespace: the program is the user who started it, and shares that user's limits of processes and pipes",
+    "no user namespace: the program runs as the user who started it, with that user's process and pipe quotas",
     "no user namespace: chmod, chown and the like are refused by path, in the work folder too",
     "no user namespace: a later cell of a session can read the memory of its checkpoints, but not write to it",
 )
 _OWN_USER = (
-    "no user namespace: files that the program makes in allowed folders belong to a user that exists for it alone",
-    "what only root may read is reached with a capability (CAP_DAC_*), which Landlock alone keeps to the allowed paths",
+    "no user namespace: files that the program makes in allowed folders belong to a user id that only it has",
+    "files of root are read with a capability (CAP_DAC_*), and only Landlock limits it to the allowed paths",
 )
 _UNTRUE_ACCESS = (
-    "no CAP_SETPCAP: programs that ask access() before they open, as linkers do, miss files that only root may read",
+    "no CAP_SETPCAP: programs that call access() before open, as linkers do, miss files that only root may read",
 )
 _WEAK_BEFORE = (
     (2, "files cannot be moved or linked from one folder to another, not even inside the work folder"),
-    (3, "files that may be read may also be emptied (truncate), as far as their permissions go"),
-    (4, "Landlock does not see TCP on this kernel: only the syscall filter keeps it off"),
-    (5, "device files that may be opened take any ioctl"),
-    (6, "signals reach every process of the same user, the notebook's own included"),
-    (6, "Landlock does not see abstract unix sockets on this kernel: only the syscall filter keeps them off"),
-    (9, "Landlock does not see unix sockets in the file system: only the syscall filter keeps them off"),
-    (10, "Landlock does not see UDP: only the syscall filter keeps it off"),
+    (3, "readable files can be emptied (truncate) if the permissions allow it"),
+    (4, "Landlock does not control TCP on this kernel: only the syscall filter blocks it"),
+    (5, "every ioctl is allowed on device files that can be opened"),
+    (6, "programs can send signals to every process of the same user, also the notebook's"),
+    (6, "Landlock does not control abstract unix sockets on this kernel: only the syscall filter blocks them"),
+    (9, "Landlock does not control unix sockets in the file system: only the syscall filter blocks them"),
+    (10, "Landlock does not control UDP: only the syscall filter blocks it"),
 )
 
 
@@ -177,5 +177,5 @@ def _check_port(port: int, handled_net: int) -> None:
         raise PolicyViolation(f"port {port!r} must be a number from 1 to 65535")
     if not handled_net & CONNECT_TCP:
         raise PolicyViolation(
-            f"port {port} cannot be the only one allowed: Landlock of this kernel does not see TCP (needs Linux 6.7)"
+            f"port {port} cannot be the only one allowed: this kernel's Landlock does not control TCP (needs Linux 6.7)"
         )

@@ -28,7 +28,7 @@ _MARSHAL_FORMAT = 2
 class LockdownSpec:
     """The walls of one process, and the whole environment of the command that it becomes.
 
-    ``parent`` is the process with whose spawning thread it must end.
+    ``parent`` is the host process: the locked-down process ends with the thread of it that started it.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)

@@ -94,13 +94,14 @@ def host_arch() -> str:
     machine = platform.machine()
     if platform.system() != "Linux":
         raise EnforcerUnavailable(
-            "seccomp", f"it is a part of Linux and this is {platform.system()}; use the wasm backend"
+            "seccomp",
+            f"it is a part of Linux and this is {platform.system()}; use a Linux virtual machine",
         )
     if machine not in ARCHES:
         raise EnforcerUnavailable(
             "seccomp",
             f"no syscall table for the architecture {machine!r} (known: {', '.join(ARCHES)}); "
-            "use a 64-bit x86 or ARM system, or the wasm backend",
+            "use a 64-bit x86 or ARM system",
         )
     if struct.calcsize("P") != 8:
         raise EnforcerUnavailable(
