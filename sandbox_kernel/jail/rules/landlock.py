@@ -35,7 +35,7 @@ _ALWAYS_WEAK = (
     "no PID namespace: daemons that leave the process group are found and killed with best effort only",
     "no mount namespace: there is no private /tmp, and no size limit on what is written to allowed folders",
     "no mount namespace: the disk limit is checked from time to time, so a program can exceed it between two checks",
-    "no mount namespace: programs can see which paths exist on the whole host, with owners, sizes, times and link targets",
+    "no mount namespace: programs can see which host paths exist, with owners, sizes, times and link targets",
     "no mount namespace: programs can change mode and times of readable files if the permissions allow it",
     "no network namespace: the network is off because sockets are refused, so single domains cannot be allowed",
 )
