@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class StepExit:
-    """How one step ended. ``code`` is negative for a signal. ``flags`` are limits that only the gate or program saw."""
+    """How one step ended. ``code`` is negative for a signal. ``flags`` are limits that only our code inside sees."""
 
     code: int
     cpu_seconds: float
