@@ -52,7 +52,7 @@ def sandboxed(box: Sandbox, code: str) -> Contender:
         assert result.ok, result
 
     def restock() -> None:
-        while len(pool._shelves[walls].spares) < pool.size:
+        while len(pool._kinds[walls].spares) < pool.size:
             time.sleep(0.001)
 
     return Contender(run, restock)

@@ -79,7 +79,7 @@ def own_bwrap(folder: Path) -> None:
 def kill_spares(backend: ProcessBackend, dice: random.Random) -> int:
     """Kill ready-made sandboxes from outside; returns how many."""
     with backend._pool._lock:
-        spares = [jail for shelf in backend._pool._shelves.values() for jail in shelf.spares]
+        spares = [jail for shelf in backend._pool._kinds.values() for jail in shelf.spares]
     chosen = [jail for jail in spares if dice.random() < 0.7]
     for jail in chosen:
         with contextlib.suppress(ProcessLookupError):

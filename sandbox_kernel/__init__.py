@@ -1,7 +1,7 @@
-"""Run code nobody has vetted, so that it cannot hurt the machine, the notebook or the session.
+"""Runs code that was not reviewed, so that it cannot harm the machine, the notebook or the session.
 
-Everything is imported from here. A name is loaded when it is first used: a kernel must answer before the last part of
-the house is in memory.
+Import every public name from this module. Each name is loaded at its first use, because a kernel has to answer before
+the whole package is imported.
 """
 
 from __future__ import annotations
@@ -168,14 +168,14 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: object) -> None:
-    """``%load_ext sandbox_kernel``: the ``%%sandbox`` magic in IPython, the same as in the Sandbox kernel."""
+    """``%load_ext sandbox_kernel``: add the ``%%sandbox`` magic to IPython, the same as in the Sandbox kernel."""
     from sandbox_kernel.notebook.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: object) -> None:
-    """``%unload_ext sandbox_kernel``: end its sandboxes."""
+    """``%unload_ext sandbox_kernel``: close the sandboxes that the magic opened."""
     from sandbox_kernel.notebook.magics import unload
 
     unload(shell)

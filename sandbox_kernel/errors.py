@@ -1,8 +1,8 @@
-"""Every way in which a request can fail to be run as asked.
+"""The exceptions of this package.
 
-What happens *inside* a sandbox is a result; an exception of this tree means that the request itself was wrong, or that
-this host could not run it as the policy demands. Each carries a stable ``code`` for machines and a message that names
-what was asked, what stopped it and what to do next. All are picklable, because results and errors cross processes
+What happens *inside* a sandbox is a result, not an exception. An exception means that the request was wrong, or that
+this host could not run it as the policy demands. Each has a stable ``code`` for programs and a message that names what
+was asked, what stopped it and what to do next. All can be pickled, because results and errors cross process borders
 (dask, papermill, multiprocessing).
 """
 
@@ -20,7 +20,7 @@ _ENFORCER_UNAVAILABLE = "enforcer '{enforcer}' unavailable: {message}"
 
 
 class SandboxError(Exception):
-    """Root of the tree; ``code`` is stable and safe to match on."""
+    """Base class of all exceptions here. ``code`` is stable and safe to match on."""
 
     code = "code.sandbox_error"
 
@@ -29,7 +29,7 @@ class SandboxError(Exception):
 
 
 def _rebuild(kind: type[SandboxError], args: tuple[object, ...], state: dict[str, object]) -> SandboxError:
-    """Unpickle without calling a constructor whose arguments are not the message."""
+    """Unpickle an error without calling its constructor, whose arguments are not ``args``."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -37,7 +37,13 @@ def _rebuild(kind: type[SandboxError], args: tuple[object, ...], state: dict[str
 
 
 class SandboxTimeout(SandboxError):
-    """Raised by ``ExecResult.raise_for_status`` for a run that hit its wall-clock limit."""
+    """Raised by ``ExecResult.raise_for_status`` for a run that reached its time limit.
+
+    Args:
+        timeout: The limit in seconds.
+        result: The result of the run, with its output so far.
+
+    """
 
     code = "code.sandbox_timeout"
 
@@ -48,7 +54,13 @@ class SandboxTimeout(SandboxError):
 
 
 class MemoryExceeded(SandboxError):
-    """Raised by ``ExecResult.raise_for_status`` for a run that hit its memory limit."""
+    """Raised by ``ExecResult.raise_for_status`` for a run that reached its memory limit.
+
+    Args:
+        limit_mb: The limit in MB.
+        result: The result of the run, with its output so far.
+
+    """
 
     code = "code.sandbox_memory"
 
@@ -59,7 +71,13 @@ class MemoryExceeded(SandboxError):
 
 
 class ExecutionFailed(SandboxError):
-    """The program did not end well (``raise_for_status``), or the host failed while running it."""
+    """The program failed (raised by ``raise_for_status``), or the host failed while running it.
+
+    Args:
+        message: What happened, for the user.
+        result: The result of the run, if there is one.
+
+    """
 
     code = "code.sandbox_execution"
 
@@ -75,13 +93,19 @@ class InvalidRequest(SandboxError):
 
 
 class BackendUnavailable(SandboxError):
-    """The backend or the language cannot run on this host; the message says how to get it."""
+    """The backend or the language cannot run on this host; the message says how to install it."""
 
     code = "code.sandbox_unavailable"
 
 
 class EnforcerFailed(SandboxError):
-    """The enforcer was there but could not build the walls for this request; nothing of the user's ran."""
+    """The enforcer works on this host but could not build the walls for this request; the program did not run.
+
+    Args:
+        enforcer: The name of the enforcer.
+        message: What went wrong.
+
+    """
 
     code = "code.sandbox_enforcer_failed"
 
@@ -92,7 +116,13 @@ class EnforcerFailed(SandboxError):
 
 
 class EnforcerUnavailable(SandboxError):
-    """The enforcer does not work on this host, with the reason that its probe met and the remedy."""
+    """The enforcer does not work on this host.
+
+    Args:
+        enforcer: The name of the enforcer.
+        message: Why it does not work, and how to change that.
+
+    """
 
     code = "code.sandbox_enforcer_unavailable"
 
@@ -103,13 +133,13 @@ class EnforcerUnavailable(SandboxError):
 
 
 class PolicyViolation(SandboxError):
-    """The policy asks for what cannot be granted or enforced; nothing was started."""
+    """The policy asks for something that cannot be granted or enforced; nothing was started."""
 
     code = "code.sandbox_policy_violation"
 
 
 class PathTraversal(SandboxError):
-    """A path leaves the work folder (``..``, absolute, through a link); nothing was read or written."""
+    """A path leads out of the work folder (``..``, absolute, through a link); nothing was read or written."""
 
     code = "code.sandbox_path_traversal"
 
@@ -121,13 +151,19 @@ class CommandNotFound(SandboxError):
 
 
 class NetworkingDisabled(SandboxError):
-    """A fetch was asked for and the policy allows no network at all."""
+    """A fetch was requested, but the policy allows no network."""
 
     code = "code.sandbox_networking_disabled"
 
 
 class FetchError(SandboxError):
-    """The fetch policy refused a request, or it failed on the way; ``rule`` names which rule."""
+    """The fetch policy refused a request, or the request failed.
+
+    Args:
+        message: What was refused or failed, for the user.
+        rule: The name of the rule that refused it; ``http_error`` when no rule did.
+
+    """
 
     code = "code.sandbox_fetch"
 
@@ -143,15 +179,15 @@ class SandboxDestroyed(SandboxError):
 
 
 class SessionError(SandboxError):
-    """The session cannot go on as asked: its worker is gone, spoke nonsense, or has no such checkpoint."""
+    """The session cannot go on: its worker is gone or broke the protocol, or the checkpoint does not exist."""
 
     code = "code.sandbox_session"
 
 
 class CheckpointGone(SessionError):
-    """A checkpoint that was asked for was killed, by the session itself or for memory; the message says what is left.
+    """A requested checkpoint was killed, by the session itself or to free memory; the message says which are left.
 
-    Where nothing was taken back, the session is as it was.
+    If nothing was rolled back, the session is unchanged.
     """
 
     code = "code.sandbox_checkpoint_gone"

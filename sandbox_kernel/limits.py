@@ -1,4 +1,4 @@
-"""How much a program may use. Written here once, enforced in ``jail/``, parsed in ``notebook/options/``."""
+"""How much a program may use. Defined here, enforced in ``jail/``, parsed in ``notebook/options/``."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from sandbox_kernel.errors import InvalidRequest
 
 MIB = 1 << 20
 
-#: Longest wall-clock limit that is taken seriously: a week. Beyond that it is a typo.
+#: The longest time limit that is accepted: a week. A larger number is a typing mistake.
 MAX_TIMEOUT_S = 7 * 24 * 3600.0
-#: Largest memory limit that is taken seriously: 16 TiB.
+#: The largest memory limit that is accepted: 16 TiB.
 MAX_MEMORY_MB = 16 << 20
-#: Longest CPU limit that is taken seriously: thirty years of one core.
+#: The longest CPU limit that is accepted: thirty years of one core.
 MAX_CPU_S = 1e9
-#: Time limit of a run or cell whose caller may leave it out.
+#: Time limit of a run or cell when the caller gives none.
 DEFAULT_TIMEOUT_S = 30.0
-#: Memory limit of a single run when the caller names none: unvetted code never gets the whole machine.
+#: Memory limit of a single run when the caller gives none: unvetted code never gets the whole machine.
 DEFAULT_MEMORY_MB = 2048
-#: Memory limit of a session when the caller names none. Smaller than a run's, because a session holds its memory and
+#: Memory limit of a session when the caller gives none. Smaller than a run's, because a session holds its memory and
 #: that of its checkpoints until it is closed, and a notebook opens one for each language.
 DEFAULT_SESSION_MEMORY_MB = 512
 
-#: The names that ``ExecResult.limit`` may carry.
+#: The values that ``ExecResult.limit`` can have.
 LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel")
 
 
 def quoted(value: object) -> str:
-    """What was given, as a message quotes it: short, and safe for numbers that Python will not write out."""
+    """Return ``repr(value)`` for an error message, shortened. Never raises, whatever ``value`` is."""
     try:
         text = repr(value)
     except ValueError:
         return f"{type(value).__name__} with too many digits to write"
     except Exception:
-        # The value is the caller's, and so is what its repr does; the complaint is ours and must come.
+        # The repr is the caller's code and may raise anything; the error message is needed all the same.
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:60]}…"
 
 
 def check_timeout(value: object) -> float:
-    """Return a usable timeout in seconds, or say what is wrong with it."""
+    """Return the timeout in seconds as a float. Raises ``InvalidRequest`` when it is not usable."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRequest(f"timeout must be a number of seconds, got {quoted(value)}; for example timeout=5")
     if not value > 0 or value == math.inf:
@@ -53,7 +53,7 @@ def check_timeout(value: object) -> float:
 
 
 def check_memory_mb(value: object) -> int:
-    """Return a usable memory limit in MB, or say what is wrong with it."""
+    """Return the memory limit in MB. Raises ``InvalidRequest`` when it is not usable."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"memory limit must be a whole number of MB, got {quoted(value)}; for example 256")
     if value < 1:
@@ -72,7 +72,17 @@ def _check_whole(name: str, value: object, least: int, most: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one run may use besides time and memory. Every field has a safe default."""
+    """What one run may use besides time and memory. Every field has a safe default.
+
+    Args:
+        cpu_seconds: CPU time of all processes together; None for no limit besides the time limit.
+        processes: Processes and threads at the same time.
+        open_files: Open files of each process.
+        disk_mb: Size of the work folder in MB.
+        output_bytes: How much of stdout, and of stderr, is kept. The rest is dropped.
+        fuel: WebAssembly instructions (wasm backend only); None for no limit.
+
+    """
 
     cpu_seconds: float | None = None
     processes: int = 64
@@ -99,7 +109,7 @@ class Limits:
 
     @classmethod
     def given(cls, limits: object) -> Limits:
-        """What a caller gave for limits, None for the safe ones."""
+        """Return the limits that a caller gave; None means the defaults. Raises ``InvalidRequest`` for other types."""
         if limits is None:
             return cls()
         if not isinstance(limits, cls):
@@ -107,5 +117,5 @@ class Limits:
         return limits
 
     def to_dict(self) -> dict[str, int | float | None]:
-        """The limits as plain JSON values, in the order of their definition."""
+        """Return the limits as plain JSON values, in the order of their definition."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

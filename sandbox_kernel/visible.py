@@ -1,14 +1,14 @@
-"""Text of a sandbox for a place that holds one line of our own: a receipt, a prompt, the name of an error.
+"""Shortens text from a sandbox to one visible line: for a receipt, a prompt, the name of an error.
 
-A control character, a change of writing direction or a letter without a shape could hide what stands beside it, or
-make it look like something else.
+Control characters, changes of writing direction and invisible letters are replaced, because they could hide the text
+beside them or make it look like something else.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Controls, format characters (directions, joiners, tags), line separators, and letters that are drawn as nothing.
+#: Control and format characters (directions, joiners, tags), line separators, and letters that are invisible.
 INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -18,8 +18,8 @@ _SPACES = re.compile(r"\s+")
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text on one line of at most ``limit`` characters: spaces joined, what cannot be seen as U+FFFD."""
-    # Cut first: everything after it is then bounded by the limit and not by the sandbox.
+    """Return the text on one line of at most ``limit`` characters; invisible characters become U+FFFD."""
+    # Cut first, so that the work below depends on the limit and not on the length of the text.
     cut = text[: 4 * limit]
     shown = INVISIBLE.sub("\ufffd", _SPACES.sub(" ", cut)).strip()
     return shown if len(shown) <= limit and len(cut) == len(text) else f"{shown[: limit - 1]}…"

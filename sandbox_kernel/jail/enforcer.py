@@ -1,4 +1,4 @@
-"""Which walls this host can have. Never nothing in silence: ``get_enforcer`` proves one, or says why there is none."""
+"""Finds the enforcer for this host. ``get_enforcer`` returns one that was tested here, or raises with the reason."""
 
 from __future__ import annotations
 
@@ -16,48 +16,62 @@ from sandbox_kernel.jail.kinds.open_spec import LANDLOCK
 from sandbox_kernel.jail.landlock_proof import prove_walls
 from sandbox_kernel.jail.root.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
-from sandbox_kernel.jail.rules.appcontainer import probe_appcontainer
 from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_weaknesses
-from sandbox_kernel.jail.rules.seatbelt import probe_seatbelt
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.policy import SandboxPolicy
 
-#: Best first: each is tried when those before it do not work here.
-LADDER = (bubblewrap.NAME, LANDLOCK, "seatbelt", "appcontainer")
+#: Best first: ``auto`` takes the first that works on this host.
+LADDER = (bubblewrap.NAME, LANDLOCK)
+#: The enforcers of other systems, which this package does not have, and the name of each system.
+MISSING = {"seatbelt": "macOS", "appcontainer": "Windows"}
 NAMES = ("auto", *LADDER)
+_SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 
 
 @dataclass(frozen=True)
 class Enforcer:
-    """Walls that were seen to stand on this host, with these very flags."""
+    """An enforcer that built walls on this host, with the same flags as for a run."""
 
     name: str
     version: str
-    #: What these walls do not hold, each as one sentence for the report.
+    #: What these walls do not stop, one sentence each, for the report.
     weaknesses: tuple[str, ...] = ()
 
     @property
     def allows_network(self) -> bool:
-        """Whether a program can be let out to single domains: only from a network of its own."""
+        """Whether single domains can be allowed. That needs a network namespace."""
         return self.name == bubblewrap.NAME
 
     def check_network(self, policy: SandboxPolicy) -> None:
-        """Refuse, before anything runs, to let a program out where it would be let out to everywhere."""
+        """Raise ``PolicyViolation`` if the policy allows network that this enforcer cannot limit to what is allowed."""
         asked = "allow_network()" if policy.network else None
         if policy.network_rules:
             asked = f"allow_domain({policy.network_rules[0].domain!r})"
         if asked is not None and not self.allows_network:
             raise PolicyViolation(
-                f"the policy has {asked}, which the enforcer {self.name!r} cannot hold: without a network of "
-                "its own a program is either shut in or out; run where bubblewrap works, or fetch with box.fetch"
+                f"the policy has {asked}, which the enforcer {self.name!r} cannot enforce: without a network namespace "
+                "it can only deny all or allow all; run where bubblewrap works, or fetch with box.fetch"
             )
 
 
 def get_enforcer(name: str = "auto") -> Enforcer:
-    """The enforcer of this name, or the best one; ``EnforcerUnavailable`` with the reason and the remedy."""
+    """Return an enforcer that works on this host.
+
+    Args:
+        name: ``bubblewrap``, ``landlock``, or ``auto`` for the best one that works here.
+
+    Raises:
+        EnforcerUnavailable: It does not work here; the message has the reason and what to do.
+        InvalidRequest: There is no enforcer of this name.
+
+    """
+    if name in MISSING:
+        raise EnforcerUnavailable(name, _no_enforcer_for(MISSING[name]))
     if name not in NAMES:
         raise InvalidRequest(f"unknown enforcer {name!r}; expected one of: {', '.join(NAMES)}, or None for no walls")
+    if name == "auto" and sys.platform != "linux":
+        raise EnforcerUnavailable(name, _no_enforcer_for(_SYSTEMS.get(sys.platform, sys.platform)))
     reasons = []
     for candidate in LADDER if name == "auto" else (name,):
         found = _prove(candidate)
@@ -71,7 +85,7 @@ def get_enforcer(name: str = "auto") -> Enforcer:
 
 @functools.lru_cache(maxsize=8)
 def _prove(name: str) -> Enforcer | EnforcerUnavailable:
-    """Build the real walls once; the answer holds for the life of the process."""
+    """Build real walls once; the result is cached until this process ends."""
     try:
         return _PROOFS[name]()
     except EnforcerUnavailable as error:
@@ -106,21 +120,9 @@ def _prove_landlock() -> Enforcer:
     return Enforcer(LANDLOCK, f"ABI {abi}", weak)
 
 
-def _prove_seatbelt() -> Enforcer:
-    probe_seatbelt()
-    raise EnforcerUnavailable("seatbelt", "its profile holds here, but jails are built on Linux only so far")
-
-
-def _prove_appcontainer() -> Enforcer:
-    probe_appcontainer()
-    raise EnforcerUnavailable("appcontainer", "jails are built on Linux only so far")
-
-
 _PROOFS: dict[str, Callable[[], Enforcer]] = {
     bubblewrap.NAME: _prove_bubblewrap,
     LANDLOCK: _prove_landlock,
-    "seatbelt": _prove_seatbelt,
-    "appcontainer": _prove_appcontainer,
 }
 
 
@@ -133,11 +135,18 @@ def _start(name: str) -> Jail:
 
 def _need_linux(name: str) -> None:
     if sys.platform != "linux":
-        raise EnforcerUnavailable(name, "it needs Linux; use a Linux machine, container or virtual machine")
+        raise EnforcerUnavailable(name, "it needs Linux; run this inside a Linux container or virtual machine")
+
+
+def _no_enforcer_for(system: str) -> str:
+    return (
+        f"sandbox-kernel has no enforcer for {system} yet; run it inside a Linux container or virtual machine, "
+        "where bubblewrap works"
+    )
 
 
 def _remedy(name: str) -> str:
-    """What usually stops an enforcer, looked up on this host."""
+    """Return what to do about an enforcer that failed, from settings of this host."""
     if name != bubblewrap.NAME:
         return "in a container, allow the calls that Landlock and seccomp need, or run where bubblewrap works"
     for setting, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", None)):

@@ -1,4 +1,4 @@
-"""The proof that a Landlock jail holds on this host: a program leans against each wall once, and works inside them."""
+"""Tests that a Landlock jail holds on this host: a program tries each wall once, and works normally inside."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ refused("a socket could be opened", lambda: socket.socket(socket.AF_UNIX).close(
 
 
 def prove_walls(jail: Jail) -> None:
-    """Run the proof in a waiting jail, which ends with it; ``EnforcerUnavailable`` says which wall did not hold."""
+    """Run the test program in a waiting jail. Raises ``EnforcerUnavailable`` that names the wall that did not hold."""
     with tempfile.NamedTemporaryFile(prefix="sandbox-kernel-proof-") as outside:
-        # Open to everybody, so that only Landlock can be what keeps it.
+        # Every user may access the file, so only Landlock can refuse it.
         os.chmod(outside.name, 0o666)
         work = jail.places.work
         step = Step(kind="python", argv=["proof.py", outside.name], env={}, rlimits={}, cwd=work, source=_PROGRAM)
         job = Job(steps=(step,), timeout_s=30.0, memory_bytes=256 * MIB, processes=16, output_bytes=4096)
         outcome = run_job(jail, job)
     if not outcome.exits or outcome.exits[-1].code != 0:
-        said = outcome.stderr.text.strip() or f"the proof did not end well ({outcome.stopped_by or outcome.exits})"
+        said = outcome.stderr.text.strip() or f"the test program failed ({outcome.stopped_by or outcome.exits})"
         raise EnforcerUnavailable(LANDLOCK, f"its walls do not hold on this host: {said}")

@@ -1,10 +1,9 @@
-"""Ready-made jails: walls up, interpreter started, each for exactly one run.
+"""Spares: jails that are started in advance, each for exactly one run.
 
 Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
-while the last one is in use. A kind (``Walls``) is learnt when it is first asked for, and forgotten when it has not
-been asked for in a while. Where it can be done, all jails of a kind are forked from one template
-(``template_cache.py``), so that a spare costs little time and memory. Spares hold no secret; one that died or lost its
-control group is noticed before it is handed out.
+while the last one is in use. A kind (``Walls``) is added at its first request, and dropped when it was not requested
+for a while. If possible, all jails of a kind are forked from one template (``template_cache.py``), so that a spare
+costs little time and memory. Spares hold no secret. A spare that died or lost its control group is never used.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from sandbox_kernel.jail.kinds.reaper import wait_buried
 from sandbox_kernel.jail.kinds.template_cache import Templates
 from sandbox_kernel.jail.start import start_jail
 
-#: Spares of all kinds together, and how long a kind that nobody asks for is kept.
+#: The most spares of all kinds together, and how long a kind is kept without a request.
 MAX_SPARES = 8
 IDLE_S = 300.0
-#: How long a template is kept where no spares are wanted.
+#: How long a template is kept in a pool without spares.
 IDLE_WITHOUT_SPARES_S = 10.0
-#: How long the making of spares waits for the end of a run that was just handed one; and then, while a spare is left,
-#: for the next to come. When three came within the last time, more will, and there is no point in waiting.
+#: After a jail was taken, the thread that makes spares waits CALM_S for the end of that run. If a spare is left, it
+#: then waits PAUSE_S for the next request. If three requests came within RUSH_S, it does not wait: more will come.
 CALM_S = 0.03
 PAUSE_S = 0.01
 RUSH_S = 0.1
 
 
 @dataclass
-class _Shelf:
+class _KindSpares:
     """The spares of one kind."""
 
     spares: list[Jail] = field(default_factory=list)
@@ -50,9 +49,14 @@ class _Shelf:
 
 
 class Pool:
-    """Spares for one process; thread-safe. ``size`` spares of each kind are kept.
+    """The spares of one process; thread-safe.
 
-    0 keeps none: each jail is made when it is asked for. Who asked twice will ask again, so from then on it is forked.
+    Args:
+        size: How many spares of each kind to keep. 0 keeps none: each jail is made on request, and from the second
+            request of a kind on it is forked from a template.
+        start: Starts a jail.
+        templates: The templates to fork jails from; None starts each jail by itself.
+
     """
 
     def __init__(
@@ -63,65 +67,65 @@ class Pool:
     ) -> None:
         self.size = size
         self._start = start
-        #: Where jails are forked from; None starts each by itself.
+        #: The templates to fork jails from; None starts each jail by itself.
         self._templates = templates
-        self._shelves: OrderedDict[Walls, _Shelf] = OrderedDict()
+        self._kinds: OrderedDict[Walls, _KindSpares] = OrderedDict()
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
-        #: Set unless a jail of ours was handed out just now and is still at work.
-        self._calm = threading.Event()
-        self._calm.set()
-        #: Set by whoever takes a jail, and when the last three did.
-        self._stir = threading.Event()
+        #: Cleared when a jail is taken, set when its run is over.
+        self._run_over = threading.Event()
+        self._run_over.set()
+        #: Set when a jail is taken. ``_taken`` holds the times of the last three requests.
+        self._request = threading.Event()
         self._taken: deque[float] = deque(maxlen=3)
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
-        """A ready jail of this kind: a spare if one lives, else a new one, made now."""
+        """Return a ready jail of this kind: a spare if there is one, else a new jail."""
         with self._lock:
-            shelf = self._shelves.setdefault(walls, _Shelf())
-            self._shelves.move_to_end(walls)
-            shelf.asked_at = time.monotonic()
-            shelf.asked += 1
-            spare = shelf.spares.pop(0) if shelf.spares else None
+            kind = self._kinds.setdefault(walls, _KindSpares())
+            self._kinds.move_to_end(walls)
+            kind.asked_at = time.monotonic()
+            kind.asked += 1
+            spare = kind.spares.pop(0) if kind.spares else None
         while spare is not None and not spare.usable:
             spare.destroy()
             with self._lock:
-                spare = shelf.spares.pop(0) if shelf.spares else None
+                spare = kind.spares.pop(0) if kind.spares else None
         jail = spare if spare is not None else self._make(walls)
-        self._calm.clear()
+        self._run_over.clear()
         self._taken.append(time.monotonic())
-        self._stir.set()
-        self._order(walls, shelf)
+        self._request.set()
+        self._order(walls, kind)
         return jail
 
     def done(self) -> None:
-        """A run with a jail of ours is over: a good moment to make the next spare. Nobody has to call it."""
-        self._calm.set()
+        """A run is over: a good moment to make the next spare. Calling this is optional."""
+        self._run_over.set()
 
     def warm(self, walls: Walls) -> None:
-        """Begin to make spares of a kind that will be asked for."""
+        """Start to make spares of a kind that will be requested."""
         if self.size > 0:
             with self._lock:
-                shelf = self._shelves.setdefault(walls, _Shelf())
-                shelf.asked_at = time.monotonic()
-            self._order(walls, shelf)
+                kind = self._kinds.setdefault(walls, _KindSpares())
+                kind.asked_at = time.monotonic()
+            self._order(walls, kind)
 
     def spares(self) -> int:
-        """How many jails wait."""
+        """Return the number of spares."""
         with self._lock:
-            return sum(len(shelf.spares) for shelf in self._shelves.values())
+            return sum(len(kind.spares) for kind in self._kinds.values())
 
     def close(self) -> None:
-        """End every spare; the pool makes none any more. May be called twice."""
+        """End every spare and make no more. May be called twice."""
         with self._lock:
             self._closed = True
-            jails = [jail for shelf in self._shelves.values() for jail in shelf.spares]
-            self._shelves.clear()
+            jails = [jail for kind in self._kinds.values() for jail in kind.spares]
+            self._kinds.clear()
             thread = self._thread
-        self._calm.set()
+        self._run_over.set()
         self._work.put(None)
         for jail in jails:
             jail.destroy()
@@ -129,7 +133,7 @@ class Pool:
             self._templates.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join(10.0)
-        # Jails that were handed out and are dying: a template ends with the last of its own.
+        # Also wait for taken jails that are ending: a template ends with its last jail.
         wait_buried()
 
     def _make(self, walls: Walls) -> Jail:
@@ -140,16 +144,16 @@ class Pool:
         jail.wait_ready()
         return jail
 
-    def _order(self, walls: Walls, shelf: _Shelf) -> None:
-        """Ask the background thread for as many spares as this kind lacks."""
+    def _order(self, walls: Walls, kind: _KindSpares) -> None:
+        """Request as many spares from the background thread as this kind lacks."""
         with self._lock:
             if self._closed:
                 return
-            lacking = self.size - len(shelf.spares) - shelf.coming
-            if self.size <= 0 and self._templates is not None and shelf.asked > 1:
-                # Nobody waits ready-made, but a template may.
-                lacking = 1 - shelf.coming
-            shelf.coming += max(0, lacking)
+            lacking = self.size - len(kind.spares) - kind.coming
+            if self.size <= 0 and self._templates is not None and kind.asked > 1:
+                # No spare is kept, but a template may be.
+                lacking = 1 - kind.coming
+            kind.coming += max(0, lacking)
             if lacking <= 0:
                 return
             if self._thread is None or not self._thread.is_alive():
@@ -167,45 +171,45 @@ class Pool:
                 continue
             if walls is None:
                 return
-            self._await_calm(walls)
+            self._wait_for_run(walls)
             jail: Jail | None = None
-            # A failed spare is no error: whoever needs a jail makes one and meets the reason there.
+            # A spare that fails is no error: the next ``take`` makes a jail itself and raises the reason.
             with contextlib.suppress(SandboxError, OSError):
                 if self._templates is not None:
                     self._templates.prepare(walls)
                 if self.size > 0:
                     jail = self._make(walls)
-            self._shelve(walls, jail)
+            self._keep(walls, jail)
 
-    def _await_calm(self, walls: Walls) -> None:
-        """Most runs are over soon. To make the next jail beside one would take its processor and the locks of the
-        kernel's control groups.
+    def _wait_for_run(self, walls: Walls) -> None:
+        """Wait for the end of the run that just began: most runs are short. Making a jail meanwhile would compete with
+        it for the processor and for the kernel's control group locks.
         """
         until = time.monotonic() + CALM_S
-        while (left := until - time.monotonic()) > 0 and self._calm.wait(left):
+        while (left := until - time.monotonic()) > 0 and self._run_over.wait(left):
             with self._lock:
-                shelf = self._shelves.get(walls)
-                empty = shelf is None or not shelf.spares
+                kind = self._kinds.get(walls)
+                empty = kind is None or not kind.spares
             rushed = len(self._taken) == 3 and time.monotonic() - self._taken[0] < RUSH_S
-            self._stir.clear()
-            if empty or rushed or not self._stir.wait(PAUSE_S):
+            self._request.clear()
+            if empty or rushed or not self._request.wait(PAUSE_S):
                 return
 
-    def _shelve(self, walls: Walls, jail: Jail | None) -> None:
+    def _keep(self, walls: Walls, jail: Jail | None) -> None:
         surplus: list[Jail] = []
         with self._lock:
-            shelf = self._shelves.get(walls)
-            if shelf is not None:
-                shelf.coming = max(0, shelf.coming - 1)
+            kind = self._kinds.get(walls)
+            if kind is not None:
+                kind.coming = max(0, kind.coming - 1)
             if jail is not None:
-                if shelf is None or self._closed:
+                if kind is None or self._closed:
                     surplus.append(jail)
                 else:
-                    shelf.spares.append(jail)
-            total = sum(len(s.spares) for s in self._shelves.values())
-            for kind in list(self._shelves):
-                while total > MAX_SPARES and kind != walls and self._shelves[kind].spares:
-                    surplus.append(self._shelves[kind].spares.pop())
+                    kind.spares.append(jail)
+            total = sum(len(s.spares) for s in self._kinds.values())
+            for other in list(self._kinds):
+                while total > MAX_SPARES and other != walls and self._kinds[other].spares:
+                    surplus.append(self._kinds[other].spares.pop())
                     total -= 1
         for old in surplus:
             old.destroy()
@@ -216,26 +220,26 @@ class Pool:
     def _drop_idle(self) -> None:
         now = time.monotonic()
         with self._lock:
-            idle = [kind for kind, shelf in self._shelves.items() if now - shelf.asked_at > self._idle_s()]
-            jails = [jail for kind in idle for jail in self._shelves.pop(kind).spares]
-            wanted = set(self._shelves)
+            idle = [walls for walls, kind in self._kinds.items() if now - kind.asked_at > self._idle_s()]
+            jails = [jail for walls in idle for jail in self._kinds.pop(walls).spares]
+            wanted = set(self._kinds)
         for jail in jails:
             jail.destroy()
         if self._templates is not None:
             self._templates.keep_only(wanted)
 
     def _forget(self) -> None:
-        """In a forked child the spares are the parent's: let go of their descriptors, and of the lock."""
+        """In a forked child the spares belong to the parent: close their descriptors and make a new lock."""
         self._lock = threading.Lock()
         self._work = queue.SimpleQueue()
         self._thread = None
-        self._calm = threading.Event()
-        self._calm.set()
-        self._stir = threading.Event()
-        for shelf in self._shelves.values():
-            for jail in shelf.spares:
+        self._run_over = threading.Event()
+        self._run_over.set()
+        self._request = threading.Event()
+        for kind in self._kinds.values():
+            for jail in kind.spares:
                 jail.forget()
-        self._shelves = OrderedDict()
+        self._kinds = OrderedDict()
         if self._templates is not None:
             self._templates.forget()
 
@@ -244,7 +248,7 @@ _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def close_all() -> None:
-    """End every spare of this process; called at its end."""
+    """End every spare of this process. Called when it exits."""
     for pool in list(_pools):
         pool.close()
 

@@ -1,4 +1,4 @@
-"""Starts the jail that its walls ask for, and knows what must be known of a kind of jail before one is started."""
+"""Starts a jail for given walls, and answers questions about a kind of jail before one is started."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sandbox_kernel.jail.rules import bubblewrap
 
 
 def start_jail(walls: Walls) -> Jail:
-    """Start a jail; returns before its walls are up (``Jail.wait_ready``).
+    """Start a jail. Returns before its walls are up; call ``Jail.wait_ready``.
 
-    What the host lacks at this moment (descriptors, memory, the enforcer's own program) is a typed error too.
+    Raises ``EnforcerFailed`` when the host lacks something now: descriptors, memory, the enforcer's program.
     """
     try:
         return BubblewrapJail(walls) if walls.enforcer == bubblewrap.NAME else OpenJail(walls)
@@ -25,20 +25,20 @@ def start_jail(walls: Walls) -> Jail:
 
 
 def places_ahead(enforcer: str | None) -> Places:
-    """Where things will be in a jail that is not started yet; only ``guest`` is the same in every jail of a kind."""
+    """Return the paths in a jail that is not started yet. Of these only ``guest`` is reliable for every kind."""
     return Places() if enforcer == bubblewrap.NAME else Places(guest=guest_folder())
 
 
 def has_own_disk(enforcer: str | None) -> bool:
-    """Whether the work folder is a file system of its own, whose size the kernel limits."""
+    """Whether the work folder is its own file system with a size limit of the kernel."""
     return enforcer == bubblewrap.NAME
 
 
 def process_rlimit(enforcer: str | None, processes: int) -> int | None:
-    """RLIMIT_NPROC for a program that may have this many processes; None where it would count others' too.
+    """Return RLIMIT_NPROC for this many processes; None where it would also count processes outside the sandbox.
 
-    It counts by user: exact in a user namespace of its own, and for a user that only this sandbox is. Elsewhere a
-    control group or the watchdog counts.
+    The kernel counts processes for each user. That is exact in a user namespace, and for a user that no other sandbox
+    has. Elsewhere a control group or the watchdog counts.
     """
     if counts_processes():
         return None

@@ -1,4 +1,4 @@
-"""Commands: bash if the host has it, else sh, with the system's own tools."""
+"""Shell commands: bash if the host has it, else sh, with the system's tools."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SCRIPT = "cell.sh"
 
 
 def shell() -> str:
-    """The shell inside: the system's folders are the same there."""
+    """Return the path of the shell. System folders are the same inside, so the host's path is valid there."""
     return next((path for path in ("/usr/bin/bash", "/bin/bash") if os.path.exists(path)), "/bin/sh")
 
 
 class CommandLanguage(Recipe):
-    """A shell script; the shell's exit code and signal are the result's."""
+    """A shell script. Its exit code or signal becomes the result's."""
 
     language = Language.COMMAND
     minimum_memory_mb = 16
@@ -35,9 +35,9 @@ class CommandLanguage(Recipe):
             return Availability(available=False, reason=f"{program} has no pipefail", remedy="install bash")
         return Availability(available=True, version=version, origin=program)
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """The script is a file, because an argument may not be longer than 128 KiB."""
-        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
-        options = ["-o", "pipefail"] if kitchen.config.pipefail else []
-        step = kitchen.program(request, [shell(), *options, f"{kitchen.places.cell}/{SCRIPT}", *request.args])
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The script is a file, because an argument may not be longer than 128 KiB."""
+        file = JobFile(root=builder.places.cell, name=SCRIPT, data=request.source)
+        options = ["-o", "pipefail"] if builder.config.pipefail else []
+        step = builder.program(request, [shell(), *options, f"{builder.places.cell}/{SCRIPT}", *request.args])
         return ProgramPlan(steps=(step,), files=(file,))

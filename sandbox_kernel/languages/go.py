@@ -1,4 +1,4 @@
-"""Go, when the host has it: one file of package main, compiled with the standard library alone."""
+"""Go, if the host has it: one file of package main, compiled with the standard library only."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Go(Recipe):
         """See ``Recipe``."""
         return program_runtime(find_program(*_FIND)[0])
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """See ``Recipe``; the package clause may be left out."""
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The package clause may be left out."""
         program, version = find_program(*_FIND)
         source = request.source if _PACKAGE.search(request.source) else b"package main; " + request.source
-        argv = [program, "build", "-o", f"{kitchen.places.cell}/{PROGRAM}", SCRIPT]
+        argv = [program, "build", "-o", f"{builder.places.cell}/{PROGRAM}", SCRIPT]
         identity = compiler_identity(program, version)
-        tmp = kitchen.places.tmp
+        tmp = builder.places.tmp
         env = {**_ENV, "GOCACHE": f"{tmp}/go-cache", "GOPATH": f"{tmp}/go"}
         work = Compilation(
             name=SCRIPT, source=source, argv=argv, identity=identity, env=env, alone=b"go:embed" not in source
         )
-        return compiled_plan(request, kitchen, work)
+        return compiled_plan(request, builder, work)

@@ -1,4 +1,4 @@
-"""JavaScript: runs in the Node.js that already waits in the jail, as ``node cell.js`` would.
+"""JavaScript: runs in the Node.js that waits in the jail, as ``node cell.js`` would.
 
 CommonJS and ES modules: Node.js decides by the syntax (``import``, ``export``, ``await`` at the top level).
 """
@@ -34,8 +34,8 @@ class JavaScriptLanguage(Recipe):
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "javascript")
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """The source is a file, so that errors show its name and line."""
-        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
-        argv = [f"{kitchen.places.cell}/{SCRIPT}", *request.args]
-        return ProgramPlan(steps=(node_step(request, kitchen, argv, "javascript"),), files=(file,))
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The source is a file, so that errors show its name and line."""
+        file = JobFile(root=builder.places.cell, name=SCRIPT, data=request.source)
+        argv = [f"{builder.places.cell}/{SCRIPT}", *request.args]
+        return ProgramPlan(steps=(node_step(request, builder, argv, "javascript"),), files=(file,))

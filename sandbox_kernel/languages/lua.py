@@ -1,4 +1,4 @@
-"""Lua, when the host has it; modules are looked for in the work folder, as Lua does."""
+"""Lua, if the host has it. Lua also finds modules in the work folder."""
 
 from __future__ import annotations
 

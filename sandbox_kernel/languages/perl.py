@@ -1,4 +1,4 @@
-"""Perl, when the host has it; modules of the work folder can be used."""
+"""Perl, if the host has it. Modules in the work folder can be used."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class Perl(Scripted):
     version_argv = ("-e", "printf '%vd', $^V")
     remedy = "apt install perl (or your system's package of it)"
 
-    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
         """See ``Scripted``."""
-        return [self.program(), f"-I{kitchen.places.work}", path]
+        return [self.program(), f"-I{builder.places.work}", path]

@@ -1,4 +1,4 @@
-"""PHP, when the host has it; the opening tag may be left out, and errors go to stderr."""
+"""PHP, if the host has it. The opening tag may be left out, and errors go to stderr."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Php(Scripted):
     names = ("php",)
     remedy = "apt install php-cli (or your system's package of it)"
 
-    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
-        """See ``Scripted``; memory is limited from outside."""
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """See ``Scripted``. PHP's own memory limit is off, because the jail limits memory."""
         settings = ("display_errors=stderr", "log_errors=0", "html_errors=0", "memory_limit=-1")
         return [self.program(), "-n", *(part for name in settings for part in ("-d", name)), path]
 

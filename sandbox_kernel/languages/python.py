@@ -1,4 +1,4 @@
-"""Python: runs in the interpreter that already waits in the jail, as ``python cell.py`` would."""
+"""Python: runs in the interpreter that waits in the jail, as ``python cell.py`` would."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class PythonLanguage(Recipe):
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
-        env = kitchen.environment(request)
-        path = f"{kitchen.places.cell}/{SCRIPT}"
-        file = JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source)
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
+        env = builder.environment(request)
+        path = f"{builder.places.cell}/{SCRIPT}"
+        file = JobFile(root=builder.places.cell, name=SCRIPT, data=request.source)
         if any(name.startswith("PYTHON") for name in env):
-            # These are read when an interpreter starts, and the waiting one has started already.
-            interpreter = find_python(kitchen.config.python_path).executable
+            # An interpreter reads these when it starts, and the waiting one has started already.
+            interpreter = find_python(builder.config.python_path).executable
             return ProgramPlan(
-                steps=(kitchen.program(request, [interpreter, "-u", path, *request.args]),), files=(file,)
+                steps=(builder.program(request, [interpreter, "-u", path, *request.args]),), files=(file,)
             )
         step = Step(
             kind="python",
             argv=[path, *request.args],
-            cwd=kitchen.places.work,
+            cwd=builder.places.work,
             env=env,
-            rlimits=kitchen.rlimits,
+            rlimits=builder.rlimits,
             source=request.source,
-            seccomp=kitchen.no_spawn,
+            seccomp=builder.no_spawn,
         )
         return ProgramPlan(steps=(step,), files=(file,))

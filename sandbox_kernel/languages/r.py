@@ -1,4 +1,4 @@
-"""R, when the host has it; values of top-level expressions are printed, and errors name the line of the cell."""
+"""R, if the host has it. Values of top-level expressions are printed, and errors name the line of the cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox_kernel.languages.support.scripted import Scripted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 
-#: Debian's R is configured there, with links from its own folder.
+#: Where Debian keeps the configuration of R, with links from R's own folder.
 _CONFIGURATION = "/etc/R"
 
 
@@ -29,7 +29,7 @@ class R(Scripted):
         own = runtime_grants([_CONFIGURATION]) if os.path.isdir(_CONFIGURATION) else ()
         return (*super().runtime(config), *own)
 
-    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
-        """See ``Scripted``; run as a file, R would neither print values nor say where an error was."""
-        start = f"local({{ cell <- '{path}'; source('{kitchen.places.guest}/scripts/r_run.R', local = TRUE) }})"
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """See ``Scripted``. Run as a plain file, R would not print values and not say where an error was."""
+        start = f"local({{ cell <- '{path}'; source('{builder.places.guest}/scripts/r_run.R', local = TRUE) }})"
         return [self.program(), "--vanilla", "-e", start]

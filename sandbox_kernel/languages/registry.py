@@ -46,7 +46,7 @@ RECIPES: Mapping[Language, Recipe] = MappingProxyType({recipe.language: recipe f
 
 @functools.lru_cache(maxsize=64)
 def availability(config: ProcessConfig, language: Language) -> Availability:
-    """Whether this host can run a language with this configuration; asked once a process."""
+    """Return whether this host can run a language with this configuration. Measured once for each process."""
     recipe = RECIPES.get(language)
     if recipe is None:
         return Availability(

@@ -1,4 +1,4 @@
-"""Ruby, when the host has it; files of the work folder can be required."""
+"""Ruby, if the host has it. Files in the work folder can be required."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class Ruby(Scripted):
     names = ("ruby",)
     remedy = "apt install ruby (or your system's package of it)"
 
-    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
         """See ``Scripted``."""
-        return [self.program(), f"-I{kitchen.places.work}", path]
+        return [self.program(), f"-I{builder.places.work}", path]

@@ -1,4 +1,4 @@
-"""Rust: one file, compiled by rustc inside the walls and the deadline; a cell without ``main`` is the body of one."""
+"""Rust: one file, compiled by rustc inside the jail and its time limit. A cell without ``main`` becomes its body."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from sandbox_kernel.policy import Grant
 
 SCRIPT = "cell.rs"
 REMEDY = "install Rust from https://rustup.rs and a C compiler for linking"
-#: The release that brought the edition of 2024.
+#: The first release with the 2024 edition.
 _EDITION_2024 = (1, 85)
 
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|r?"(?:\\.|[^"\\])*"', re.DOTALL)
 _MAIN = re.compile(r"\bfn\s+main\s*[(<]")
-#: All ways to another file.
+#: Everything that can refer to another file.
 _OTHER_FILES = re.compile(r"include|\bmod\b|path|asm")
-#: An error handed on (``parse()?;``), for which the wrapped main must return one.
+#: An error that is passed on (``parse()?;``): the added ``main`` must return a ``Result`` then.
 _HANDS_ON_ERRORS = re.compile(r"[\w)\]>]\?\s*(?:[;.,)\]}]|$)")
 
 
 @dataclass(frozen=True)
 class Rustc:
-    """The real compiler, behind whatever shim was found, and the folder of its toolchain."""
+    """The real compiler, not a shim, and the folder of its toolchain."""
 
     executable: str
     sysroot: str
@@ -39,14 +39,14 @@ class Rustc:
 
     @property
     def edition(self) -> str:
-        """The newest edition that it knows."""
+        """The newest edition that it supports."""
         found = re.match(r"rustc (\d+)\.(\d+)", self.version)
         return "2024" if found and tuple(map(int, found.groups())) >= _EDITION_2024 else "2021"
 
 
 @functools.lru_cache(maxsize=8)
 def find_rustc(path: str) -> Rustc:
-    """Find rustc and ask it for its toolchain: rustup's own ``rustc`` is a shim that does not work elsewhere."""
+    """Find rustc and its toolchain. The ``rustc`` of rustup is a shim that does not work inside a jail."""
     shim = shutil.which(path)
     if shim is None:
         raise BackendUnavailable(f"no Rust compiler: {path!r} was not found; {REMEDY}")
@@ -65,9 +65,9 @@ def find_rustc(path: str) -> Rustc:
 
 
 def wrap(source: str) -> tuple[str, int]:
-    """A whole program, and how many columns of its first line are not the cell's.
+    """Return a complete program, and how many columns were added before the cell on the first line.
 
-    What is added stands on the first line and after the last one, so that every line keeps its number.
+    Text is added only on the first line and after the last one, so that every line keeps its number.
     """
     code = _NOT_CODE.sub(" ", source)
     if _MAIN.search(code):
@@ -81,7 +81,7 @@ def wrap(source: str) -> tuple[str, int]:
 
 
 class Rust(Recipe):
-    """rustc of the host, with its own toolchain folder readable."""
+    """The host's rustc, with its toolchain folder readable."""
 
     language = Language.RUST
     minimum_memory_mb = 128
@@ -100,14 +100,14 @@ class Rust(Recipe):
         found = find_rustc(config.rustc_path)
         return runtime_grants([found.sysroot, found.executable])
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """See ``Recipe``; overflow is checked as in a debug build, the rest is a little optimised."""
-        found = find_rustc(kitchen.config.rustc_path)
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. Overflow is checked as in a debug build; the optimisation level is low."""
+        found = find_rustc(builder.config.rustc_path)
         source, columns = wrap(request.source.decode())
         argv = [
             found.executable, "--edition", found.edition, "--crate-name", "cell", "--error-format", "json",
             "-C", "opt-level=1", "-C", "debug-assertions=on", "-C", "strip=debuginfo",
-            "-o", f"{kitchen.places.cell}/{PROGRAM}", SCRIPT,
+            "-o", f"{builder.places.cell}/{PROGRAM}", SCRIPT,
         ]  # fmt: skip
         work = Compilation(
             name=SCRIPT,
@@ -118,4 +118,4 @@ class Rust(Recipe):
             alone=not _OTHER_FILES.search(source),
             parts=".rs",
         )
-        return compiled_plan(request, kitchen, work)
+        return compiled_plan(request, builder, work)

@@ -1,4 +1,4 @@
-"""SQL, on the SQLite of the waiting Python: the database is a file of the work folder (``--arg``) or in memory."""
+"""SQL, with the SQLite of the waiting Python. The database is a file in the work folder (``--arg``) or in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _program() -> bytes:
 
 
 class Sql(Recipe):
-    """SQLite; see ``guest/scripts/sql_run.py`` for what a cell can ask for beside SQL."""
+    """SQLite. ``guest/scripts/sql_run.py`` says what a cell can use besides SQL."""
 
     language = Language.SQL
     minimum_memory_mb = 32
@@ -45,13 +45,13 @@ class Sql(Recipe):
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
-        script = f"{kitchen.places.cell}/{SCRIPT}"
+        script = f"{builder.places.cell}/{SCRIPT}"
         step = Step(
-            kind="python", argv=[f"{kitchen.places.guest}/scripts/sql_run.py", script, *request.args],
+            kind="python", argv=[f"{builder.places.guest}/scripts/sql_run.py", script, *request.args],
             source=_program(),
-            cwd=kitchen.places.work, env=kitchen.environment(request), rlimits=kitchen.rlimits,
-            seccomp=kitchen.no_spawn,
+            cwd=builder.places.work, env=builder.environment(request), rlimits=builder.rlimits,
+            seccomp=builder.no_spawn,
         )  # fmt: skip
-        return ProgramPlan(steps=(step,), files=(JobFile(root=kitchen.places.cell, name=SCRIPT, data=request.source),))
+        return ProgramPlan(steps=(step,), files=(JobFile(root=builder.places.cell, name=SCRIPT, data=request.source),))

@@ -1,7 +1,7 @@
-"""TypeScript: the waiting Node.js takes the types out and transforms enums, namespaces and parameter properties.
+"""TypeScript: the waiting Node.js removes the types and transforms enums, namespaces and parameter properties.
 
-Decorators are beyond what Node.js transforms: a cell that has one is first transpiled by Deno, a program of the
-registry package ``deno``, which also type-checks cells where ``check_types`` is configured. Both run inside the jail.
+Node.js does not transform decorators. A cell with decorators is first transpiled by Deno, from the registry package
+``deno``, which also checks types if ``check_types`` is set. Both run inside the jail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUIET = ("--quiet", "--no-config", "--no-lock", "--no-remote")
 
 @functools.lru_cache(maxsize=1)
 def find_deno() -> tuple[str, str] | None:
-    """Deno and its version, or None: only some cells need it."""
+    """Return Deno and its version, or None. Only some cells need it."""
     try:
         from deno import find_deno_bin
     except ImportError:
@@ -44,19 +44,19 @@ def find_deno() -> tuple[str, str] | None:
 
 
 def has_decorators(source: str) -> bool:
-    """Whether a cell needs more than Node.js does; a wrong yes costs some time and nothing else."""
+    """Whether a cell needs Deno. A wrong yes only costs time."""
     return _DECORATOR.search(_NOT_CODE.sub(" ", source)) is not None
 
 
 class TypeScript(Recipe):
-    """Node.js in transform mode, with Deno before it where that is not enough."""
+    """Node.js in transform mode, after Deno if that is needed."""
 
     language = Language.TYPESCRIPT
     minimum_memory_mb = 96
     reserved_mb = RESERVED_MB
 
     def probe(self, config: ProcessConfig) -> Availability:
-        """See ``Recipe``; type checking that was configured and cannot be had is a language that cannot run."""
+        """See ``Recipe``. If type checking is configured but Deno is missing, the language is unavailable."""
         found, deno = probe_node(config), find_deno()
         if config.check_types and deno is None:
             return Availability(available=False, reason="type checking needs the package deno", remedy=REMEDY)
@@ -74,22 +74,22 @@ class TypeScript(Recipe):
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "typescript")
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """Check if asked, transpile if needed, run; errors name the line of the cell in every case."""
-        cell, deno = kitchen.places.cell, find_deno()
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. Checks types if configured, transpiles if needed, runs. Errors name the line of the cell."""
+        cell, deno = builder.places.cell, find_deno()
         steps: list[Step] = []
         notes: tuple[str, ...] = ()
         script = SCRIPT
-        env = {"DENO_DIR": f"{kitchen.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-        if kitchen.config.check_types and deno is not None:
-            steps.append(kitchen.compiler([deno[0], "check", *_QUIET, SCRIPT], env))
+        env = {"DENO_DIR": f"{builder.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+        if builder.config.check_types and deno is not None:
+            steps.append(builder.compiler([deno[0], "check", *_QUIET, SCRIPT], env))
         if has_decorators(request.source.decode()):
             if deno is None:
                 notes = (f"decorators need another package: {REMEDY}",)
             else:
                 argv = [deno[0], "transpile", *_QUIET, "--source-map", "inline", SCRIPT, "-o", f"{cell}/{TRANSPILED}"]
-                steps.append(kitchen.compiler(argv, env))
+                steps.append(builder.compiler(argv, env))
                 script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=SCRIPT, data=request.source))
-        steps.append(node_step(request, kitchen, [f"{cell}/{script}", *request.args], "typescript"))
+        steps.append(node_step(request, builder, [f"{cell}/{script}", *request.args], "typescript"))
         return ProgramPlan(steps=tuple(steps), files=files, notes=notes)

@@ -1,4 +1,4 @@
-"""Zig, from the registry: one file with a ``main``, compiled as a debug build, so that a crash names its line."""
+"""Zig, from the registry package: one file with a ``main``, compiled as a debug build: a crash names its line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sandbox_kernel.policy import Grant
 
 SCRIPT = "cell.zig"
 COMMAND = "build-exe"
-#: All ways to another file.
+#: Everything that can refer to another file.
 _OTHER_FILES = re.compile(rb'@import(?!\("(?:std|builtin|root)"\))|@embedFile|@c|asm')
 
 
 def the_zig() -> Zig:
-    """Zig, which is there when the language is."""
+    """Return Zig. Raises ``BackendUnavailable`` when the package is not installed."""
     zig = find_zig()
     if zig is None:
         raise BackendUnavailable(f"the package ziglang is not installed; {REMEDY}")
@@ -26,7 +26,7 @@ def the_zig() -> Zig:
 
 
 class ZigLanguage(Recipe):
-    """The compiler that also serves as a C compiler."""
+    """The Zig compiler, which also serves as a C compiler."""
 
     language = Language.ZIG
     minimum_memory_mb = 512
@@ -43,17 +43,17 @@ class ZigLanguage(Recipe):
         """See ``Recipe``."""
         return the_zig().runtime(COMMAND)
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
         zig = the_zig()
-        argv = [zig.executable, COMMAND, "--color", "off", f"-femit-bin={kitchen.places.cell}/{PROGRAM}", SCRIPT]
+        argv = [zig.executable, COMMAND, "--color", "off", f"-femit-bin={builder.places.cell}/{PROGRAM}", SCRIPT]
         work = Compilation(
             name=SCRIPT,
             source=request.source,
             argv=argv,
             identity=compiler_identity(zig.executable, zig.version),
-            env=zig.environment(COMMAND, kitchen.places.tmp),
+            env=zig.environment(COMMAND, builder.places.tmp),
             parts=".zig",
             alone=not _OTHER_FILES.search(request.source),
         )
-        return compiled_plan(request, kitchen, work)
+        return compiled_plan(request, builder, work)

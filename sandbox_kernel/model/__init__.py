@@ -1,6 +1,6 @@
-"""Requests and results: the plain values that pass between the rooms of the house, imported from here.
+"""Requests and results: the plain values that pass between the packages. Import them from here.
 
-They hold no behaviour beyond checking themselves.
+They check their own fields and do nothing else.
 """
 
 from sandbox_kernel.model.given_text import LOADER_NAMES, check_env, check_file_name

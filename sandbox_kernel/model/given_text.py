@@ -1,4 +1,4 @@
-"""Text that goes into a sandbox as it was given: variables, names of files. What cannot be handed over is refused."""
+"""Checks text that goes into a sandbox unchanged: environment variables, file names, arguments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-#: Names by which a dynamic loader or libc takes code or configuration from the environment.
+#: Environment variables that make a dynamic loader or libc load code or configuration.
 LOADER_NAMES = re.compile(r"(LD_|DYLD_|GCONV_PATH\Z|GLIBC_TUNABLES\Z|LOCPATH\Z|NLSPATH\Z|MALLOC_)")
 
 
 def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> None:
-    """Refuse names and values that no program can receive, and names by which a loader takes code."""
+    """Raise ``InvalidRequest`` for a variable that no program can receive, or whose name makes a loader load code.
+
+    Args:
+        env: The variables.
+        loader_names_allowed: Whether names like ``LD_PRELOAD`` are accepted. Only a policy may set them.
+
+    """
     for name, value in env.items():
         if not isinstance(name, str) or not _ENV_NAME.match(name):
             raise InvalidRequest(
@@ -30,12 +36,12 @@ def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> 
             )
 
 
-#: A folder that is nested deeper is not looked into afterwards (``workspace/tree/walk.py``).
+#: Deeper folders are refused, because the host does not read them after the run (``workspace/tree/walk.py``).
 MAX_LEVELS = 256
 
 
 def check_file_name(name: object, what: str = "file name") -> str:
-    """Return a relative path that stays beneath its root, or say what is wrong with it."""
+    """Return the name if it is a relative path that stays inside the work folder, else raise ``InvalidRequest``."""
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"{what} must be a non-empty relative path, got {quoted(name)}")
     check_text(name, what)
@@ -54,14 +60,14 @@ def check_file_name(name: object, what: str = "file name") -> str:
 
 
 def check_text(value: str, what: str) -> None:
-    """Refuse what no program can be given as a name, a value or an argument."""
+    """Raise ``InvalidRequest`` for text that no program can receive: with a NUL character, or without an encoding."""
     if "\0" in value:
         raise InvalidRequest(f"{what} holds a NUL character at position {value.index(chr(0))}; remove it")
     check_encodable(value, what)
 
 
 def check_encodable(value: str, what: str) -> None:
-    """Refuse text that has no bytes."""
+    """Raise ``InvalidRequest`` for text that cannot be encoded as UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError as error:

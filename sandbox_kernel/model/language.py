@@ -1,4 +1,4 @@
-"""Languages by the names that people use for them."""
+"""The languages and their aliases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIASES = {
 
 
 class Language(StrEnum):
-    """What a cell may be written in. Whether this host can run it is for ``capabilities()`` to say."""
+    """The languages of cells and programs. ``capabilities()`` says which of them this host can run."""
 
     PYTHON = "python"
     JAVASCRIPT = "javascript"
@@ -41,12 +41,12 @@ class Language(StrEnum):
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
-        """Every word that ``parse`` understands."""
+        """Return every name that ``parse`` accepts."""
         return (*cls, *ALIASES)
 
     @classmethod
     def parse(cls, name: object) -> Language:
-        """Turn what a person wrote into a language; unknown names get the list of the known ones."""
+        """Return the language of a name or alias. Raises ``InvalidRequest``, with the known names, for any other."""
         if isinstance(name, cls):
             return name
         if not isinstance(name, str):
@@ -59,6 +59,6 @@ class Language(StrEnum):
 
 
 def known_languages() -> str:
-    """The sentence that ends every complaint about a language."""
+    """Return the known names and aliases, as the end of an error message."""
     aliases = " ".join(sorted(ALIASES))
     return f"expected one of: {', '.join(Language)} (or an alias: {aliases})"

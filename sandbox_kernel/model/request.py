@@ -1,4 +1,4 @@
-"""One program to run once. A request that exists is well-formed: whoever receives one need not look again."""
+"""One program to run once. The constructor checks every field, so code that receives a request need not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, ch
 from sandbox_kernel.model.given_text import check_encodable, check_env, check_file_name, check_text
 from sandbox_kernel.model.language import Language
 
-#: Source beyond this is refused: no cell is that long, and compilers are no place to find out.
+#: Longer source code is refused: no cell is that long, and a compiler may crash on it.
 MAX_CODE_BYTES = 16 << 20
-#: A run of opening brackets this long has crashed parsers of several languages; no program needs it.
+#: More opening brackets in a row are refused: they have crashed parsers of several languages, and no program needs it.
 MAX_BRACKET_RUN = 20_000
 
-#: The longest argument or variable that Linux hands to a program, and what all of them may take here: beyond either no
-#: program can be started, and what a program starts itself gets its variables too.
+#: The longest single argument or variable that Linux passes to a program, and the total that is accepted here. Above
+#: either, no program can be started; the total leaves room for the programs that the program starts itself.
 MAX_ARGUMENT_BYTES = 128 << 10
 MAX_ARGUMENTS_BYTES = 1 << 20
 
@@ -27,7 +27,23 @@ _BRACKET_RUN = re.compile(rf"[(\[{{]{{{MAX_BRACKET_RUN}}}")
 
 @dataclass(frozen=True, kw_only=True)
 class ExecRequest:
-    """One program to run once. There is deliberately no default for ``timeout``."""
+    """One program to run once.
+
+    Args:
+        language: The language, or one of its aliases.
+        code: The source code; bytes only for ``wasm``.
+        timeout: Time limit in seconds. There is no default, on purpose.
+        stdin: Standard input; None means end of file at once.
+        memory_limit_mb: Memory limit in MB; None means ``DEFAULT_MEMORY_MB``.
+        env: Environment variables. Names like ``LD_PRELOAD`` are refused; a policy can allow them.
+        args: Command-line arguments of the program.
+        files: Files to put into the work folder before the start: relative path to content.
+        limits: The other limits: CPU, processes, disk, output.
+
+    Raises:
+        InvalidRequest: When a field is malformed.
+
+    """
 
     language: Language
     code: str | bytes
@@ -75,21 +91,21 @@ class ExecRequest:
 
     @property
     def memory_mb(self) -> int:
-        """The memory limit in force: the caller's, or the safe default."""
+        """The memory limit that applies: the caller's, or the default."""
         return self.memory_limit_mb if self.memory_limit_mb is not None else DEFAULT_MEMORY_MB
 
     @property
     def source(self) -> bytes:
-        """The program as bytes, however it was given."""
+        """The source code as bytes."""
         return self.code.encode() if isinstance(self.code, str) else self.code
 
     @property
     def stdin_bytes(self) -> bytes | None:
-        """Standard input as bytes; None means that there is none (end of file at once)."""
+        """Standard input as bytes; None means end of file at once."""
         return self.stdin.encode() if isinstance(self.stdin, str) else self.stdin
 
     def __getstate__(self) -> dict[str, object]:
-        # A mapping proxy cannot be pickled; plain dictionaries go over and are wrapped again.
+        # A mapping proxy cannot be pickled, so plain dictionaries are sent and wrapped again on arrival.
         state = {f.name: getattr(self, f.name) for f in fields(self)}
         state["env"], state["files"] = dict(self.env), dict(self.files)
         return state
@@ -100,7 +116,7 @@ class ExecRequest:
 
 
 def _check_room(env: Mapping[str, str], args: Sequence[str]) -> None:
-    """Refuse what no operating system hands to a program; a file or standard input takes it."""
+    """Raise ``InvalidRequest`` for arguments and variables that are too long for the operating system."""
     sizes = {f"environment value of {name}": len(name) + len(value.encode()) + 2 for name, value in env.items()}
     sizes |= {f"argument {place}": len(arg.encode()) + 1 for place, arg in enumerate(args, 1)}
     for what, size in sizes.items():
@@ -109,7 +125,7 @@ def _check_room(env: Mapping[str, str], args: Sequence[str]) -> None:
                 f"{what} has {size} bytes; a program can be given at most {MAX_ARGUMENT_BYTES}: "
                 "give it as a file (files={…}) or as stdin"
             )
-    # Each has a pointer of 8 bytes beside it.
+    # The kernel adds a pointer of 8 bytes for each of them.
     total = sum(sizes.values()) + 8 * len(sizes)
     if total > MAX_ARGUMENTS_BYTES:
         raise InvalidRequest(
@@ -153,5 +169,5 @@ def _check_code(language: Language, code: object) -> None:
         raise InvalidRequest(f"code has {len(code.encode())} bytes; at most {MAX_CODE_BYTES} are taken")
     if _BRACKET_RUN.search(code):
         raise InvalidRequest(
-            f"code opens more than {MAX_BRACKET_RUN} brackets in a row; no parser is asked to follow that"
+            f"code opens more than {MAX_BRACKET_RUN} brackets in a row; parsers crash on that, so it is refused"
         )

@@ -1,7 +1,7 @@
-"""What a program may touch. Deny-all by default; each method returns a new policy that allows one thing more.
+"""What a program may use. Denies everything by default; each method returns a new policy that allows one thing more.
 
-A policy is plain data: paths are kept as the user wrote them and resolved only when a jail is built
-(``resolve_grants``), so that a policy can be written on one machine and used on another.
+A policy is plain data. It keeps paths as the user wrote them and resolves them only when a jail is built
+(``resolve_grants``), so a policy can be written on one machine and used on another.
 """
 
 from sandbox_kernel.policy.grants import Grant, resolve_grants

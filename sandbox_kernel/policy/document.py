@@ -1,6 +1,6 @@
-"""Policies as JSON and TOML, read strictly: a typo must never widen or narrow in silence.
+"""Reads and writes policies as JSON and TOML. Strict: an unknown key is an error, so no typo changes what is allowed.
 
-Loaded when a policy is read or written, which few programs do.
+A module of its own, because few programs read or write policies and the others need not load it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.policy.places import path_text
 from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy, flag
 
-#: No policy is that long.
+#: Longer policy files are refused.
 _MAX_FILE = 1 << 20
 
 
 def to_json(policy: SandboxPolicy) -> str:
-    """The policy as camelCase JSON, the form that the seed projects read."""
+    """Return the policy as camelCase JSON, the form that the seed projects read."""
     return json.dumps(
         {
             "allowedPaths": [{"path": p.path, "mode": str(p.mode)} for p in policy.allowed_paths],
@@ -32,7 +32,7 @@ def to_json(policy: SandboxPolicy) -> str:
 
 
 def from_json(text: str | bytes) -> SandboxPolicy:
-    """Read what ``to_json`` wrote."""
+    """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for anything else."""
     try:
         document = json.loads(text, object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError, TypeError) as error:
@@ -41,14 +41,14 @@ def from_json(text: str | bytes) -> SandboxPolicy:
 
 
 def load(path: str | os.PathLike[str]) -> SandboxPolicy:
-    """Read a policy file: TOML, or JSON when the name ends in .json; the keys are the same."""
+    """Read a policy file: JSON when the name ends in .json, else TOML. The keys are the same in both."""
     try:
         raw = _read(Path(path_text(path)))
     except OSError as error:
         raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
     if str(path).lower().endswith(".json"):
         return from_json(raw)
-    import tomllib  # JSON goes without
+    import tomllib  # not needed for JSON
 
     try:
         return from_document(tomllib.loads(raw.decode("utf-8-sig")))
@@ -57,18 +57,18 @@ def load(path: str | os.PathLike[str]) -> SandboxPolicy:
 
 
 def _read(path: Path) -> bytes:
-    """A policy file; what is no file, or is endless, is not waited for."""
+    """Return the content of a policy file. Refuses pipes, devices and files that are too long, and never blocks."""
     if path.exists() and not path.is_dir() and not path.is_file():
         raise PolicyViolation(f"policy file {str(path)!r} is no regular file; give a .toml or .json file")
     with path.open("rb") as file:
         raw = file.read(_MAX_FILE + 1)
     if len(raw) > _MAX_FILE:
-        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes; no policy has")
+        raise PolicyViolation(f"policy file {str(path)!r} has more than {_MAX_FILE} bytes, the most that are accepted")
     return raw
 
 
 def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A key that stands twice is a mistake, and whichever of the two were taken might widen."""
+    """Raise ``PolicyViolation`` for a repeated key: it is a mistake, and either value could allow too much."""
     document = dict(pairs)
     if len(document) != len(pairs):
         names = [name for name, _ in pairs]
@@ -77,7 +77,7 @@ def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def from_document(document: object) -> SandboxPolicy:
-    """The policy that a document describes; unknown keys are errors."""
+    """Return the policy that a document describes. Raises ``PolicyViolation`` for unknown keys."""
     known = ("allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts")
     fields = _table(document, "policy", known)
     policy = SandboxPolicy()

@@ -1,4 +1,4 @@
-"""What a policy comes to on this host: real paths, and where each appears inside."""
+"""Resolves a policy on this host: the real path of each grant, and where it appears inside."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.policy.places import current_folder, is_own_place, normal
 from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy
 
-#: Allowed by every jail anyway: naming them is no mistake.
+#: Every jail shows these already, so allowing them is accepted and changes nothing.
 _ALWAYS_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A resolved permission: this real host path appears at this place inside."""
+    """One resolved permission: the host path ``source`` appears inside at ``target``."""
 
     source: str
     target: str
@@ -23,10 +23,10 @@ class Grant:
 
 
 def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
-    """Resolve every allowed path and mount on this host, in order; called by the jail before anything starts.
+    """Resolve every allowed path and mount on this host, in order. The jail calls it before anything starts.
 
-    A path is granted at the place the user wrote *and* at its real place, so that programs that resolve links find it.
-    A path that does not exist is a ``PolicyViolation``: a typo must not become a sandbox that lacks its data.
+    An allowed path is granted at the path the user wrote *and* at its real path, so that programs that resolve links
+    find it. A path that does not exist raises ``PolicyViolation``, because it is probably a typo.
     """
     grants: list[Grant] = []
     for allowed in policy.allowed_paths:
@@ -49,7 +49,7 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
 
 
 def _absolute(path: str) -> str:
-    """A path as it is meant from here; only a relative one needs a folder that we are in."""
+    """Return an absolute path; the current folder is looked up for relative paths only."""
     home = os.path.expanduser(path)
     return os.path.normpath(home if os.path.isabs(home) else os.path.join(current_folder(path), home))
 

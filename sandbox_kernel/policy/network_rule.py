@@ -1,7 +1,7 @@
-"""One line of what a program may reach: a domain and its ports, as policies hold it and as people write it.
+"""One network permission: a domain and its ports, as policies hold it and as users write it.
 
-``parse_rule`` is what every ``--allow-net`` goes through, in notebooks and on the command line. Most mistakes are
-copies from an address bar, so an error says what should have been written.
+Every ``--allow-net`` is read by ``parse_rule``, in notebooks and on the command line. Most mistakes are URLs pasted
+from an address bar, so the error says what to write instead.
 """
 
 from __future__ import annotations
@@ -12,26 +12,38 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import PolicyViolation
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\Z")
-#: A name never ends like this: C libraries take it for an address, in notations that hide which.
+#: A domain name never ends in a number: C libraries read such a name as an address, in several notations.
 _NUMERIC_END = re.compile(r"(.*\.)?(0x[0-9a-f]*|[0-9]+)\Z")
 _FORM = "for example example.org or *.example.org"
 
 
 @dataclass(frozen=True)
 class NetworkRule:
-    """A domain that may be reached through the proxy; no ports means 80 and 443."""
+    """A domain that a program may reach through the proxy.
+
+    Args:
+        domain: A domain, ``*.example.org`` for all domains below it, or an IP address.
+        ports: The allowed ports; empty means 80 and 443.
+
+    """
 
     domain: str
     ports: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """The rule as it is written after ``--allow-net``; with several ports, the first."""
+        """Return the rule as a user writes it after ``--allow-net``; of several ports only the first is shown."""
         host = f"[{self.domain}]" if ":" in self.domain else self.domain
         return f"{host}:{self.ports[0]}" if self.ports else host
 
 
 def domain_rule(domain: str, *ports: int) -> NetworkRule:
-    """The rule for a domain (``*.example.org`` for those below it) or an address; ``PolicyViolation`` for neither."""
+    """Return the rule for a domain or address. Raises ``PolicyViolation`` when it is neither, or a port is wrong.
+
+    Args:
+        domain: A domain, ``*.example.org`` for all domains below it, or an IP address.
+        ports: The allowed ports; none means 80 and 443.
+
+    """
     text = domain.strip() if isinstance(domain, str) else ""
     name = _address(text) or _name(text)
     if name is None:
@@ -43,7 +55,7 @@ def domain_rule(domain: str, *ports: int) -> NetworkRule:
 
 
 def parse_rule(text: str) -> NetworkRule:
-    """Read ``example.org``, ``*.example.org:8443``, ``192.0.2.1`` or ``[2001:db8::1]:443``."""
+    """Parse ``example.org``, ``*.example.org:8443``, ``192.0.2.1`` or ``[2001:db8::1]:443``."""
     written = text.strip()
     if written == "*":
         raise PolicyViolation("'*' is not a domain; a policy file with allowNetwork = true opens every public address")
@@ -62,7 +74,7 @@ def parse_rule(text: str) -> NetworkRule:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Host and port; an IPv6 address has colons of its own, and brackets where a port follows."""
+    """Split into host and port. An IPv6 address contains colons and needs brackets when a port follows."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if bracket and (not rest or rest.startswith(":")):
@@ -75,7 +87,7 @@ def _split(text: str) -> tuple[str, str | None]:
 
 
 def _address(text: str) -> str | None:
-    import ipaddress  # every start of a program would pay for it
+    import ipaddress  # imported here to keep the start of every program fast
 
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
@@ -87,7 +99,7 @@ def _address(text: str) -> str | None:
 def _name(text: str) -> str | None:
     name = text.rstrip(".").lower()
     try:
-        # The standard library knows only IDNA 2003, which turns faß.de into fass.de: somebody else's domain.
+        # The standard library has only IDNA 2003, which turns faß.de into fass.de, a different domain.
         name = name if name.isascii() else _wildcard_idna(name)
     except UnicodeError:
         return None
@@ -96,15 +108,15 @@ def _name(text: str) -> str | None:
 
 
 def _wildcard_idna(name: str) -> str:
-    """The ASCII form of an international domain, with or without a leading ``*.``; ``UnicodeError`` if it has none."""
-    import idna  # every start of a program would pay for it
+    """Return the ASCII form of an international domain, with or without a leading ``*.``; else ``UnicodeError``."""
+    import idna  # imported here to keep the start of every program fast
 
     star, rest = ("*.", name[2:]) if name.startswith("*.") else ("", name)
     return star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
 
 
 def _host_of(text: str) -> str | None:
-    """The rule that somebody who pasted a URL meant, where there is one."""
+    """Return the rule for the host of a pasted URL; None when it has none."""
     from urllib.parse import urlsplit
 
     try:

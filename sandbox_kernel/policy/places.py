@@ -1,4 +1,4 @@
-"""Paths as a policy writes them, and the places of the sandbox itself that no grant may cover."""
+"""Checks paths in policies, and lists the folders of the sandbox that no grant may cover."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.limits import quoted
 
-#: Folders of the sandbox itself: mounting over them would take a wall away or hide the work folder.
+#: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
 _OWN_PLACES = (
     "/",
     "/proc",
@@ -25,12 +25,12 @@ _OWN_PLACES = (
     "/cell",
     "/guest",
 )
-#: Nothing may be mounted inside these either: the kernel's files, devices, and the sandbox's own programs.
+#: No mount may lie inside these either: kernel files, devices and our own programs.
 _CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/")
 
 
 def mount_target(guest: object) -> str:
-    """Where a mount appears inside, or why it cannot."""
+    """Return the normalised path of a mount inside. Raises ``PolicyViolation`` when nothing can be mounted there."""
     text = os.fspath(guest) if isinstance(guest, os.PathLike) else guest
     if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/") or "\0" in text:
         raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
@@ -41,17 +41,17 @@ def mount_target(guest: object) -> str:
 
 
 def normal(path: str) -> str:
-    """One form for one place: two leading slashes mean the same as one here, which ``normpath`` alone leaves open."""
+    """Normalise a path. Two leading slashes become one, which ``normpath`` does not do."""
     return "/" + os.path.normpath(path).lstrip("/")
 
 
 def is_own_place(target: str) -> bool:
-    """Whether the sandbox itself has something there."""
+    """Whether the path is a folder of the sandbox, where no grant may lie."""
     return target in _OWN_PLACES or target.startswith(_CLOSED_PLACES)
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """A path as text, as it was written."""
+    """Return a path as text, unchanged. Raises ``PolicyViolation`` when it is not a path."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or not text or "\0" in text:
         raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
@@ -63,11 +63,11 @@ def path_text(path: str | os.PathLike[str]) -> str:
 
 
 def current_folder(asked: str) -> str:
-    """The folder that we are in, for what was asked."""
+    """Return the current folder. Raises ``PolicyViolation`` that names ``asked`` when it was deleted."""
     try:
         return os.getcwd()
     except OSError as error:
         raise PolicyViolation(
-            f"policy needs the current folder for {asked!r}, and there is none any more ({error.strerror}); "
+            f"policy needs the current folder for {asked!r}, which was deleted ({error.strerror}); "
             "go to a folder that exists"
         ) from None

@@ -1,4 +1,4 @@
-"""The permissions of a sandbox, as a value: each method returns a new one that allows one thing more."""
+"""``SandboxPolicy``: the permissions of a sandbox. Each method returns a new policy that allows one thing more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ class AccessMode(StrEnum):
 
 @dataclass(frozen=True)
 class AllowedPath:
-    """A host path that is visible at the same place inside."""
+    """A host path that appears inside at the same path.
+
+    Args:
+        path: The path on the host, as the user wrote it.
+        mode: Whether it can only be read, or also written.
+
+    """
 
     path: str
     mode: AccessMode = AccessMode.READ_ONLY
@@ -34,7 +40,14 @@ class AllowedPath:
 
 @dataclass(frozen=True)
 class Mount:
-    """A host path that is visible at another place inside."""
+    """A host path that appears inside at another path.
+
+    Args:
+        host: The path on the host.
+        guest: The absolute path inside.
+        writable: Whether the program may write it.
+
+    """
 
     host: str
     guest: str
@@ -47,7 +60,17 @@ def _frozen_map(value: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class SandboxPolicy:
-    """The permissions of a sandbox. ``SandboxPolicy()`` allows nothing, starting processes included."""
+    """The permissions of a sandbox. ``SandboxPolicy()`` allows nothing, not even starting processes.
+
+    Args:
+        allowed_paths: Host paths that appear inside at the same path.
+        network: Whether the program may reach every public address.
+        network_rules: Single domains that the program may reach.
+        process_spawn: Whether the program may start processes.
+        env: Environment variables for every program.
+        mounts: Host paths that appear inside at another path.
+
+    """
 
     allowed_paths: tuple[AllowedPath, ...] = ()
     network: bool = False
@@ -72,35 +95,71 @@ class SandboxPolicy:
         object.__setattr__(self, "env", _frozen_map(self.env))
 
     def allow_read(self, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Let the program read this host path, at the place where it is."""
+        """Let the program read a host path. It appears inside at the same path.
+
+        Args:
+            path: A file or folder. A relative path is resolved when the sandbox starts.
+
+        """
         return self._with_path(path, AccessMode.READ_ONLY)
 
     def allow_read_write(self, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Let the program read and write this host path; there is no disk limit on it."""
+        """Let the program read and write a host path. It appears inside at the same path.
+
+        The disk limit does not apply there.
+
+        Args:
+            path: A file or folder. A relative path is resolved when the sandbox starts.
+
+        """
         return self._with_path(path, AccessMode.READ_WRITE)
 
     def mount(
         self, host: str | os.PathLike[str], guest: str | os.PathLike[str], writable: bool = False
     ) -> SandboxPolicy:
-        """Show a host path at another place inside."""
-        # A word like 'no' is true: what widens must be said as what it is.
+        """Show a host path at another path inside.
+
+        Args:
+            host: The file or folder on the host.
+            guest: The absolute path inside, for example ``/data``.
+            writable: Whether the program may write it.
+
+        """
+        # Only a bool is accepted: a string like 'no' would count as true and allow writing.
         new = Mount(path_text(host), mount_target(guest), flag(writable, "writable"))
         return replace(self, mounts=(*self.mounts, new))
 
     def allow_network(self) -> SandboxPolicy:
-        """Let the program reach every public address; private ones stay refused."""
+        """Let the program reach every public address. Private addresses stay refused."""
         return replace(self, network=True)
 
     def allow_domain(self, domain: str, *ports: int) -> SandboxPolicy:
-        """Let the program reach a domain (``*.example.org``: those below) or address, on these ports or 80 and 443."""
+        """Let the program reach one domain or address.
+
+        Args:
+            domain: A domain, ``*.example.org`` for all domains below it, or an IP address.
+            ports: The allowed ports; none means 80 and 443.
+
+        """
         return replace(self, network_rules=(*self.network_rules, domain_rule(domain, *ports)))
 
     def allow_process_spawn(self, allowed: bool = True) -> SandboxPolicy:
-        """Let the program start processes, within the process limit."""
+        """Let the program start processes, up to the process limit.
+
+        Args:
+            allowed: False takes the permission away.
+
+        """
         return replace(self, process_spawn=flag(allowed, "allow_process_spawn"))
 
     def with_env(self, name: str, value: str) -> SandboxPolicy:
-        """Set an environment variable for every program; loader variables may be set here and only here."""
+        """Set an environment variable for every program.
+
+        Args:
+            name: The name. Loader variables such as ``LD_PRELOAD`` can be set only here.
+            value: The value.
+
+        """
         check_env({name: value}, loader_names_allowed=True)
         return replace(self, env=_frozen_map({**self.env, name: value}))
 
@@ -109,10 +168,12 @@ class SandboxPolicy:
 
     @classmethod
     def preset(cls, name: str) -> SandboxPolicy:
-        """A policy by name: what most people want, for a purpose.
+        """Return a ready-made policy.
 
-        ``strict`` allows nothing. ``standard`` and ``classroom`` also let programs start processes. ``data`` lets them
-        read the current folder too, ``build`` also write it.
+        Args:
+            name: ``strict`` allows nothing. ``standard`` and ``classroom`` let programs start processes. ``data`` also
+                lets them read the current folder, and ``build`` lets them write it too.
+
         """
         spawn = cls(process_spawn=True)
         match name:
@@ -127,21 +188,31 @@ class SandboxPolicy:
         raise PolicyViolation(f"unknown policy preset {name!r}; expected one of: {', '.join(PRESETS)}")
 
     def to_json(self) -> str:
-        """The policy as camelCase JSON, the form that the seed projects read."""
+        """Return the policy as camelCase JSON, the form that the seed projects read."""
         from sandbox_kernel.policy.document import to_json
 
         return to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SandboxPolicy:
-        """Read what ``to_json`` wrote; unknown keys are errors, so that a typo never widens or narrows in silence."""
+        """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for unknown keys.
+
+        Args:
+            text: The JSON document.
+
+        """
         from sandbox_kernel.policy.document import from_json
 
         return from_json(text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Read a policy file: TOML, or JSON when the name ends in .json; the keys are the same."""
+        """Read a policy file.
+
+        Args:
+            path: A TOML file, or a JSON file when the name ends in .json. The keys are the same in both.
+
+        """
         from sandbox_kernel.policy.document import load
 
         return load(path)
@@ -161,7 +232,7 @@ class SandboxPolicy:
 
 
 def check_policy(policy: object) -> None:
-    """Say what a policy is to whoever gives something else; None means the standard one."""
+    """Raise ``InvalidRequest`` for anything but a policy or None, which means the standard policy."""
     if policy is not None and not isinstance(policy, SandboxPolicy):
         raise InvalidRequest(
             f"policy must be a SandboxPolicy, got {quoted(policy)}; for example SandboxPolicy.preset('standard'), "
@@ -170,16 +241,16 @@ def check_policy(policy: object) -> None:
 
 
 def flag(value: object, what: str) -> bool:
-    """A switch of a policy: a word like 'no' is true in Python, so only true and false are taken."""
+    """Return ``value`` if it is a bool, else raise ``PolicyViolation``: a string like 'no' would count as true."""
     if not isinstance(value, bool):
         raise PolicyViolation(f"{what} must be true or false, got {quoted(value)}")
     return value
 
 
 def parse_mount(text: str) -> Mount:
-    """Read ``HOST:GUEST``, ``HOST:GUEST:ro`` or ``HOST:GUEST:rw``, as people write it after ``--mount``.
+    """Parse ``HOST:GUEST``, ``HOST:GUEST:ro`` or ``HOST:GUEST:rw``, the value of ``--mount``.
 
-    A host path may hold colons; the path inside may not. Raises ``PolicyViolation`` for anything else.
+    The host path may contain colons; the path inside may not. Raises ``PolicyViolation`` for anything else.
     """
     rest, _, mode = text.rpartition(":")
     if mode not in ("rw", "ro"):

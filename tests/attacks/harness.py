@@ -225,9 +225,9 @@ def wait_for_fork(backend: ProcessBackend, request: ExecRequest) -> None:
     pool = shared_pool(backend.config.pool_size)
     walls = backend.walls(request, backend._recipe(request))
     pool.warm(walls)
-    while not pool._shelves[walls].spares:
+    while not pool._kinds[walls].spares:
         os.sched_yield()
-    assert isinstance(pool._shelves[walls].spares[0], TemplateJail)
+    assert isinstance(pool._kinds[walls].spares[0], TemplateJail)
 
 
 def starved() -> float:

@@ -199,7 +199,7 @@ def test_a_real_spare_that_was_killed_from_outside_is_replaced(enforcer: str, no
     try:
         pool.warm(real_walls(enforcer))
         until(pool, 1)
-        (shelf,) = pool._shelves.values()
+        (shelf,) = pool._kinds.values()
         (spare,) = shelf.spares
         os.kill(spare.init_pid, signal.SIGKILL)
         while spare.alive:
@@ -217,7 +217,7 @@ def test_a_real_spare_whose_control_group_was_removed_is_replaced(nothing_left: 
     try:
         pool.warm(real_walls("bubblewrap"))
         until(pool, 1)
-        (shelf,) = pool._shelves.values()
+        (shelf,) = pool._kinds.values()
         (spare,) = shelf.spares
         assert empty_groups() > 0
         jail = pool.take(real_walls("bubblewrap"))

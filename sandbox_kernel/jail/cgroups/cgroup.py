@@ -1,8 +1,8 @@
-"""Control groups: where this host lets us make a leaf for each sandbox (``cgroup_leaf.py``).
+"""Finds where this host lets us make a control group (a leaf) for each sandbox (``cgroup_leaf.py``).
 
-Version 2 with memory and pids is taken first, then version 1 hierarchies that we may write, then a scope that the
-user's service manager gives on request. A process does this once: it makes one place for all its leaves
-(``cgroup_place.py``) and moves nobody but itself, and that only where it must (``cgroup_plan.py``).
+Tried in this order: version 2 with memory and pids, version 1 hierarchies that this process may write, a scope from the
+user's service manager. A process does this once: it makes one place for all its leaves (``cgroup_place.py``). It moves
+no process but itself, and only if it must (``cgroup_plan.py``).
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _SYSTEMD = "/run/systemd/system"
 
 @dataclass(frozen=True)
 class Hierarchies:
-    """Where leaves are made: folders of our own place, None where there is none."""
+    """The folders in which leaves are made; None for a hierarchy that is not used."""
 
     version: int
     memory: str | None
     pids: str | None
-    #: Any version 2 folder, even without controllers: it counts CPU time and kills a whole group at once.
+    #: A version 2 folder, even without controllers: it counts CPU time and can kill a whole group at once.
     unified: str | None
-    #: What a reader of the report should know about the place: that it is outside of our own group, for instance.
+    #: Notes about the place for the report, for example that it is outside of this process's own group.
     notes: tuple[str, ...] = ()
 
     @property
     def mechanism(self) -> str:
-        """Words for the report."""
+        """The name for the report."""
         return f"cgroup v{self.version}"
 
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Why no control group limits sandboxes here, and how to get one."""
+    """Why no control group limits sandboxes here, and what to do about it."""
 
     reason: str
     remedy: str
@@ -53,7 +53,7 @@ class Shortfall:
 class _Search:
     found: Hierarchies | None
     missing: Shortfall | None
-    #: The groups of this process before it looked for a place and perhaps moved.
+    #: The groups of this process before the search, which may move it.
     before: str
     places: tuple[Place, ...] = ()
 
@@ -63,17 +63,17 @@ _search: _Search | None = None
 
 
 def find_hierarchies() -> Hierarchies | None:
-    """Where leaves with a memory limit can be made; looked for, made and swept once a process."""
+    """Return where leaves with a memory limit can be made; None if nowhere. Searched once for each process."""
     return _result().found
 
 
 def shortfall() -> Shortfall | None:
-    """Why ``find_hierarchies`` found nothing; None where it found something."""
+    """Return why ``find_hierarchies`` found nothing; None if it found something."""
     return _result().missing
 
 
 def groups_at_start() -> str:
-    """The control groups this process was in before it made its place, as the kernel tells them."""
+    """Return the control groups of this process before it made its place, as /proc/self/cgroup shows them."""
     return _result().before
 
 
@@ -86,7 +86,7 @@ def _result() -> _Search:
 
 
 def _leave() -> None:
-    """Remove what this process made. It is the last of our exits to run, because this module is the first imported."""
+    """Remove what this process made. Runs as the last of our exit handlers, because this module is imported first."""
     for place in _search.places if _search is not None else ():
         place.remove()
 
@@ -95,7 +95,7 @@ atexit.register(_leave)
 
 
 def _forget() -> None:
-    """A forked child makes a place of its own: its parent removes the other one when it ends."""
+    """In a forked child, start again: the place belongs to the parent, which removes it when it ends."""
     global _lock, _search
     for place in _search.places if _search is not None else ():
         place.forget()
@@ -110,7 +110,7 @@ def _look_around() -> _Search:
         before = own_groups_text()
         groups, mounted = own_groups(), mounts()
     except OSError as error:
-        return _Search(None, Shortfall(f"the kernel does not tell about control groups ({error})", ""), "")
+        return _Search(None, Shortfall(f"the kernel gives no information about control groups ({error})", ""), "")
     chain = own_chain(groups, mounted)
     failures: list[str] = []
     found = _version_2(chain, failures) or _version_1(groups, mounted, failures)

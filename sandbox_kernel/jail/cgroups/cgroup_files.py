@@ -1,4 +1,4 @@
-"""The kernel's small files about a control group: a number, a table, a word to write."""
+"""Reads and writes the kernel's files of a control group."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 
 
 def read(path: str) -> str:
-    """The whole of a file."""
-    # Read before and after each cell: a buffered text file would take twice as long.
+    """Return the content of a file."""
+    # Called before and after each cell: a buffered text file would take twice as long.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(fd, 1 << 16), b"")).decode()
@@ -16,7 +16,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Write a word in one go, as the kernel takes it."""
+    """Write a text with a single write call, as the kernel requires."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -25,7 +25,7 @@ def write(path: str, text: str) -> None:
 
 
 def number(path: str) -> int | None:
-    """The number in a file; None where there is none."""
+    """Return the number in a file; None if there is none."""
     try:
         return int(read(path))
     except (OSError, ValueError):
@@ -33,7 +33,7 @@ def number(path: str) -> int | None:
 
 
 def table(path: str) -> dict[str, int]:
-    """Names and their numbers; empty where there is no such file."""
+    """Return names and numbers from a file; empty if there is no such file."""
     try:
         rows = [line.split() for line in read(path).splitlines()]
     except OSError:

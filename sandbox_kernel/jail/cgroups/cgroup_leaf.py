@@ -1,6 +1,6 @@
 """The control group of one sandbox.
 
-What the kernel counted there (``memory.events``, ``memory.oom_control``, ``pids.events``) is the evidence for how a run
+The kernel's counters there (``memory.events``, ``memory.oom_control``, ``pids.events``) are the evidence of how a run
 ended.
 """
 
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, Hierarchies, find_hierarchies
 from sandbox_kernel.jail.cgroups.cgroup_files import number, read, table, write
 
-#: Where each version of control groups counts.
+#: The files of the counters, by version of control groups.
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _KILLS = {1: "memory.oom_control", 2: "memory.events"}
 
 
 def own_leaves() -> set[str]:
-    """The folders of all leaves that this process has now: they are alone in its places."""
+    """Return the folders of all leaves of this process."""
     where = find_hierarchies()
     places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
     return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
@@ -28,7 +28,7 @@ def own_leaves() -> set[str]:
 
 @dataclass(frozen=True)
 class Counters:
-    """What the kernel counted for one leaf."""
+    """The kernel's counters of one leaf."""
 
     oom_kills: int = 0
     refused_forks: int = 0
@@ -37,11 +37,11 @@ class Counters:
 
 
 class Leaf:
-    """The group of one sandbox. Made before it starts, limited when it is given its order, removed after its end."""
+    """The group of one sandbox. Made before the sandbox starts, limited with its order, removed after its end."""
 
     def __init__(self, where: Hierarchies) -> None:
         self._version = where.version
-        # A program sees the name in /proc/self/cgroup, so it says nothing about the host, not even a number.
+        # The program can read the name in /proc/self/cgroup, so it contains nothing about the host, not even a pid.
         name = f"{GROUP_PREFIX}{secrets.token_hex(8)}"
         self._folders: dict[str, str] = {}
         self._limits: dict[str, int] = {}
@@ -53,16 +53,16 @@ class Leaf:
                 self._folders[role] = folder
 
     def attach(self, pid: int) -> None:
-        """Move a process (and what it will start) into the leaf."""
+        """Move a process, and the processes that it will start, into the leaf."""
         for folder in dict.fromkeys(self._folders.values()):
             write(f"{folder}/cgroup.procs", str(pid))
 
     def exists(self) -> bool:
-        """Whether nobody has removed it."""
+        """Whether the control group still exists."""
         return all(os.path.isdir(folder) for folder in set(self._folders.values()))
 
     def limit(self, memory_bytes: int, processes: int) -> None:
-        """Set the limits; called once, before the program starts."""
+        """Set the limits. Called once, before the program starts."""
         memory = self._folders["memory"]
         if self._version == 2:
             write(f"{memory}/memory.max", str(memory_bytes))
@@ -70,13 +70,13 @@ class Leaf:
                 write(f"{memory}/memory.swap.max", "0")
         else:
             write(f"{memory}/memory.limit_in_bytes", str(memory_bytes))
-            with contextlib.suppress(OSError):  # absent where swap is not accounted
+            with contextlib.suppress(OSError):  # the file is missing when swap is not accounted
                 write(f"{memory}/memory.memsw.limit_in_bytes", str(memory_bytes))
         if "pids" in self._folders:
             write(f"{self._folders['pids']}/pids.max", str(processes))
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
-        """Change the limits of a running sandbox. One that is in the way of the other is written again after it."""
+        """Change the limits of a running sandbox. If one limit blocks the other, it is written again afterwards."""
         memory = self._folders["memory"]
         names = ["memory.max"] if self._version == 2 else ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
         if self._limits.get("memory") != memory_bytes:
@@ -89,33 +89,33 @@ class Leaf:
             write(f"{self._folders['pids']}/pids.max", str(processes))
 
     def reset_peak(self) -> None:
-        """Measure the peak from now on, where the kernel lets us (version 1, or 2 from Linux 6.12 on)."""
+        """Measure the peak from now on, if the kernel supports it (version 1, or 2 from Linux 6.12 on)."""
         name = "memory.peak" if self._version == 2 else "memory.max_usage_in_bytes"
         with contextlib.suppress(OSError):
             write(f"{self._folders['memory']}/{name}", "0")
 
     def usage_bytes(self) -> int:
-        """Memory charged to the leaf now, caches that can be given back included."""
+        """Return the memory charged to the leaf now, with caches that can be reclaimed."""
         name = "memory.current" if self._version == 2 else "memory.usage_in_bytes"
         return number(f"{self._folders['memory']}/{name}") or 0
 
     def held_bytes(self) -> int:
-        """Memory that cannot be given back: of processes and of memory file systems."""
+        """Return the memory that cannot be reclaimed: of processes and of memory file systems."""
         found = table(f"{self._folders['memory']}/memory.stat")
         return found.get("anon" if self._version == 2 else "total_rss", 0) + self.files_bytes(found)
 
     def files_bytes(self, found: dict[str, int] | None = None) -> int:
-        """Memory of memory file systems."""
+        """Return the memory of memory file systems."""
         rows = found if found is not None else table(f"{self._folders['memory']}/memory.stat")
         return rows.get("shmem" if self._version == 2 else "total_shmem", 0)
 
     @property
     def limits_processes(self) -> bool:
-        """Whether the kernel counts and refuses forks here."""
+        """Whether the kernel counts processes here and refuses forks above the limit."""
         return "pids" in self._folders
 
     def oom_event(self) -> int | None:
-        """A descriptor that becomes readable when version 1 has killed one task of the leaf for its memory."""
+        """Return a descriptor that becomes readable when version 1 killed a task of the leaf for its memory."""
         if self._version == 2:
             return None
         control = os.open(f"{self._folders['memory']}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
@@ -131,24 +131,24 @@ class Leaf:
         return event
 
     def counters(self) -> Counters:
-        """What the kernel has counted so far."""
+        """Return the kernel's counters."""
         peak = number(f"{self._folders['memory']}/{_PEAK[self._version]}")
         refused = table(f"{self._folders['pids']}/pids.events").get("max", 0) if self.limits_processes else 0
         return Counters(self.oom_kills(), refused, peak, self.cpu_seconds())
 
     def oom_kills(self) -> int:
-        """How many processes were ended for memory so far."""
+        """Return how many processes were killed for memory so far."""
         return table(f"{self._folders['memory']}/{_KILLS[self._version]}").get("oom_kill", 0)
 
     def cpu_seconds(self) -> float | None:
-        """CPU time of everything that ever ran in the leaf; None where no version 2 group counts it."""
+        """Return the CPU time of all processes that ever ran in the leaf; None without a version 2 group."""
         if "unified" not in self._folders:
             return None
         usage = table(f"{self._folders['unified']}/cpu.stat").get("usage_usec")
         return usage / 1e6 if usage is not None else None
 
     def kill(self) -> None:
-        """Kill everything in the leaf at once, where the kernel can; elsewhere see that nothing new is started."""
+        """Kill every process in the leaf at once if the kernel can; otherwise prevent new ones from starting."""
         with contextlib.suppress(OSError):
             if "unified" in self._folders:
                 write(f"{self._folders['unified']}/cgroup.kill", "1")
@@ -156,7 +156,7 @@ class Leaf:
                 write(f"{self._folders['pids']}/pids.max", "0")
 
     def members(self) -> list[int]:
-        """The processes in the leaf."""
+        """Return the pids in the leaf."""
         folder = next(iter(self._folders.values()), None)
         try:
             return [int(pid) for pid in read(f"{folder}/cgroup.procs").split()] if folder is not None else []
@@ -164,7 +164,7 @@ class Leaf:
             return []
 
     def remove(self) -> bool:
-        """Remove the leaf; False while something in it is still dying."""
+        """Remove the leaf; returns False while a process in it is still dying."""
         for role, folder in list(self._folders.items()):
             try:
                 os.rmdir(folder)

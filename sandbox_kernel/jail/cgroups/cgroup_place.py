@@ -1,9 +1,8 @@
-"""The place of one host process: a group of ours that holds the leaves of its sandboxes, made once and swept when dead.
+"""The place of one host process: the group that contains the leaves of its sandboxes, made once for each process.
 
-A place is locked as long as its host lives. The kernel lets go of the lock when the host dies, however it dies, so a
-place without a lock is a leftover: whoever makes a place next to it removes it. What still runs in a leftover leaf is
-a sandbox without a host, and is killed. Everything else that lives there (a program that a moved host had started) is
-left alone.
+A place is locked as long as its host lives; the kernel releases the lock when the host dies. A place without a lock is
+therefore a leftover, and the next host that makes a place beside it removes it. Processes in a leftover leaf belong to
+a sandbox without a host and are killed. Other processes there (a program of a moved host) are left alone.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ import time
 from sandbox_kernel.jail.cgroups.cgroup_files import read, write
 from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan
 
-#: The group of a host that had to move, in its place.
+#: The group, inside the place, of a host that had to move.
 _HOST = "host"
-#: How long a sweep waits for what it killed.
+#: How long a sweep waits for killed processes.
 _DEATH_S = 0.2
 
 
 class Place:
-    """A group in ``plan.parent`` that only its owner can enter; ``OSError`` where the plan cannot be followed."""
+    """A group in ``plan.parent`` that only its owner can enter. Raises ``OSError`` if the plan does not work."""
 
     def __init__(self, plan: PlacePlan) -> None:
         self._plan = plan
@@ -48,7 +47,7 @@ class Place:
             raise
 
     def remove(self) -> None:
-        """Undo what was made, as far as nothing lives in it; a moved host goes back. Does nothing in a forked child."""
+        """Undo what was made if it is empty; a moved host moves back. Does nothing in a forked child."""
         if os.getpid() != self._pid or self._lock < 0:
             return
         for leaf in _leaves(self.folder):
@@ -58,7 +57,7 @@ class Place:
                 write(f"{self.folder}/cgroup.subtree_control", _words("-", self._plan))
         if self._moved:
             with contextlib.suppress(OSError):
-                # Refused as long as another place below the same group needs them; then this process stays, too.
+                # The kernel refuses this while another place below the same group needs them. Then this process stays.
                 write(f"{self._plan.parent}/cgroup.subtree_control", _words("-", self._plan))
                 write(f"{self._plan.parent}/cgroup.procs", str(self._pid))
                 self._moved = False
@@ -67,14 +66,14 @@ class Place:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of the lock and of nothing else: in a forked child the place is the parent's."""
+        """Close the lock and do nothing else: in a forked child the place belongs to the parent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def sweep(parent: str) -> None:
-    """Remove the places of dead hosts of ours in a group, and kill what still runs in their leaves."""
+    """Remove the places of dead hosts in a group, and kill the processes in their leaves."""
     with contextlib.suppress(OSError):
         for name in os.listdir(parent):
             if name.startswith(PLACE_PREFIX):
@@ -100,7 +99,7 @@ def _sweep_place(folder: str) -> None:
 
 
 def _locked_folder(parent: str) -> tuple[str, int]:
-    """A new folder and the descriptor that locks it. Until it is locked, somebody's sweep may take it; then another."""
+    """Make a folder and return it with the descriptor that locks it. Tries again if a sweep removed it before that."""
     while True:
         folder = f"{parent}/{PLACE_PREFIX}{secrets.token_hex(4)}"
         os.mkdir(folder, 0o700)
@@ -130,7 +129,7 @@ def _kill(leaf: str) -> None:
         with contextlib.suppress(OSError):
             fd = os.pidfd_open(pid)
             try:
-                # The number may be another process's by now; the descriptor is not.
+                # The pid may belong to another process by now; the descriptor cannot.
                 if str(pid) in read(f"{leaf}/cgroup.procs").split():
                     signal.pidfd_send_signal(fd, signal.SIGKILL)
             finally:

@@ -1,15 +1,15 @@
-"""Where to make the groups of our sandboxes in version 2: a pure function from what is there to what to try.
+"""Decides where to make the groups of sandboxes in version 2: a pure function that returns plans to try.
 
-The kernel passes controllers on only below a group that has no processes of its own (the root of the machine is the
-exception). Processes of others are never moved, so these remain, the best first:
+The kernel passes controllers on only below a group without processes of its own (the root group is the exception).
+Processes of others are never moved, so these plans remain, the best first:
 
-1. our own group, where it passes controllers on already, or where we are alone: we move into a group below it;
+1. our own group, if it passes controllers on already, or if this process is alone in it and can move below it;
 2. the nearest group above that passes them on already;
-3. the nearest one without processes that could.
+3. the nearest group without processes that could.
 
-In the last two a sandbox is outside of our own group. What limits us would not limit it, so the same limits are set on
-the place that is made there. Groups that sandbox-kernel made are skipped: a child of a host that has moved makes its
-place beside its parent's, not below it.
+With the last two, a sandbox is outside of our own group and of its limits, so the same limits are set on the place that
+is made there. Groups that sandbox-kernel made are skipped: the child of a host that has moved makes its place beside
+its parent's, not below it.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group
 
-#: All groups of ours begin with this; the place of one host process, which holds its leaves, with the longer one.
+#: The prefix of all our groups, and the longer prefix of the place of a host process.
 GROUP_PREFIX = "sandbox-kernel-"
 PLACE_PREFIX = f"{GROUP_PREFIX}host-"
 
-#: What a leaf should have; memory alone is still better than a watchdog.
+#: The controllers for leaves, the best first. Memory alone is still better than a watchdog.
 _WISHES = (("memory", "pids"), ("memory",))
 
 
 @dataclass(frozen=True)
 class PlacePlan:
-    """One way to a place for leaves."""
+    """One way to make a place for leaves."""
 
     #: The group in which the place is made.
     parent: str
-    #: What leaves are to have; empty in version 1, where each hierarchy has its controllers anyway.
+    #: The controllers for the leaves; empty in version 1, where each hierarchy has its own.
     controllers: tuple[str, ...] = ()
-    #: Whether the parent has to be told to pass them on.
+    #: Whether the parent must be set to pass them on.
     enable: bool = False
-    #: Whether this process has to move out of the parent first, into its place.
+    #: Whether this process must first move from the parent into its place.
     move: bool = False
-    #: The limits of the groups that its sandboxes are outside of.
+    #: The limits of the groups that contain this process but not its sandboxes.
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
 def plans(chain: Sequence[Group], pid: int) -> tuple[PlacePlan, ...]:
-    """What to try, the best first; ``chain`` is our own group and those above it, ``pid`` this process."""
+    """Return the plans to try, the best first. ``chain`` is our own group and those above it, ``pid`` this process."""
     return tuple(plan for wish in _WISHES for plan in _plans(chain, pid, wish))
 
 
 def why_none(chain: Sequence[Group], pid: int) -> str:
-    """Why ``plans`` found nothing, in a sentence without its end."""
+    """Return why ``plans`` found nothing, as part of a sentence."""
     outer = chain[_depth_of_our_places(chain) :]
     if not any("memory" in group.controllers for group in outer):
         return "no control group that this process can see has the memory controller"
@@ -85,13 +85,13 @@ def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[
 
 
 def _depth_of_our_places(chain: Sequence[Group]) -> int:
-    """How many groups at the beginning of the chain are places of sandbox-kernel, or below one."""
+    """Return how many groups at the start of the chain are places of sandbox-kernel, or below one."""
     ours = [index for index, group in enumerate(chain) if os.path.basename(group.folder).startswith(PLACE_PREFIX)]
     return max(ours, default=-1) + 1
 
 
 def tightest(left: Sequence[Group]) -> dict[str, str]:
-    """The limits of several groups, one in the other, as the limits of one group; the nearest comes first."""
+    """Combine the limits of nested groups into the limits of one group. The innermost group comes first."""
     found: dict[str, str] = {}
     for group in left:
         for name, value in group.limits.items():
@@ -102,11 +102,11 @@ def tightest(left: Sequence[Group]) -> dict[str, str]:
 
 def _narrower(name: str, value: str, than: str) -> bool:
     if name.startswith("cpuset."):
-        return False  # the nearest is a part of those above it
+        return False  # the nearest one already lies within those above it
     return _share(value) < _share(than)
 
 
 def _share(value: str) -> float:
-    """A number, or two whose quotient counts (``cpu.max``)."""
+    """Return a number; for ``cpu.max``, which has two, their quotient."""
     first, *rest = value.split()
     return int(first) / int(rest[0]) if rest else int(first)

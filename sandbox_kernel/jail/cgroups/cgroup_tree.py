@@ -1,4 +1,4 @@
-"""Which control groups this process is in and what it may do with them. Reads /proc and /sys, changes nothing."""
+"""Reads which control groups this process is in and what it may do with them, from /proc and /sys. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.cgroups.cgroup_files import read
 
-#: The limits of a version 2 group that a sandbox made outside of it would escape.
+#: Limits of a version 2 group that would not apply to a sandbox outside of it.
 LIMITS = (
     "memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max", "cpuset.cpus", "cpuset.mems",
 )  # fmt: skip
@@ -19,10 +19,10 @@ class Group:
     """One version 2 group as this process sees it."""
 
     folder: str
-    #: What the group may pass on to its children, and what it does pass on.
+    #: The controllers that the group may pass on to its children, and those that it does pass on.
     controllers: frozenset[str] = frozenset()
     enabled: frozenset[str] = frozenset()
-    #: The processes directly in it; 0 stands for one that this process cannot see, None for a list that is refused.
+    #: The processes directly in it. 0 stands for one that this process cannot see; None: the list cannot be read.
     processes: tuple[int, ...] | None = ()
     #: Whether this process may make groups in it, pass controllers on and move processes.
     writable: bool = True
@@ -33,7 +33,7 @@ class Group:
 
 
 def own_groups() -> dict[str, str]:
-    """Controller name (``""`` for version 2) -> the path of our own group."""
+    """Return our own group in each hierarchy: controller name (``""`` for version 2) to path."""
     groups: dict[str, str] = {}
     for line in own_groups_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -43,12 +43,12 @@ def own_groups() -> dict[str, str]:
 
 
 def own_groups_text() -> str:
-    """The kernel's own words about the groups that this process is in."""
+    """Return the content of /proc/self/cgroup."""
     return read("/proc/self/cgroup")
 
 
 def mounts() -> dict[str, tuple[str, str]]:
-    """Controller name (``""`` for version 2) -> mount point and the group that is mounted there."""
+    """Return the mounted hierarchies: controller name (``""`` for version 2) to mount point and mounted group."""
     found: dict[str, tuple[str, str]] = {}
     for line in read("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
@@ -62,19 +62,19 @@ def mounts() -> dict[str, tuple[str, str]]:
 
 
 def own_folder(name: str, groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]]) -> str | None:
-    """The folder of our own group in one hierarchy; None where it is not mounted or lies outside of what is."""
+    """Return the folder of our own group in one hierarchy; None if it is not mounted or not visible."""
     if name not in groups or name not in mounted:
         return None
     point, root = mounted[name]
     path = groups[name]
     relative = path[len(root) :] if root != "/" and (path + "/").startswith(root + "/") else path
     folder = os.path.normpath(point + "/" + relative)
-    # A namespace shows a group above its own root as "/..".
+    # A control group namespace shows a group above its root as "/..".
     return folder if ".." not in path.split("/") and os.path.isdir(folder) else None
 
 
 def own_chain(groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]]) -> tuple[Group, ...]:
-    """Our own version 2 group and everything above it that is mounted, the nearest first; empty where there is none."""
+    """Return our own version 2 group and all mounted groups above it, the nearest first; empty if there is none."""
     folder = own_folder("", groups, mounted)
     if folder is None:
         return ()

@@ -1,7 +1,7 @@
-"""The messages between the host and the gate inside a jail: one file for both directions, validated on arrival.
+"""The messages between the host and the gate inside a jail, in both directions, validated on arrival.
 
-The gate is ours, but it shares a uid with hostile code, so what it says is checked as if it were hostile: frames are
-small, JSON objects, with known fields of known types.
+The gate is our program, but it has the same uid as hostile code. Its messages are therefore checked as if they were
+hostile: small frames, JSON objects, known fields of known types.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.walls import Warm
 
-#: The gate never says more than this at once.
+#: The largest message that the gate may send.
 MAX_FRAME = 64 << 10
-#: Where a step that reports finds the channel.
+#: The descriptor of the channel in a step that reports.
 REPORT_FD = 3
-#: A longer report is cut, which makes it unreadable, which is a failed run.
+#: The largest report. A longer one is cut, so it cannot be parsed and the run fails.
 MAX_REPORT = 64 << 10
-#: A question to the user is cut to this.
+#: The longest input prompt; the rest is cut.
 MAX_PROMPT = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFile:
-    """A file that is put into the jail before the program starts."""
+    """A file that is written into the jail before the program starts."""
 
     root: str
     name: str
@@ -40,11 +40,16 @@ class JobFile:
 class Step:
     """One process of a job: a compiler or the program itself. Steps run in order until one fails.
 
-    ``kind`` is ``exec`` (argv is executed), ``python`` (``source`` runs in the warm interpreter as ``argv[0]``),
-    ``warm`` (the program that waits since the jail was made gets ``argv`` as its order) or ``session`` (the guest
-    program ``argv[0]`` takes over the channel and stays). A step that ``reports`` has the channel too, as descriptor
-    ``REPORT_FD``, and what it writes there is ``Outcome.report``. A program that waits can also be the worker of a
-    session. It alone gets the open files that come with the order.
+    ``kind`` is one of:
+
+    - ``exec``: ``argv`` is executed.
+    - ``python``: ``source`` runs in the warm interpreter as ``argv[0]``.
+    - ``warm``: the program that was started with the jail gets ``argv`` as its order. It can be a session's worker too.
+      It alone receives the open files that come with the order.
+    - ``session``: the guest program ``argv[0]`` takes over the channel and stays.
+
+    A step that ``reports`` gets the channel as descriptor ``REPORT_FD``. What it writes there becomes
+    ``JobOutcome.report``.
     """
 
     kind: str
@@ -59,13 +64,13 @@ class Step:
     compiles: bool = False
     reports: bool = False
     oom_score_adj: int = 500
-    #: Files that the host gets when the step succeeded, all or none of them (``Outcome.kept``).
+    #: Files that the host receives when the step succeeded, all or none of them (``JobOutcome.kept``).
     keeps: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepExit:
-    """How one step ended: ``code`` is negative for a signal; ``flags`` name limits that only the program met."""
+    """How one step ended. ``code`` is negative for a signal. ``flags`` are limits that only our code inside sees."""
 
     code: int
     cpu_seconds: float
@@ -85,7 +90,7 @@ class _Blobs:
 def encode_order(
     steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0
 ) -> list[bytes]:
-    """An order as the gate reads it: a header that counts the blobs, then the blobs."""
+    """Encode an order for the gate: a header with the sizes of the blobs, then the blobs."""
     blobs = _Blobs()
     order = {
         "files": [
@@ -123,7 +128,7 @@ def send_order(
     listener: bool,
     descriptors: Sequence[int] = (),
 ) -> None:
-    """Hand an order to a gate, with open files, which travel behind the header."""
+    """Send an order to a gate. Open files are sent right after the header."""
     header, *blobs = encode_order(steps, files, listener=listener, descriptors=len(descriptors))
     sock.sendall(header)
     if descriptors:
@@ -133,7 +138,7 @@ def send_order(
 
 
 def encode_warm(warm: Warm) -> list[bytes]:
-    """Tell the gate to start a program that will wait for its order; sent once the gate is being metered."""
+    """Encode the request to start a program that waits for its order. Send it after the meter is attached."""
     blobs = [warm.seccomp] if warm.seccomp is not None else []
     order = {
         "op": "warm",
@@ -146,24 +151,24 @@ def encode_warm(warm: Warm) -> list[bytes]:
 
 
 def encode_ahead() -> list[bytes]:
-    """Tell the gate to fork the process of the first step now; sent once the gate is being metered."""
+    """Encode the request to fork the process of the first step now. Send it after the meter is attached."""
     return [frame({"op": "ahead", "blobs": []})]
 
 
 def frame(message: Mapping[str, object]) -> bytes:
-    """One message to the gate: marshalled in the oldest form, which every Python reads without importing anything."""
+    """Encode one message to the gate, in the oldest marshal format, which every Python reads without an import."""
     data = marshal.dumps(dict(message), 2)
     return struct.pack(">I", len(data)) + data
 
 
 class Inbox:
-    """Messages from the gate, cut out of the stream; raises ``EnforcerFailed`` on nonsense."""
+    """Splits the stream from the gate into messages. Raises ``EnforcerFailed`` for malformed ones."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, object]]:
-        """Whole messages so far."""
+        """Add data and return the messages that are complete."""
         self._buffer += data
         messages: list[dict[str, object]] = []
         while len(self._buffer) >= 4:
@@ -188,7 +193,7 @@ def _decode(data: bytes) -> dict[str, object]:
 
 
 def number(message: Mapping[str, object], key: str) -> float:
-    """A finite number from a message, not below zero."""
+    """Return a field as a finite number that is not negative. Raises ``EnforcerFailed`` for anything else."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
         raise EnforcerFailed("gate", f"a message out of the jail has no usable {key!r}; it was ended")
@@ -196,7 +201,7 @@ def number(message: Mapping[str, object], key: str) -> float:
 
 
 def exit_code(message: Mapping[str, object]) -> int:
-    """How a process ended: what it said, or the signal that ended it, below zero."""
+    """Return the exit code of a process: negative for a signal. Raises ``EnforcerFailed`` when it is malformed."""
     value = message.get("code")
     if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 255:
         raise EnforcerFailed("gate", "a message out of the jail has no usable 'code'; it was ended")
@@ -204,7 +209,7 @@ def exit_code(message: Mapping[str, object]) -> int:
 
 
 def step_exit(message: Mapping[str, object]) -> StepExit:
-    """The end of a step, checked."""
+    """Return the end of a step. Raises ``EnforcerFailed`` when the message is malformed."""
     flags = message.get("flags", [])
     known = ("memory", "open_files", "disk", "processes")
     return StepExit(
@@ -216,13 +221,13 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
 
 
 def broken(message: Mapping[str, object]) -> str:
-    """Why a step was not started."""
+    """Return the reason why a step was not started."""
     value = message.get("message")
     return readable_text(value[:1000]) if isinstance(value, str) else "no reason was given"
 
 
 def question(said: bytes) -> str | None:
-    """The prompt, when a step that reports asks its user for a line instead; it is hostile, so it is cut."""
+    """Return the prompt if a step that reports asks for input, else None. The prompt is hostile text and is cut."""
     line, newline, rest = said.partition(b"\n")
     if not newline or rest or not line.startswith(b'{"ask": '):
         return None
@@ -234,10 +239,10 @@ def question(said: bytes) -> str | None:
 
 
 def readable_text(text: str) -> str:
-    """Text out of JSON as every encoder can carry it: a lone surrogate becomes a question mark."""
+    """Replace lone surrogates by question marks, so that the text can be encoded."""
     return text.encode("utf-8", "replace").decode()
 
 
 def answer(value: str | None) -> bytes:
-    """What a step that asked is told: a line without its end, or that there is nobody to ask."""
+    """Encode the answer to an input prompt: a line without its newline, or None when there is no user to ask."""
     return json.dumps({"answer": value}).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Our own programs that run inside jails: where they lie, how one is started, and how it is handed what it reads."""
+"""Our own programs that run inside jails: their folder, how one is started, and how data is passed to it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import os
 
 @functools.lru_cache(maxsize=1)
 def guest_folder() -> str:
-    """Where the programs lie that run inside jails, compiled where that is possible.
+    """Return the folder of the programs that run inside jails, and compile them to bytecode if possible.
 
-    Jails see them read-only, so what is not compiled here is compiled anew at every start.
+    Jails see the folder read-only. A program that is not compiled here is compiled again at every start.
     """
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     folder = os.path.join(package, "guest")
@@ -29,7 +29,7 @@ def guest_folder() -> str:
 
 
 def _is_compiled(source: str) -> bool:
-    """Whether the compiled form is there, and not of an older version: a program that was updated has both."""
+    """Whether there is bytecode that is not older than the source; after an update the old bytecode is still there."""
     try:
         return os.stat(importlib.util.cache_from_source(source)).st_mtime >= os.stat(source).st_mtime
     except OSError:
@@ -39,9 +39,8 @@ def _is_compiled(source: str) -> bool:
 def start_of(module: str) -> str:
     """Return the ``python -c`` text that starts a program of ``guest/``; the folder is its first argument.
 
-    The folder becomes the package ``sandbox_guest``, without a place on ``sys.path``: a module of the user's is never
-    hidden by one of ours. A program that is given as a script is compiled at every start; imported, its compiled form
-    is used.
+    The folder becomes the package ``sandbox_guest`` without being on ``sys.path``, so none of our modules hides one of
+    the user's. The program is imported and not run as a script, because only imports use the compiled bytecode.
     """
     package = (
         "import sys; p = sys.modules['sandbox_guest'] = type(sys)('sandbox_guest'); p.__path__ = [sys.argv.pop(1)]"
@@ -50,7 +49,7 @@ def start_of(module: str) -> str:
 
 
 def memory_file(name: str, data: bytes) -> int:
-    """A descriptor from which a child reads this; the caller closes it."""
+    """Return a descriptor of a memory file with this content, for a child to read. The caller closes it."""
     fd = os.memfd_create(name, 0)
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)

@@ -1,4 +1,4 @@
-"""Open files that come out of a jail with the gate's messages: what was asked for is taken, all else is closed."""
+"""Receives open files from the gate. Expected files are kept, all others are closed."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 from sandbox_kernel.errors import EnforcerFailed
 
-#: Files that a step may hand over, and how large each may be.
+#: How many files a step may hand over, and how large each may be.
 MAX_KEPT, MAX_KEPT_BYTES = 4, 32 << 20
 _UNCHANGEABLE = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def receive_with_files(sock: socket.socket, size: int, files: int) -> tuple[bytes, list[int]]:
-    """What the gate says, and at most so many open files that come with it; no child of the host inherits them."""
-    # Not ``socket.recv_fds``, which loses its flags on the way.
+    """Receive a message and at most ``files`` descriptors from the gate. They are closed in children of the host."""
+    # ``socket.recv_fds`` does not pass its flags on.
     data, extra, _, _ = sock.recvmsg(size, socket.CMSG_LEN(files * 4), socket.MSG_CMSG_CLOEXEC)
     handed = [raw for level, kind, raw in extra if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)]
     return data, [fd for raw in handed for (fd,) in struct.iter_unpack("i", raw[: len(raw) - len(raw) % 4])]
 
 
 def receive_listener(sock: socket.socket) -> socket.socket:
-    """The listening socket of the jail's own network, handed over by the gate; anything else is closed."""
+    """Receive the listening socket of the jail's network from the gate. Raises ``EnforcerFailed`` for anything else."""
     _, descriptors = receive_with_files(sock, 1, 4)
     if len(descriptors) == 1 and stat.S_ISSOCK(os.fstat(descriptors[0]).st_mode):
         listener = socket.socket(fileno=descriptors.pop())
@@ -38,9 +38,9 @@ def receive_listener(sock: socket.socket) -> socket.socket:
 
 
 def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
-    """The contents of files that the gate handed over, or nothing; the descriptors are closed.
+    """Return the contents of the files that the gate handed over, or nothing if one is not acceptable. Closes them.
 
-    They are sealed memory, so that what was handed over before the program ran is what is read after it.
+    Only sealed memory files are accepted, so the program cannot change a file after it was handed over.
     """
     contents = []
     for fd in descriptors:
@@ -55,7 +55,7 @@ def read_kept(descriptors: Sequence[int], most_bytes: int) -> tuple[bytes, ...]:
 
 
 def _is_sealed(fd: int) -> bool:
-    """Whether an open file can be changed by nobody any more; only files in memory can be so."""
+    """Whether the file can never be changed again. Only memory files can be sealed."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _UNCHANGEABLE == _UNCHANGEABLE
     except OSError:

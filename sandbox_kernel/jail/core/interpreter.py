@@ -1,4 +1,4 @@
-"""Which folders an interpreter needs to run: its real executable, its prefixes, its libraries and its packages."""
+"""Finds a Python interpreter and the folders that it needs: executable, prefixes, libraries and packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy import Grant
 
-#: Below these everything is visible in every jail anyway.
+#: Every jail shows everything below these.
 SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 
 _VERSION = re.compile(r"\d+(\.\d+){1,2}\Z")
@@ -31,7 +31,7 @@ print(json.dumps({"executable": sys.executable, "version": list(sys.version_info
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that can stand inside a jail."""
+    """A Python that can run inside a jail."""
 
     executable: str
     version: tuple[int, ...]
@@ -39,14 +39,14 @@ class Interpreter:
 
 
 def is_system(path: str) -> bool:
-    """Whether a path is part of the system that every jail shows."""
+    """Whether a path lies in the system folders that every jail shows."""
     return any(path == root or path.startswith(root + "/") for root in SYSTEM_ROOTS)
 
 
 def outermost(paths: list[str]) -> list[str]:
-    """The shortest list of existing paths that covers all of these, without the system's own.
+    """Return the shortest list of existing paths that covers all of these, without the system folders.
 
-    A folder that holds the user's home is never chosen: no interpreter is worth showing it.
+    A folder that contains the user's home is never returned, because it must not be shown.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     chosen: list[str] = []
@@ -58,7 +58,7 @@ def outermost(paths: list[str]) -> list[str]:
 
 
 def runtime_grants(paths: list[str]) -> tuple[Grant, ...]:
-    """Read-only grants that show these paths at their own place and at their real place."""
+    """Return read-only grants that show these paths at the given path and at their real path."""
     grants: dict[Grant, None] = {}
     for path in outermost([*paths, *(os.path.realpath(p) for p in paths)]):
         grants[Grant(os.path.realpath(path), path, False)] = None
@@ -66,7 +66,7 @@ def runtime_grants(paths: list[str]) -> tuple[Grant, ...]:
 
 
 def interpreter_name(given: object) -> str:
-    """What a caller gave for an interpreter, as text; what cannot name one is refused."""
+    """Return the interpreter that a caller gave as text. Raises ``InvalidRequest`` for what cannot be one."""
     name = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(name, str) or "\0" in name:
         raise InvalidRequest(
@@ -78,11 +78,11 @@ def interpreter_name(given: object) -> str:
 
 @functools.lru_cache(maxsize=32)
 def find_python(path: str) -> Interpreter:
-    """Find and question an interpreter; ``python3`` and ``python`` mean the one that runs this program.
+    """Find an interpreter and query it; ``python3`` and ``python`` mean the one that runs this process.
 
-    A kernel started by its absolute path has no activated environment, so a look-up on PATH would give a Python
-    without the user's packages. A folder is taken for a virtual environment, a version (``3.12``) for an interpreter
-    of that version, any other name is looked up on PATH.
+    A kernel that was started by its absolute path has no activated environment, so PATH would find a Python without
+    the user's packages. A folder is a virtual environment, a version (``3.12``) is an interpreter of that
+    version, any other name is looked up on PATH.
     """
     if path in ("python", "python3", ""):
         chosen: str | None = sys.executable
@@ -107,7 +107,7 @@ def find_python(path: str) -> Interpreter:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What an interpreter says of itself. A shim (pyenv, asdf) names the real executable, which works inside."""
+    """What an interpreter reports about itself. For a shim (pyenv, asdf) this has the real executable."""
 
     executable: str
     version: tuple[int, ...]
@@ -115,12 +115,12 @@ class _Facts:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether a path is what runs this program. A program that embeds Python may be named there and run no script."""
+    """Whether a path is the Python of this process. A program that embeds Python is not: it may not run scripts."""
     return path == sys.executable and os.path.basename(path).startswith("python")
 
 
 def _own_facts() -> _Facts:
-    """What ``_ASK`` would answer here: a process less for the first run of every program."""
+    """The same as ``_ask`` for the running interpreter, without starting a process."""
     paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sysconfig.get_paths().values()]
     return _Facts(sys.executable, sys.version_info[:3], paths)
 
@@ -139,7 +139,7 @@ def _ask(path: str) -> _Facts:
 
 
 def _find_version(version: str) -> str | None:
-    """An interpreter of this version: on PATH, or where pyenv and uv put theirs."""
+    """Return an interpreter of this version: from PATH, or from the folders of pyenv and uv."""
     if version.count(".") < 2 and (found := shutil.which(f"python{version}")):
         return found
     homes = ("~/.pyenv/versions/{}", "~/.local/share/uv/python/cpython-{}-*")
@@ -149,7 +149,7 @@ def _find_version(version: str) -> str | None:
 
 
 def _link_chain(path: str) -> list[str]:
-    """A path and every link on the way to its real file: a virtual environment's python is a link of links."""
+    """Return a path and every link on the way to its real file. The python of a virtual environment is such a chain."""
     chain = [path]
     while os.path.islink(chain[-1]) and len(chain) < 20:
         chain.append(os.path.join(os.path.dirname(chain[-1]), os.readlink(chain[-1])))

@@ -1,10 +1,9 @@
-"""One jail: interpreter started, waiting for its one order. Whoever holds it ends it.
+"""One jail: the interpreter is started and waits for its one order. The owner of the object must end it.
 
-``Jail`` is what all kinds share. The kinds differ in how they start, how they are killed and how their disk is
-watched: ``bubblewrap_jail.py`` and ``template_jail.py`` have namespaces, ``open_jail.py`` has none. ``start_jail``
-(``start.py``) chooses by the walls and returns at once; ``wait_ready`` pays for the start, which is why the pool calls
-both before anybody waits.
-``destroy`` is exact: afterwards nothing of the jail runs any more.
+``Jail`` is the base class. The kinds differ in how they start, how they are killed and how their disk use is measured:
+``bubblewrap_jail.py`` and ``template_jail.py`` have namespaces, ``open_jail.py`` has none. ``start_jail``
+(``start.py``) chooses the kind by the walls and returns at once. ``wait_ready`` waits for the start; the pool calls
+both in advance. After ``destroy`` no process of the jail runs.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ from sandbox_kernel.jail.root.sandbox_user import own_user
 from sandbox_kernel.jail.streams.output import CHUNK
 from sandbox_kernel.jail.streams.readable import readable
 
-#: How long walls may take to come up on a machine under load.
+#: How long the start of a jail may take on a busy machine.
 START_TIMEOUT_S = 30.0
-#: How long the kernel may take to end what was killed.
+#: How long the kernel may take to end killed processes.
 DEATH_TIMEOUT_S = 10.0
 _F_SETPIPE_SZ = 1031
 
 
 def _large_pipe() -> tuple[int, int]:
     read, write = os.pipe2(os.O_CLOEXEC)
-    with contextlib.suppress(OSError):  # an unprivileged user's share of large pipes may be used up
+    with contextlib.suppress(OSError):  # an unprivileged user may have used up its quota of large pipes
         fcntl.fcntl(read, _F_SETPIPE_SZ, CHUNK)
     return read, write
 
 
 @dataclass(frozen=True)
 class JailCommand:
-    """A command line, the uid to start it as (None: ours), descriptors that it needs, and sources shown elsewhere."""
+    """A command line, the uid to start it as (None: the host's), descriptors to pass, and paths to show elsewhere."""
 
     argv: list[str]
     uid: int | None
@@ -60,13 +59,13 @@ class JailCommand:
 class Jail(ABC):
     """A started sandbox. Not thread-safe: it belongs to one run or one session."""
 
-    #: Where the work folder, the program and our own programs are, as the program sees them.
+    #: Where the work folder, the program and our own programs are inside.
     places: Places
 
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
         self.isolation = "process" if walls.enforcer is None else "process+sandbox"
-        #: Who the program is on the host; None: who we are.
+        #: The user of the program on the host; None: the same user as the host process.
         self.uid = own_user(walls.enforcer)
         self.inbox = Inbox()
         self.init_pid = 0
@@ -75,23 +74,23 @@ class Jail(ABC):
         self._dead = False
         self.control, self._control_in = socket.socketpair()
         self.channel, self._channel_in = socket.socketpair()
-        self._theirs: list[int] = []
+        self._child_fds: list[int] = []
         self.stdin_fd = self.stdout_fd = self.stderr_fd = -1
-        #: The process that we started; None where somebody else did.
+        #: The process that the host started; None when a template forked the jail.
         self.starter: subprocess.Popen[bytes] | None = None
         self.meter: Meter
 
     def _launch(self) -> None:
-        """Start the child; its ends of everything are closed here whatever happens."""
+        """Start the child. The child's ends of pipes and sockets are closed in this process in every case."""
         try:
             stdin, self.stdin_fd = os.pipe2(os.O_CLOEXEC)
-            self._theirs.append(stdin)
+            self._child_fds.append(stdin)
             self.stdout_fd, stdout = _large_pipe()
-            self._theirs.append(stdout)
+            self._child_fds.append(stdout)
             self.stderr_fd, stderr = _large_pipe()
-            self._theirs.append(stderr)
+            self._child_fds.append(stderr)
             if self.uid is not None:
-                # /dev/stdout and its like are opened anew by those who use them, which only the owner may.
+                # A program may open /dev/stdout, which only the owner of the pipe may do.
                 for fd in (stdin, stdout, stderr):
                     os.fchown(fd, self.uid, self.uid)
             self._begin(stdin, stdout, stderr)
@@ -108,11 +107,11 @@ class Jail(ABC):
         finally:
             self._control_in.close()
             self._channel_in.close()
-            for fd in self._theirs:
+            for fd in self._child_fds:
                 os.close(fd)
 
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
-        """Start the process that becomes the gate, or the enforcer that starts it."""
+        """Start the gate, or the enforcer that starts it."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
         command = self._command(*ends)
         start = SpawnOrder(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
@@ -121,81 +120,81 @@ class Jail(ABC):
         self.starter = spawn(start)
 
     def _ahead(self) -> list[bytes]:
-        """What the gate is told to do before its order comes."""
+        """Return messages for the gate to act on before its order comes."""
         return []
 
     def _make_meter(self) -> Meter:
-        """What measures and limits this jail."""
+        """Create the meter of this jail."""
         return make_meter()
 
     @property
     def child(self) -> subprocess.Popen[bytes]:
-        """The process that we started."""
+        """The process that the host started."""
         assert self.starter is not None
         return self.starter
 
     def _command(self, control: int, channel: int) -> JailCommand:
-        """How it is started; the descriptors that it is passed are in ``_theirs``."""
+        """Return the command that starts the jail. Descriptors that it needs are added to ``_child_fds``."""
         raise NotImplementedError
 
     @abstractmethod
     def _find_init(self, deadline: float) -> int:
-        """The pid of the process whose end is the end of the jail, as the host sees it."""
+        """Return the host's pid of the process whose end is the end of the jail."""
 
     @abstractmethod
     def _open_box(self) -> int:
-        """A descriptor of the work folder, once the gate is ready."""
+        """Return a descriptor of the work folder; called when the gate is ready."""
 
     @abstractmethod
     def disk(self, *, last: bool = False) -> Disk:
-        """How full the work folder is; called at every tick of a run, and a ``last`` time when it is over."""
+        """Measure the work folder. Called at every tick of a run, and with ``last`` when the run is over."""
 
     def disk_anew(self) -> Disk:
-        """The same for a cell that begins: what earlier looks have seen may have been taken back since."""
+        """Measure again without earlier results, for a cell that begins: files may have been deleted since."""
         return self.disk()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when the gate waits for its order; ``EnforcerFailed`` with the enforcer's own words if it cannot."""
+        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` with the enforcer's error output."""
         deadline = time.monotonic() + timeout_s
         try:
             self.init_pid = self._find_init(deadline)
             self.init_fd = os.pidfd_open(self.init_pid)
-            # The init becomes the gate; it is moved while it starts, which hides what moving costs.
+            # The init becomes the gate. It is moved into its group while it starts, which costs no extra time.
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
-            # Not before: what the gate starts earlier would not be in its group.
+            # Only now: a process that the gate started before would not be in its group.
             for part in encode_warm(self.walls.warm) if self.walls.warm is not None else self._ahead():
                 self.control.sendall(part)
             self.box_fd = self._open_box()
         except (OSError, ValueError, EOFError) as error:
-            said = self._last_words()
+            said = self._error_output()
             self.destroy()
             name = self.walls.enforcer or "none"
             raise EnforcerFailed(name, f"the walls did not come up: {said or error}") from None
 
     @property
     def alive(self) -> bool:
-        """Whether the gate still waits: a spare may have been killed from outside."""
+        """Whether the gate still waits. Something outside may have killed a spare."""
         if self._dead or self.init_fd < 0:
             return False
         return not readable(self.init_fd, 0)
 
     @property
     def usable(self) -> bool:
-        """Whether it can be given a run after it has waited: the gate is there, and what limits it too."""
+        """Whether a spare can be used for a run: the gate and the control group still exist."""
         return self.alive and self.meter.intact()
 
     def check_limits(self) -> None:
-        """``EnforcerFailed`` when what limits it was taken away: it must not go on. Called at every tick of a run."""
+        """Raise ``EnforcerFailed`` when the control group was removed: the run must end. Called at every tick."""
         if not self.meter.intact():
             raise EnforcerFailed(
                 self.meter.mechanism,
-                "somebody removed the sandbox's control group, so nothing limited it any more and it was ended; see "
-                f"who cleans up groups named {GROUP_PREFIX}*, then run it again",
+                "another program removed the sandbox's control group, so its limits were gone and it was ended; find "
+                f"out what removes groups named {GROUP_PREFIX}*, then run it again",
             )
 
     def kill(self) -> None:
-        """Kill everything inside; returns before it is dead."""
+        """Kill every process inside; does not wait for their end."""
         if self.init_fd >= 0:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
@@ -204,11 +203,11 @@ class Jail(ABC):
         self._kill_rest()
 
     def _kill_rest(self) -> None:
-        """Kill what may outlive the init."""
+        """Kill processes that may survive the end of the init."""
         self.meter.kill()
 
     def wait_dead(self) -> None:
-        """Wait until everything that was killed is gone."""
+        """Wait until every killed process is gone."""
         if self.init_fd >= 0:
             readable(self.init_fd, DEATH_TIMEOUT_S)
         if self.starter is not None:
@@ -216,7 +215,7 @@ class Jail(ABC):
                 self.starter.wait(DEATH_TIMEOUT_S)
 
     def destroy(self) -> None:
-        """Kill everything, wait until it is gone, give back every descriptor and group. May be called twice."""
+        """Kill every process, wait until they are gone, close descriptors, remove the group. May be called twice."""
         if self._dead:
             return
         self._dead = True
@@ -226,20 +225,20 @@ class Jail(ABC):
         self._clear_away()
 
     def abandon(self) -> Callable[[], None] | None:
-        """Kill everything and let go of it, where nothing runs on after that; what is left to do is for ``bury``.
+        """Kill every process without waiting, and return the cleanup that remains, for ``bury``.
 
-        None where the end has to be waited for: nothing was done then.
+        Returns None, and does nothing, for a kind of jail whose end must be waited for.
         """
         return None
 
     def _clear_away(self) -> None:
-        """Give back what the dead jail had of the host's."""
+        """Remove what the jail used on the host, after its end."""
         deadline = time.monotonic() + 1.0
         while not self.meter.close() and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def forget(self) -> None:
-        """Let go of the descriptors and of nothing else: in a forked child the jail is the parent's."""
+        """Close the descriptors and do nothing else: in a forked child the jail belongs to the parent."""
         self._dead = True
         self.control.close()
         self.channel.close()
@@ -250,7 +249,7 @@ class Jail(ABC):
         self.stdin_fd = self.stdout_fd = self.stderr_fd = self.init_fd = self.box_fd = -1
 
     def take_box(self) -> int:
-        """Hand over the descriptor of the work folder; it stays readable after the jail is gone."""
+        """Return the descriptor of the work folder. It stays readable after the jail's end; the caller closes it."""
         fd, self.box_fd = self.box_fd, -1
         return fd
 
@@ -264,8 +263,8 @@ class Jail(ABC):
         if not messages or messages[0]["op"] != "ready":
             raise EOFError("the gate inside did not start")
 
-    def _last_words(self) -> str:
-        """What bubblewrap (or the interpreter) printed before it gave up."""
+    def _error_output(self) -> str:
+        """Return what bubblewrap or the interpreter printed before it failed."""
         os.set_blocking(self.stderr_fd, False)
         if self.starter is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What a job is, and how one ended: plain values. ``run_job.py`` sees one through."""
+"""What a job is, and how one ended: plain values. ``run_job.py`` runs a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
 
-#: The gate, which is the init of the namespace and not the program's.
+#: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1
 
 OnOutput = Callable[[str, str], None]
@@ -20,30 +20,30 @@ OnListener = Callable[[socket.socket], None]
 
 
 class SpareGone(EnforcerFailed):
-    """A waiting sandbox was killed from outside before it got its order: nothing ran, another one will do."""
+    """A spare was killed from outside before it got its order. Nothing ran; the caller can use another jail."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to run and how much of everything it may use."""
+    """What to run, and its limits."""
 
     steps: Sequence[Step]
     files: Sequence[JobFile] = ()
-    #: Open files for the first step; they stay the caller's.
+    #: Open files for the first step. The caller closes them.
     descriptors: Sequence[int] = ()
     stdin: bytes | None = None
-    #: A descriptor of the host from which standard input is read as it comes.
+    #: A descriptor of the host that is copied to standard input.
     stdin_from: int | None = None
-    #: Without either of these: whether the user is asked for a line whenever the program waits for one.
+    #: Without ``stdin`` and ``stdin_from``: whether the user is asked for a line when the program waits for input.
     asks_user: bool = False
     timeout_s: float
     memory_bytes: int
     processes: int
     cpu_seconds: float | None = None
     output_bytes: int
-    #: What stands on stderr before the program begins: the warnings of a compiler that need not run again.
+    #: Text at the start of stderr: the warnings of a compiler whose cached output is used.
     preamble: bytes = b""
-    #: A report is the last word: nobody asks for the exit code of a step that has reported.
+    #: Whether a report ends the run. The exit code of the step that reported is then not waited for.
     ends_with_report: bool = False
 
 
@@ -51,7 +51,7 @@ class Job:
 class JobOutcome:
     """How a job ended.
 
-    ``stopped_by`` says what ended it; None: it ended itself.
+    ``stopped_by`` says what stopped it; None: it ended by itself.
     """
 
     exits: tuple[StepExit, ...]
@@ -63,16 +63,16 @@ class JobOutcome:
     reading: Reading
     disk_full: bool
     metered_by: str
-    #: What a step that reports said of itself; as trustworthy as the program that runs there.
+    #: What a step wrote to the channel. Trust it as much as the program that runs in the step.
     report: bytes = b""
     kept: tuple[bytes, ...] = ()
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that was in use at once.
+        """The highest memory use at one time.
 
-        A meter that only looks from time to time (one that can merely refuse) misses what comes and goes between two
-        looks; the kernel remembers the largest process, which is the better answer then.
+        A meter that only samples misses peaks between two samples. The kernel records the largest process, which is the
+        better figure then.
         """
         seen = self.reading.peak_bytes
         if seen is not None and not self.reading.refuses_memory:

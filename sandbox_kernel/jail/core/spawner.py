@@ -1,8 +1,8 @@
-"""The threads that start sandboxes: one, and one more with another view of the files (``root_view.py``).
+"""The threads that start sandboxes: one, and a second one with another view of the file system (``root_view.py``).
 
-``--die-with-parent`` (PR_SET_PDEATHSIG) is tied to the *thread* that forked: started from a short-lived thread, a
-sandbox is killed when that thread ends. So every child is started by such a thread, which lives as long as the process.
-After a fork of the host the child has no such thread and makes its own when it first needs one.
+``--die-with-parent`` (PR_SET_PDEATHSIG) is tied to the *thread* that forked: a sandbox that was started from a
+short-lived thread is killed when that thread ends. So a thread that lives as long as the process starts every child.
+After a fork, the child process has no such thread and makes its own when it first needs one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SpawnOrder:
-    """What to start: always with an empty environment, because /proc/1/environ is readable inside."""
+    """What to start. The environment is always empty, because /proc/1/environ is readable inside."""
 
     argv: Sequence[str]
     pass_fds: Sequence[int]
@@ -26,7 +26,7 @@ class SpawnOrder:
     stdout: int
     stderr: int
     uid: int | None = None
-    #: The thread to start it from, and what must be done there before.
+    #: The name of the thread that starts it, and a function to call there first.
     thread: str = "sandbox-spawner"
     prepare: Callable[[], None] | None = None
 
@@ -44,7 +44,7 @@ _threads: dict[str, _Thread] = {}
 
 
 def _forget() -> None:
-    """In a forked child the threads do not exist, and the lock may be held for ever."""
+    """In a forked child the threads do not exist, and the lock may be held forever."""
     global _lock, _threads
     _lock, _threads = threading.Lock(), {}
 
@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
-    """Start a child from the long-lived thread and return it; raises what ``Popen`` raises."""
+    """Start a child from the long-lived thread and return it. Raises what ``Popen`` raises."""
     with _lock:
         thread = _threads.get(start.thread)
         if thread is None:
@@ -73,7 +73,7 @@ def _serve(thread: _Thread) -> None:
             who: dict[str, object] = {}
             if start.uid is not None:
                 who = {"user": start.uid, "group": start.uid, "extra_groups": []}
-            # In a session of its own: Ctrl+C in a terminal and the interrupt of ipykernel go to the host's whole group.
+            # A new process session: Ctrl+C in a terminal and ipykernel's interrupt go to the host's process group.
             child = subprocess.Popen(
                 list(start.argv), env={}, cwd="/", stdin=start.stdin, stdout=start.stdout, stderr=start.stderr,
                 pass_fds=tuple(start.pass_fds), start_new_session=True, **who,

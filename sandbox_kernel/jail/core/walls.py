@@ -1,7 +1,7 @@
 """What the walls of one sandbox are made of: everything that is fixed before it starts.
 
-Two requests with equal walls can be served by the same kind of waiting sandbox, so ``Walls`` is also the key of the
-pool. It is plain data; ``bubblewrap.py`` and ``landlock.py`` turn it into command lines and rules.
+Requests with equal walls can use the same kind of spare, so ``Walls`` is also the key of the pool. It is plain data;
+``bubblewrap.py`` and ``landlock.py`` turn it into command lines and rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
 
-#: Places inside every sandbox that has a root of its own.
+#: Paths inside every sandbox that has its own root.
 WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
@@ -20,7 +20,7 @@ TMP = "/tmp"
 
 @dataclass(frozen=True)
 class Places:
-    """Where the work folder, the program's source, our own programs and temporary files are, as the program sees it."""
+    """The paths of the work folder, the program's source, our own programs and temporary files, as seen inside."""
 
     work: str = WORK
     cell: str = CELL
@@ -28,16 +28,16 @@ class Places:
     tmp: str = TMP
 
 
-#: The user that programs are, inside.
+#: The uid of programs inside.
 INNER_UID = 1000
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A program that starts before its order comes, and reads it from the descriptor that its last argument names.
+    """A program that starts before its order comes, and reads the order from the descriptor in its last argument.
 
-    The order (cwd, environment, arguments) is one frame of JSON. Limits and the filter that denies starting processes
-    are set before a program starts, so they are part of the walls here.
+    The order (cwd, environment, arguments) is one frame of JSON. The rlimits and the filter that denies starting
+    processes must be set before the program starts, so they are part of the walls.
     """
 
     argv: tuple[str, ...]
@@ -47,7 +47,7 @@ class Warm:
 
 @dataclass(frozen=True)
 class Walls:
-    """One sandbox's mounts and sizes, and the interpreter that waits inside it."""
+    """The mounts and sizes of one sandbox, and the interpreter that waits inside."""
 
     interpreter: str
     runtime: tuple[Grant, ...]
@@ -57,17 +57,17 @@ class Walls:
     shm_bytes: int
     preload: tuple[str, ...] = ("site",)
     warm: Warm | None = None
-    #: The name of what holds the walls; None for a jail without any, which somebody must have asked for by name.
+    #: The name of the enforcer; None for a jail without walls, which the caller has to request explicitly.
     enforcer: str | None = "bubblewrap"
-    #: Whether ready-made jails may be forks of one template, which share its address layout and its hash seed.
+    #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:
-    """Sizes in bytes of /box, /tmp and /dev/shm; a jail without mounts has the first for all that it writes.
+    """Return the sizes in bytes of /box, /tmp and /dev/shm. A jail without mounts uses the first for all files.
 
-    They are memory file systems, and their pages count against the memory limit. Together they stay below it, so that
-    a program that fills the disk sees "no space left" and not the end of its memory.
+    They are memory file systems and their pages count against the memory limit. Together they stay below it, so that a
+    program that fills the disk gets "no space left" and does not run out of memory.
     """
     memory = memory_mb * MIB
     disk = limits.disk_mb * MIB

@@ -1,4 +1,4 @@
-"""A jail behind bubblewrap: namespaces of its own, whose init is the gate. The init's end is the end of all in it."""
+"""A jail behind bubblewrap: it has namespaces, and the gate is their init. When the init ends, every process ends."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from sandbox_kernel.jail.streams.readable import readable
 
 
 class NamespaceJail(Jail):
-    """A jail with a root of its own: its work folder is a file system, and the end of its init is the end of all."""
+    """A jail with its own root: the work folder is a file system, and every process ends with the init."""
 
     places = Places()
 
     def _open_box(self) -> int:
-        """See ``Jail``; the descriptor outlives the namespace."""
+        """See ``Jail``. The descriptor stays valid after the namespace is gone."""
         return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _ahead(self) -> list[bytes]:
-        """See ``Jail``; no wall is left to be put up around the first step."""
+        """See ``Jail``. The first step can be forked in advance, because all walls are up already."""
         return encode_ahead()
 
     def kill(self) -> None:
-        """See ``Jail``. A child that bubblewrap has not spoken to yet does not die with it: it would wait on."""
+        """See ``Jail``. A child that bubblewrap has not set up yet does not die with it, so it is killed too."""
         if self.init_fd < 0 and self.starter is not None and self.starter.poll() is None:
             self.starter.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, self.starter.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -51,12 +51,12 @@ class NamespaceJail(Jail):
         super().kill()
 
     def _kill_rest(self) -> None:
-        """Nothing: the end of the init is the end of all. A group would make us wait while others change theirs."""
+        """Do nothing if there is an init: every process ends with it. Killing by control group waits for a lock."""
         if self.init_fd < 0:
             super()._kill_rest()
 
     def abandon(self) -> Callable[[], None] | None:
-        """See ``Jail``; the kernel ends all with the init, whoever looks."""
+        """See ``Jail``. The kernel ends every process with the init, so nothing has to be waited for."""
         if self._dead or self.init_fd < 0:
             return None
         self.kill()
@@ -73,14 +73,14 @@ class NamespaceJail(Jail):
         self._clear_away()
 
     def disk(self, *, last: bool = False) -> Disk:
-        """See ``Jail``; the work folder is a file system of its own, which the kernel limits."""
+        """See ``Jail``. The work folder is its own file system, which the kernel limits."""
         return of_file_system(self.box_fd)
 
 
 class BubblewrapJail(NamespaceJail):
-    """Walls, then an interpreter inside them."""
+    """A jail that bubblewrap builds: walls, then an interpreter inside."""
 
-    #: Our program that is the init.
+    #: The guest program that becomes the init.
     program = "gate.gate"
 
     def __init__(self, walls: Walls) -> None:
@@ -93,19 +93,19 @@ class BubblewrapJail(NamespaceJail):
         """See ``Jail``."""
         walls = self.walls
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
-        self._theirs.append(info_fd)
-        filter_fd, told = self._filter()
-        own = [fd for fd in (filter_fd, *told) if fd is not None]
-        self._theirs.extend(own)
+        self._child_fds.append(info_fd)
+        filter_fd, passed = self._filter()
+        own = [fd for fd in (filter_fd, *passed) if fd is not None]
+        self._child_fds.extend(own)
         inner = [
             walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
-            str(control), str(channel), *map(str, told), *walls.preload,
+            str(control), str(channel), *map(str, passed), *walls.preload,
         ]  # fmt: skip
-        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._theirs)
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._child_fds)
         return replace(command, passed=(info_fd, *own, *command.passed))
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
-        """The filter for bubblewrap to load, and descriptors that the init is told of."""
+        """Return the filter for bubblewrap to load, and descriptors to pass to the init."""
         return memory_file("filter", seccomp.build_namespace_filter(bool(self.walls.grants))), ()
 
     def _find_init(self, deadline: float) -> int:
@@ -132,11 +132,11 @@ class BubblewrapJail(NamespaceJail):
 def _bubblewrap_command(
     walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
 ) -> JailCommand:
-    """The command that builds the walls, and the descriptors that carry its arguments.
+    """Return the command that builds the walls, and the descriptors that carry its arguments.
 
-    Root needs more where an unprivileged user cannot reach what is to be shown: a view of it from elsewhere, and where
-    the policy allows root's own files, a stage that maps their owner. Each descriptor is in ``opened`` from the moment
-    it is open: the next step may fail.
+    If the host is root, the unprivileged user of the jail may not reach the paths that are to be shown. Then a view
+    shows them elsewhere, or, if the policy allows root's own files, a stage maps their owner. Each descriptor is added
+    to ``opened`` as soon as it is open, because a later step may fail.
     """
     guest, bwrap = guest_folder(), find_bwrap()
     if uid is None and os.geteuid() == 0:
@@ -154,7 +154,7 @@ def _bubblewrap_command(
         return JailCommand([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
     package = package_of(bwrap)
     closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
-    # What is closed to strangers must be mapped to this very user, and the view is of all.
+    # Paths that other users cannot read need the stage, which maps their owner for one sandbox. All share the view.
     view = root_view.places([*shared, package or bwrap]) if not granted and not closed else None
     if view is not None:
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)

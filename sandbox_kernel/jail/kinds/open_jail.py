@@ -1,8 +1,8 @@
-"""A jail without namespaces: behind Landlock and a syscall filter, or behind nothing, where that was asked for.
+"""A jail without namespaces: behind Landlock and a syscall filter, or without walls if the caller asked for that.
 
-The gate is a process of the host beside us, the work folder a private folder of the host, and the tree of processes is
-held together by a control group where there is one, else by the gate, to whom orphans come. Killing therefore goes on
-until nothing is left: children first, the gate last, because without it the tree falls apart.
+The gate is an ordinary process of the host, and the work folder is a private folder of the host. A control group, if
+there is one, keeps track of the processes; otherwise the gate does, because it adopts orphans. Killing is repeated
+until no process is left: children first and the gate last, because without it orphans would be lost.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sandbox_kernel.jail.meter.meter import counts_processes
 from sandbox_kernel.jail.meter.process_tree import living, of_user, signal_same, tree
 from sandbox_kernel.jail.streams.readable import readable
 
-#: What the gate takes as the host's end too: ``guest/gate/open_gate.py`` kills all it has, then ends.
+#: On this signal, as at the end of the host, ``guest/gate/open_gate.py`` kills its descendants and ends.
 END_EVERYTHING = signal.SIGRTMIN + 7
 
 
 class OpenJail(Jail):
-    """An interpreter beside us, that walls in each program before it runs."""
+    """A gate without namespaces. Each step puts up its own walls before it runs."""
 
     def __init__(self, walls: Walls) -> None:
         super().__init__(walls)
@@ -44,14 +44,14 @@ class OpenJail(Jail):
             raise EnforcerFailed(walls.enforcer or "none", f"no private folder could be made: {error}") from None
         work, cell, tmp = (self._folder.inner(name) for name in ("work", "cell", "tmp"))
         self.places = Places(work=work, cell=cell, guest=guest_folder(), tmp=tmp)
-        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._theirs_alone)
+        self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._members_but_gate)
         self._launch()
 
     def _command(self, control: int, channel: int) -> JailCommand:
-        """See ``Jail``; the gate itself becomes another user, so that it can be started from where only root looks."""
+        """See ``Jail``. The gate changes its user itself, because only root may be able to read its program."""
         spec = open_spec(self.walls, self.places, self.uid, counted=counts_processes())
         spec_fd = memory_file("spec", spec.to_bytes())
-        self._theirs.append(spec_fd)
+        self._child_fds.append(spec_fd)
         argv = [
             self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate.open_gate"), self.places.guest,
             str(spec_fd), str(control), str(channel), *self.walls.preload,
@@ -67,7 +67,7 @@ class OpenJail(Jail):
         return os.open(self.places.work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def disk(self, *, last: bool = False) -> Disk:
-        """See ``Jail``; the folder is looked at, and a run that fills it is ended."""
+        """See ``Jail``. The folder is measured from time to time, and a run that fills it is ended."""
         return self._watch.look(last=last)
 
     def disk_anew(self) -> Disk:
@@ -77,12 +77,12 @@ class OpenJail(Jail):
 
     def kill(self) -> None:
         """See ``Jail``."""
-        self._strike()
+        self._kill_once()
 
     def wait_dead(self) -> None:
-        """Kill until nothing is left: what was started while we looked is found at the next look."""
+        """Kill until no process is left. A process that was started meanwhile is found in the next round."""
         deadline = time.monotonic() + DEATH_TIMEOUT_S
-        while not self._strike() and time.monotonic() < deadline:
+        while not self._kill_once() and time.monotonic() < deadline:
             time.sleep(0.0005)
         if self.child.poll() is None:
             self.child.kill()
@@ -90,7 +90,7 @@ class OpenJail(Jail):
             self.child.wait(max(0.1, deadline - time.monotonic()))
 
     def forget(self) -> None:
-        """See ``Jail``. The folder goes with the last who may look into it: a box that was handed over is kept."""
+        """See ``Jail``. Removes the private folder too, unless its descriptor was given away with ``take_box``."""
         keep = self._box_taken and self.box_fd < 0
         super().forget()
         self._watch.close()
@@ -100,16 +100,16 @@ class OpenJail(Jail):
             self._folder.remove()
 
     def take_box(self) -> int:
-        """Hand over the descriptor of the work folder; its files stay until it is given back and ``forget`` called."""
+        """Return the descriptor of the work folder. Its files stay until it is put back and ``forget`` is called."""
         self._box_taken = True
         return super().take_box()
 
     def _members(self) -> list[int]:
-        """Every process of the jail that we can know of, the gate among them."""
+        """Return every known process of the jail, with the gate."""
         counted = self.meter.members()
         if counted is not None:
             return counted
-        # Those seen before are asked too: if the gate is killed, its orphans go to somebody else.
+        # Include processes that were seen before: if the gate is killed, its orphans get another parent.
         same = [pid for pid, started in living(self._known).items() if self._known[pid] == started]
         found = [pid for root in dict.fromkeys((self.child.pid, *same)) for pid in tree(root)]
         if self.uid is not None:
@@ -117,23 +117,23 @@ class OpenJail(Jail):
         self._known = living(dict.fromkeys(found))
         return list(self._known)
 
-    def _theirs_alone(self) -> list[int]:
-        """The jail's processes but for the gate, which lets nobody look into it."""
+    def _members_but_gate(self) -> list[int]:
+        """Return the jail's processes without the gate, whose /proc entries are closed."""
         return [pid for pid in self._members() if pid != self.child.pid]
 
-    def _strike(self) -> bool:
-        """Kill what is left; true when nothing was."""
+    def _kill_once(self) -> bool:
+        """Kill what is left; returns True when no process was left."""
         alive = living(dict.fromkeys(self._members()))
         alive.pop(self.child.pid, None)
         if alive:
-            # Stopped first: who is stopped does not fork while the others are being killed.
+            # Stop them first: a stopped process cannot fork while the others are killed.
             self.meter.kill()
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid, started in alive.items():
                     signal_same(pid, started, number)
             return False
-        # One look can miss processes that do nothing but fork and exit. To the gate they come as orphans, so it is
-        # asked to end whatever it still has, and itself; a program without walls may have stopped it.
+        # One listing can miss processes that do nothing but fork and exit. They become orphans of the gate, so the gate
+        # is asked to kill all its descendants and itself. A program without walls may have stopped the gate.
         if self.child.poll() is None:
             self.child.send_signal(END_EVERYTHING)
             self.child.send_signal(signal.SIGCONT)

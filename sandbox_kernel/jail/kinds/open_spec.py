@@ -1,4 +1,4 @@
-"""What ``guest/gate/open_gate.py`` is told: who to be, and which walls each step shall put up around itself."""
+"""The specification for ``guest/gate/open_gate.py``: which user to become, and the walls that each step puts up."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sandbox_kernel.jail.rules.landlock import LandlockPlan, landlock_abi, landl
 
 LANDLOCK = "landlock"
 
-#: The plainest format of marshal, which every Python reads.
+#: The oldest useful format of marshal, which every Python reads.
 _MARSHAL_FORMAT = 2
 
-#: The system, and of /etc what holds no secret. /proc is the program's own too: without it neither sessions nor many
-#: programs work; what it shows of others is in the list of weaknesses.
+#: The system, and the parts of /etc without secrets. /proc is needed by sessions and many programs; what it shows of
+#: other processes is in the list of weaknesses.
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/dev/random", "/dev/urandom"),
     *(f"/etc/{name}" for name in (*HOST_ETC, "passwd", "group", "nsswitch.conf")),
@@ -30,15 +30,15 @@ _SYSTEM = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
-#: Truncating a file is judged by Landlock since this version; before, who overrides permissions could empty any file.
+#: Landlock controls truncation since this version. Before, a process that overrides permissions could empty any file.
 _ABI_TRUNCATE = 3
-#: How far a user may exceed the number of tasks that it had, between two looks of the watchdog.
+#: How many more tasks than now the user may have between two ticks of the watchdog.
 _TASK_ROOM = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSpec:
-    """One jail without namespaces. ``uid`` is the user of its own, with ``capabilities`` beyond that user's rights."""
+    """One jail without namespaces. ``uid`` is its own user; ``capabilities`` are rights that this user gets."""
 
     parent: int
     work: str
@@ -51,7 +51,7 @@ class OpenSpec:
     task_room: int = 0
 
     def to_bytes(self) -> bytes:
-        """The form that the guest reads from its descriptor."""
+        """Encode it for the guest, which reads it from a descriptor."""
         return marshal.dumps(
             {
                 "parent": self.parent,
@@ -69,10 +69,18 @@ class OpenSpec:
 
 
 def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -> OpenSpec:
-    """The spec for these walls; ``counted`` says that the kernel counts the sandbox's own processes.
+    """Return the specification for these walls.
 
-    ``PolicyViolation`` for grants that need a mount or that Landlock cannot hold, ``EnforcerUnavailable`` when this
-    host lacks what the walls are made of.
+    Args:
+        walls: The walls.
+        places: The paths of the jail.
+        uid: The jail's own user; None for the host's.
+        counted: Whether the kernel counts the processes of this sandbox alone.
+
+    Raises:
+        PolicyViolation: A grant needs a mount, or Landlock cannot enforce it.
+        EnforcerUnavailable: This host lacks something that the walls need.
+
     """
     room = 0 if counted or uid is not None or os.geteuid() == 0 else _TASK_ROOM
     if walls.enforcer is None:
@@ -86,7 +94,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     )
     capabilities = _capabilities(walls, places, writes, abi) if uid is not None else ()
     arch = seccomp.host_arch()
-    # A user of its own can change modes and times of its own files only, unless it overrides permissions.
+    # An own user can change modes and times of its own files only, unless it may override permissions.
     shared = uid is None or CAP_DAC_OVERRIDE in capabilities
     program = seccomp.build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=shared)
     filters = (program, seccomp.build_no_watch_filter(arch)) if capabilities else (program,)
@@ -104,22 +112,22 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
 
 
 def existing(paths: Iterable[str]) -> tuple[str, ...]:
-    """The real places of those that exist, each once."""
+    """Return the real paths of those that exist, each once."""
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))
 
 
 def _capabilities(walls: Walls, places: Places, writes: Sequence[str], abi: int) -> tuple[int, ...]:
-    """What a user of its own needs to read what root may read, in the places that Landlock leaves open.
+    """Return the capabilities that the jail's own user needs to read what root can read, where Landlock allows it.
 
-    Interpreters often live below a home that only root may enter, and allowed files are often root's.
+    Interpreters are often below a home that only root may enter, and allowed files often belong to root.
     """
-    # The private folder itself is closed to all but this user; what counts is the way there.
+    # The private folder belongs to this user; the folders above it matter.
     way = os.path.dirname(os.path.dirname(places.work))
     hidden = [path for path in (way, places.guest, *(g.source for g in walls.runtime)) if not reachable_by_all(path)]
     if not walls.grants and not hidden:
         return ()
     held = held_capabilities()
-    # What strangers may not execute is beyond the capability to read; the stronger one executes it too.
+    # A file that others may not execute needs the stronger capability; the one for reading is not enough.
     closed = any(os.path.exists(g.source) and is_closed(g.source) for g in walls.runtime)
     if not writes and not closed and CAP_DAC_READ_SEARCH in held:
         return (CAP_DAC_READ_SEARCH,)

@@ -1,8 +1,8 @@
-"""A folder on the host that is one jail's alone: its work, its program and its temporary files, removed afterwards.
+"""A folder on the host for one jail: its work folder, its program and its temporary files. Removed afterwards.
 
-It lies in memory where there is room, as work folders behind bubblewrap do: programs make and leave many small files,
-and disks take long to forget them. While its jail lives the host holds a lock on it. What a killed host left behind has
-no lock any more, and the next one that makes such a folder sweeps it away.
+It is in memory if there is room, as work folders behind bubblewrap are: programs make many small files, and deleting
+them from a disk is slow. The host holds a lock on the folder while the jail lives. A folder without a lock was left
+by a killed host; the next host that makes such a folder removes it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from sandbox_kernel.workspace.tree.removal import remove_tree
 
 _MEMORY = "/dev/shm"
 PREFIX = "sandbox-kernel-jail-"
-#: Not swept: it has no lock yet, because it was made this very moment.
+#: Folders with this prefix are not swept: they are new and not locked yet.
 _UNFINISHED = "sandbox-kernel-new-"
-#: A program may leave a million files; more time than this is not spent on them at once.
+#: Time limit for one removal; a program may leave a million files.
 _REMOVAL_S = 120.0
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PrivateFolder:
-    """``work``, ``cell`` and ``tmp`` below a path that nobody else may list.
+    """The folders ``work``, ``cell`` and ``tmp`` below a path that other users cannot list.
 
-    ``size`` is what will be put there at most; ``uid`` owns the three, if given.
+    Args:
+        size: The most bytes that will be put there.
+        uid: The owner of the three folders; None for this user.
+
     """
 
     def __init__(self, size: int, uid: int | None = None) -> None:
@@ -38,7 +41,7 @@ class PrivateFolder:
         _sweep_once(parent)
         name = f"{os.getpid()}-{secrets.token_hex(8)}"
         new, self.path = f"{parent}/{_UNFINISHED}{name}", f"{parent}/{PREFIX}{name}"
-        # Another user must be able to walk to its own folders inside, and to see nothing else.
+        # The other user must be able to reach its own folders inside, and nothing else.
         os.mkdir(new, 0o700 if uid is None else 0o711)
         self._lock = os.open(new, _OPEN)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,27 +52,27 @@ class PrivateFolder:
         os.rename(new, self.path)
 
     def inner(self, name: str) -> str:
-        """The path of ``work``, ``cell`` or ``tmp``."""
+        """Return the path of ``work``, ``cell`` or ``tmp``."""
         return f"{self.path}/{name}"
 
     def remove(self) -> None:
-        """Remove it with all that is in it, whatever that is. May be called twice."""
+        """Remove the folder and everything in it. May be called twice."""
         if self._lock >= 0:
             _remove(self.path)
             self.forget()
 
     def forget(self) -> None:
-        """Let go of the descriptor only: in a forked child the folder is the parent's."""
+        """Close the descriptor and do nothing else: in a forked child the folder belongs to the parent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def choose_parent(size: int) -> str:
-    """Where to make a folder for this many bytes: in memory if most of that stays free, else with temporary files.
+    """Return where to make a folder for this many bytes: in memory if most of that stays free, else in the temp folder.
 
-    Programs are compiled and run there, so a file system that refuses to execute is passed over, and so is a parent
-    where another user could put a folder of his in the place of ours.
+    Programs are compiled and run there, so a file system without execution is skipped. So is a parent where another
+    user could replace our folder.
     """
     usual = os.path.realpath(tempfile.gettempdir())
     for parent, spare in ((_MEMORY, 4 * size), (usual, 0), ("/var/tmp", 0)):
@@ -81,7 +84,7 @@ def choose_parent(size: int) -> str:
     problem = parent_weakness(usual)
     if problem is not None:
         raise EnforcerFailed(
-            "work folder", f"other users could exchange it: {problem}; name a folder of yours in TMPDIR, mode 700"
+            "work folder", f"other users could replace it: {problem}; set TMPDIR to a folder of yours with mode 700"
         )
     return usual
 
@@ -90,7 +93,7 @@ def _remove(path: str) -> None:
     parent, name = os.path.split(path)
     fd = os.open(parent, _OPEN)
     try:
-        # What cannot be removed now stays without a lock, for the next sweep.
+        # What cannot be removed now has no lock and is removed by the next sweep.
         with contextlib.suppress(FileNotFoundError, SandboxError):
             remove_tree(fd, name, _REMOVAL_S)
     finally:
@@ -103,7 +106,7 @@ def _sweep_once(parent: str) -> None:
 
 
 def sweep(parent: str) -> None:
-    """Remove folders of ours whose host is gone."""
+    """Remove private folders whose host is gone."""
     with os.scandir(parent) as entries:
         ours = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
     for path in ours:

@@ -1,8 +1,8 @@
-"""Waits in the background for jails that were killed to be gone, and clears away what they leave.
+"""Cleans up killed jails in the background.
 
-The kernel takes some milliseconds to take a killed jail apart: memory, mounts, namespaces. When the program inside had
-said how it ended before, nobody needs to wait for that: its output and its files are there, and nothing inside runs on.
-What is still to be done is kept few, and is done before this process ends.
+The kernel needs some milliseconds to take a killed jail apart: memory, mounts, namespaces. If the program reported its
+end before it was killed, the caller need not wait for that: output and files are complete, and nothing inside runs. The
+number of waiting cleanups is limited, and all of them are done before this process ends.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import queue
 import threading
 from collections.abc import Callable
 
-#: Dying jails at once; who brings one more waits for its end himself.
+#: The most cleanups at once. Above this the caller cleans up itself.
 MOST = 8
-#: How long the end of this process may wait for them.
+#: How long the exit of this process may wait for them.
 _LAST_S = 10.0
 
 Rest = Callable[[], None]
 
 
 class Reaper:
-    """One thread, as long as there is something to do. Safe for several callers."""
+    """One background thread that exists while there is work. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,14 +35,14 @@ class Reaper:
         self._last: threading.Thread | None = None
 
     def take(self, rest: Rest) -> None:
-        """Do the rest of somebody's end soon, or now when there is too much of it already."""
+        """Queue the cleanup of a jail, or do it now if the queue is full."""
         with self._lock:
             soon = self._left < MOST
             if soon:
                 self._left += 1
                 self._idle.clear()
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._serve, name="sandbox-undertaker", daemon=True)
+                    self._thread = threading.Thread(target=self._serve, name="sandbox-reaper", daemon=True)
                     self._last = self._thread
                     self._thread.start()
         if soon:
@@ -51,7 +51,7 @@ class Reaper:
             rest()
 
     def wait(self, timeout_s: float = _LAST_S) -> bool:
-        """Return when everything that was taken is done, and the thread is gone; False when it took too long."""
+        """Wait until all cleanups are done and the thread has ended; returns False after the timeout."""
         done = self._idle.wait(timeout_s)
         last = self._last
         if done and last is not None and last is not threading.current_thread():
@@ -61,7 +61,7 @@ class Reaper:
     def _serve(self) -> None:
         while True:
             rest = self._work.get()
-            # Nobody is there to be told of what could not be given back; the jail itself is dead.
+            # An error here has no caller to report to; the jail itself is dead.
             with contextlib.suppress(OSError):
                 rest()
             with self._lock:
@@ -76,17 +76,17 @@ _ours = Reaper()
 
 
 def bury(rest: Rest) -> None:
-    """Do this in the background; called with what is left of the end of a jail that has been killed."""
+    """Queue the cleanup of a jail that was killed."""
     _ours.take(rest)
 
 
 def wait_buried(timeout_s: float = _LAST_S) -> bool:
-    """Return when every jail that was buried is gone; False when that took too long."""
+    """Wait until every queued cleanup is done; returns False after the timeout."""
     return _ours.wait(timeout_s)
 
 
 def _forget() -> None:
-    """In a forked child the dying are the parent's."""
+    """In a forked child the dying jails belong to the parent."""
     global _ours
     _ours = Reaper()
 

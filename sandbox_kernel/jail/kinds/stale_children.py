@@ -1,8 +1,8 @@
-"""Bubblewrap's children that nobody will ever speak to, left by a host that was killed while it started a sandbox.
+"""Ends children of bubblewrap that wait forever, left by a host that was killed while it started a sandbox.
 
-Bubblewrap's child waits on an eventfd until its parent has mapped its user, and binds its life to the parent only
-afterwards. A parent that dies in between (with the host that it is bound to) leaves a child that waits for ever; no
-program ever runs in it. Nothing can be done about it at that moment, so the next host ends what it finds.
+Bubblewrap's child waits on an eventfd until its parent has mapped its user, and only then arranges to die with the
+parent. If the parent dies in between, together with the host, the child waits forever; no program ever runs in it. The
+next host ends such children.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sandbox_kernel.jail.meter.process_tree import living, signal_same
 
 @functools.lru_cache(maxsize=1)
 def sweep_once() -> None:
-    """Called by the first sandbox of a process, which has its own start to wait for."""
+    """Run ``sweep`` once. Called by the first sandbox of a process, while its own start is waited for."""
     sweep()
 
 
 def sweep() -> list[int]:
-    """End every such child that we may end; returns their numbers."""
+    """End every such child that this user may end; returns their pids."""
     ended = []
     for name in os.listdir("/proc"):
         if name.isdigit() and _waits_for_nobody(name):
@@ -34,19 +34,19 @@ def sweep() -> list[int]:
 
 
 def _waits_for_nobody(pid: str) -> bool:
-    """Whether this is an init that still is bubblewrap, started for us, without the bubblewrap that made it."""
+    """Whether this process is an init that is still bubblewrap, started for us, and whose parent bubblewrap is gone."""
     command = _read(pid, "cmdline")
     if not is_our_bubblewrap(command.split(b"\0")):
         return False
     status = dict(line.split(b":\t", 1) for line in _read(pid, "status").splitlines() if b":\t" in line)
-    # Bubblewrap itself has one number here; its child has two, and is the first in its own namespace.
+    # Bubblewrap itself has one pid here. Its child has two, and is the first process in its own namespace.
     numbers = status.get(b"NSpid", b"").split()
     parent = status.get(b"PPid", b"0").decode()
     return len(numbers) == 2 and numbers[1] == b"1" and _read(parent, "cmdline") != command
 
 
 def is_our_bubblewrap(command: list[bytes]) -> bool:
-    """By its command line, which names the program of ours that becomes the init; an exec replaces it."""
+    """Whether the command line names our program that becomes the init. After an exec it is a different one."""
     ours = {start_of(program).encode() for program in ("gate.gate", "gate.template")}
     return len(command) > 2 and command[1] == b"--args" and not ours.isdisjoint(command)
 

@@ -1,10 +1,9 @@
-"""The template of a kind of jails, on the host's side: one waiting root whose forks are the jails.
+"""The host's side of a template: a waiting root from which jails of one kind are forked.
 
-It is built as a jail is, by bubblewrap, and its init is ``guest/gate/template.py``. ``make`` sends it the
-descriptors of a jail; ``template_jail.py`` does the rest.
-What a template shows of the host it shows as of when it was made, so it is
-``current`` only while that is still the same, and not for ever. Its end is the end of its jails: one that is not used
-any more is retired, and ends when the last of them has.
+It is built like a jail, by bubblewrap, and its init is ``guest/gate/template.py``. ``make`` sends it the descriptors of
+a jail; ``template_jail.py`` does the rest. A template shows the host's files as they were when it was made, so it is
+``current`` only while they are the same, and for a limited time. Its jails end with it. A template that is no longer
+used is retired: it ends with its last jail.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC
 
 #: Sizes of /box, /tmp and /dev/shm, as ``guest/gate/template.py`` reads them.
 _ORDER = struct.Struct(">QQQ")
-#: Room for what imports write while a template is made.
+#: Space for what imports write while a template is made.
 _OWN_BYTES = 16 << 20
-#: What changes unseen (a package that was imported ahead is replaced) is noticed after this long.
+#: The longest time that a template is used. Some changes are not noticed before, such as a replaced package.
 MAX_AGE_S = 600.0
-#: How often the system, which changes seldom, is looked at; what the policy shows is looked at for each jail.
+#: How often system files are checked for changes; files of the policy are checked for each jail.
 LOOK_S = 1.0
-#: A child's own file systems lie over these.
+#: Each fork has its own file systems at these paths.
 _PRIVATE = (WORK, TMP, CELL, "/dev/shm")
 
 
 def kind_of(walls: Walls) -> Walls:
-    """What is the same for all jails of one template: sizes and waiting programs are each jail's own."""
+    """Return what all jails of one template share. Sizes and waiting programs differ between jails."""
     return replace(walls, box_bytes=_OWN_BYTES, tmp_bytes=_OWN_BYTES, shm_bytes=_OWN_BYTES, warm=None)
 
 
 def shown_beneath(walls: Walls) -> list[str]:
-    """Places of the host's that lie in what each child has anew, and must be shown there again; outermost only."""
+    """Return the host paths inside directories that each fork remounts; they must be shown again. Outermost only."""
     targets = sorted({grant.target for grant in (*walls.runtime, *walls.grants)}, key=lambda path: path.count("/"))
     chosen: list[str] = []
     for path in targets:
@@ -57,7 +56,7 @@ def shown_beneath(walls: Walls) -> list[str]:
 
 
 class Template(BubblewrapJail):
-    """A root with an init that forks. It is a jail to be started, found and ended, but never gets a job."""
+    """A root with an init that forks. It starts and ends like a jail, but never gets a job."""
 
     program = "gate.template"
 
@@ -73,7 +72,7 @@ class Template(BubblewrapJail):
 
     @property
     def current(self) -> bool:
-        """Whether it lives and what it shows of the host is still what is there."""
+        """Whether it lives and the host files that it shows are unchanged."""
         now = time.monotonic()
         if not self.alive or now - self._made_at >= MAX_AGE_S or self._granted != granted(self.walls):
             return False
@@ -83,24 +82,24 @@ class Template(BubblewrapJail):
         return self._same
 
     def make(self, walls: Walls, descriptors: Sequence[int]) -> None:
-        """Let it fork a jail of these sizes, for control, channel, stdin, stdout and stderr; OSError if it is gone."""
+        """Fork a jail of these sizes with control, channel, stdin, stdout and stderr. ``OSError`` if it is gone."""
         order = _ORDER.pack(walls.box_bytes, walls.tmp_bytes, walls.shm_bytes)
         with self._lock:
             socket.send_fds(self.control, [order], list(descriptors))
 
     def hold(self) -> None:
-        """A jail is to be forked: the template must outlive it, because its end would be the jail's."""
+        """Count a jail that will be forked: the template must live as long as the jail."""
         with self._lock:
             self._held += 1
 
     def release(self) -> None:
-        """The jail is dead."""
+        """A jail of it is dead; ends the template if it is retired and this was the last."""
         with self._lock:
             self._held -= 1
         self._end_if_unused()
 
     def retire(self) -> None:
-        """No jail is forked from it any more; it ends with the last that was. May be called twice."""
+        """Fork no more jails; the template ends with its last jail. May be called twice."""
         self._retired = True
         self._end_if_unused()
 
@@ -111,35 +110,35 @@ class Template(BubblewrapJail):
             self.destroy()
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
-        """See ``BubblewrapJail``: the init runs no program, and loads the filter in each of its forks."""
+        """See ``BubblewrapJail``. The init runs no program; it loads the filter in each of its forks."""
         program = seccomp.build_namespace_filter(bool(self.walls.grants))
         spec = {"filter": program, "shown": shown_beneath(self.walls)}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
     def _ahead(self) -> list[bytes]:
-        """It has no step."""
+        """Return nothing: a template has no steps."""
         return []
 
     def _make_meter(self) -> Meter:
-        """Its memory is no run's: nobody limits it."""
+        """Return a meter without limits: a template runs no user code."""
         return WatchdogMeter()
 
     def _open_box(self) -> int:
-        """Nobody looks into its work folder."""
+        """Return no descriptor: the work folder of a template is not used."""
         return -1
 
     def disk(self, *, last: bool = False) -> Disk:
-        """Nothing is written there."""
+        """Return an empty reading: nothing is written there."""
         return Disk(full=False, over=False)
 
 
 def granted(walls: Walls) -> tuple[tuple[int, ...], ...]:
-    """What the policy shows of the host, as numbers that change when it is replaced."""
+    """Return identities of the host files that the policy shows; they change when a file is replaced."""
     return tuple(_identity(grant.source) for grant in walls.grants)
 
 
 def system(walls: Walls) -> tuple[tuple[int, ...], ...]:
-    """The rest of what a template shows, as numbers that change when it is replaced, or a package is installed."""
+    """Return identities of the other host files that a template shows; they also change when a package is installed."""
     folders = [guest_folder(), walls.interpreter, *(grant.source for grant in walls.runtime)]
     same = [_identity(path) for path in (*folders, *(f"/etc/{name}" for name in HOST_ETC))]
     prefix = os.path.dirname(os.path.dirname(walls.interpreter))

@@ -1,9 +1,9 @@
-"""The templates of one pool: one for each kind of walls, a few at most, replaced when they are dead or old.
+"""The templates of one pool: one for each kind of walls, up to a maximum, replaced when they are dead or old.
 
-A jail that somebody waits for is forked when its template is there, and started by itself when not: nobody waits for a
-template. Templates are made where spares are, in the background. Where none can be made (a host that lets namespaces
-not be nested, a module that starts threads when it is imported), jails are started one by one, with the same walls, and
-``unavailable`` says why.
+If there is a template, a jail is forked from it. If there is none, the jail is started by itself; no run waits for a
+template. Templates are made in the background, by the thread that makes spares. If none can be made (the host does not
+allow nested namespaces, or an imported module starts threads), jails are started one by one with the same walls, and
+``unavailable`` returns the reason.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from sandbox_kernel.jail.kinds.template import Template, kind_of
 from sandbox_kernel.jail.kinds.template_jail import TemplateJail
 from sandbox_kernel.jail.rules import bubblewrap
 
-#: Templates of one pool together; the one that was asked for least recently goes first.
+#: The most templates of one pool; the least recently used one is dropped first.
 MAX_TEMPLATES = 6
-#: When to try again where a template could not be made.
+#: After a template could not be made, the time until the next try.
 RETRY_S = 60.0
 
 _reasons: dict[str, None] = {}
 
 
 def unavailable() -> str | None:
-    """Why a template could not be made in this process, for the report; None while all could."""
+    """Return why a template could not be made in this process, for the report; None if all could."""
     return next(reversed(_reasons), None)
 
 
 class Templates:
-    """Templates by kind; thread-safe. ``prepare`` makes them, ``fork`` uses what is there."""
+    """Templates by kind; thread-safe. ``prepare`` makes them, ``fork`` uses them."""
 
     def __init__(self, most: int = MAX_TEMPLATES) -> None:
         self._most = most
@@ -47,7 +47,7 @@ class Templates:
         self._closed = False
 
     def fork(self, walls: Walls) -> Jail | None:
-        """A jail, ready, from the template of its kind; None when there is none or it is gone."""
+        """Return a ready jail, forked from the template of its kind; None when there is no usable template."""
         kind = kind_of(walls)
         with self._lock:
             template = self._ready.get(kind)
@@ -63,7 +63,7 @@ class Templates:
         return jail
 
     def prepare(self, walls: Walls) -> None:
-        """See that there is a template of this kind, or that it is known why there is none; takes its time."""
+        """Make a template of this kind if there is none, or remember why it cannot be made. Slow."""
         if walls.enforcer != bubblewrap.NAME or not walls.templates:
             return
         kind = kind_of(walls)
@@ -83,7 +83,7 @@ class Templates:
                 self._ready.pop(kind, None)
                 if made is not None:
                     self._ready[kind] = made
-                # It may have been closed meanwhile.
+                # The cache may have been closed meanwhile.
                 while len(self._ready) > (0 if self._is_closed() else self._most):
                     old.append(self._ready.popitem(last=False)[1])
             self._retire(old)
@@ -101,7 +101,7 @@ class Templates:
         return template
 
     def _failed(self, kind: Walls, error: Exception) -> None:
-        """Remember why, and let go of a template that cannot fork."""
+        """Remember the reason, and retire a template that cannot fork."""
         reason = getattr(error, "message", str(error))
         _reasons.pop(reason, None)
         _reasons[reason] = None
@@ -117,19 +117,19 @@ class Templates:
             template.retire()
 
     def keep_only(self, wanted: set[Walls]) -> None:
-        """Let go of templates of kinds that nobody asks for any more."""
+        """Retire templates of all other kinds."""
         kinds = {kind_of(walls) for walls in wanted}
         with self._lock:
             old = [self._ready.pop(kind) for kind in list(self._ready) if kind not in kinds]
         self._retire(old)
 
     def __len__(self) -> int:
-        """How many templates wait."""
+        """Return the number of templates."""
         with self._lock:
             return len(self._ready)
 
     def close(self) -> None:
-        """End every template that no jail needs, the others with their jails; none is made any more."""
+        """Retire every template and make no more. Those with jails end with their last jail."""
         with self._lock:
             self._closed = True
             old = list(self._ready.values())
@@ -137,7 +137,7 @@ class Templates:
         self._retire(old)
 
     def forget(self) -> None:
-        """In a forked child the templates are the parent's: let go of their descriptors, and of the locks."""
+        """In a forked child the templates belong to the parent: close their descriptors and make new locks."""
         self._lock, self._making = threading.Lock(), threading.Lock()
         for template in (*self._ready.values(), *self._retired):
             template.forget()

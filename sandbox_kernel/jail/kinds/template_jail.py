@@ -1,4 +1,4 @@
-"""A jail that a template forked: the walls that bubblewrap builds, without a start of it and of an interpreter."""
+"""A jail that was forked from a template: the same walls, without starting bubblewrap and an interpreter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class TemplateJail(NamespaceJail):
-    """Forked on order; found by what the kernel says of who greets us."""
+    """Forked by a template. Its pid is taken from the credentials that the kernel attaches to its first message."""
 
     def __init__(self, walls: Walls, template: Template) -> None:
         super().__init__(walls)
         self.uid = template.uid
         self._template = template
-        # The kernel then tells who sent a message, by the number that we know it by.
+        # The kernel then adds the sender's pid, as the host sees it, to each message.
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         template.hold()
         self._holds = True
@@ -39,7 +39,7 @@ class TemplateJail(NamespaceJail):
         """See ``Jail``."""
         self._wait_readable(self.control.fileno(), deadline)
         data, ancillary, _, _ = self.control.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
-        # Descriptors that are handed over later need the room that these would take.
+        # Descriptors that come later need the space that the credentials would take.
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         for level, kind, raw in ancillary:
             if data and (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):

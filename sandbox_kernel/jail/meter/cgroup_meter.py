@@ -1,4 +1,4 @@
-"""The meter that lets the kernel limit and count, in a control group of the sandbox's own. See ``meter.Meter``."""
+"""The meter that uses a control group for each sandbox: the kernel limits and counts. See ``meter.Meter``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox_kernel.jail.meter.reading import Reading
 
 
 class CgroupMeter:
-    """Limits by a control group of the sandbox's own."""
+    """Limits by the sandbox's own control group."""
 
     exact = True
 
@@ -37,7 +37,7 @@ class CgroupMeter:
         self._leaf.limit(memory_bytes, processes)
         self._processes, self._most_processes = processes, processes + spare_processes
         self._event = self._leaf.oom_event()
-        # What it cost to make the sandbox ready is not the program's.
+        # The cost of making the sandbox ready does not count for the program.
         self._cpu_before = self._cpu_so_far()
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
@@ -63,14 +63,14 @@ class CgroupMeter:
         return self._leaf.files_bytes()
 
     def release(self) -> None:
-        """Nothing was stopped."""
+        """Do nothing: this meter stops no process."""
 
     def event_fd(self) -> int | None:
         """See ``Meter``."""
         return self._event
 
     def memory_is_exceeded(self) -> bool:
-        """The kernel kills one task at a time; the rest of the run is ours to end."""
+        """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
         return self._leaf.counters().oom_kills > 0
 
     def oom_kills(self) -> int:
@@ -88,7 +88,7 @@ class CgroupMeter:
         return usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
 
     def last_look(self) -> None:
-        """See ``WatchdogMeter``; nothing to do where the kernel has counted processes."""
+        """See ``Meter``. Nothing to do: the kernel has counted the processes."""
         if not self._leaf.limits_processes:
             self._full = self._full or usage(self._leaf.members()).tasks + 1 >= self._processes
 

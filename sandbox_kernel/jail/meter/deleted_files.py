@@ -1,8 +1,7 @@
-"""Room that files take which have no name any more, found at the processes that hold them. For ``FolderWatch``.
+"""Finds deleted files that still take space, through the processes that hold them. For ``FolderWatch``.
 
-A file lives on in a descriptor of any thread, in a mapping, and on its way through a socket. Descriptors are looked at
-always; the others only when room vanishes, because there may be many of them, and none matters as long as the file
-system as a whole has lost nothing.
+A deleted file lives on in a descriptor of any thread, in a mapping, and in a message of a socket. Descriptors are
+always checked. The others are checked only while the file system loses space, because there may be many of them.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _DELETED = b" (deleted)\n"
 
 @dataclass
 class Deleted:
-    """``sizes`` by inode. ``hidden``: some are held where their size cannot be asked for."""
+    """``sizes`` by inode. ``hidden``: some files are held where their size cannot be read."""
 
     sizes: dict[int, int] = field(default_factory=dict)
     hidden: bool = False
 
     @property
     def used(self) -> int:
-        """Bytes on the disk."""
+        """Return the bytes on disk."""
         return sum(self.sizes.values())
 
 
 def deleted_files(pids: Iterable[int], device: int, *, thorough: bool) -> Deleted:
-    """Regular files of a device without a name that these processes hold; ``thorough`` looks into every corner."""
+    """Find deleted files of a device that these processes hold; ``thorough`` also checks threads and mappings."""
     found = Deleted()
     for pid in pids:
         try:
@@ -42,10 +41,10 @@ def deleted_files(pids: Iterable[int], device: int, *, thorough: bool) -> Delete
                 _in_descriptors(f"/proc/{table}", device, found, in_flight=thorough)
             if thorough:
                 _in_mappings(speaker(pid), device, found)
-        except PermissionError:  # it ends just now, or does not let its own user look into it
+        except PermissionError:  # the process is ending, or its own user may not look into it
             found.hidden = found.hidden or has_memory(pid)
         except OSError:
-            continue  # who has ended holds nothing
+            continue  # a process that has ended holds nothing
     return found
 
 
@@ -53,7 +52,7 @@ def _in_descriptors(task: str, device: int, found: Deleted, *, in_flight: bool) 
     try:
         names = os.listdir(f"{task}/fd")
     except FileNotFoundError:
-        return  # one thread has ended, others go on
+        return  # one thread has ended, others may still run
     for name in names:
         with contextlib.suppress(OSError):
             info = os.stat(f"{task}/fd/{name}")
@@ -68,7 +67,7 @@ def _note(info: os.stat_result, device: int, found: Deleted) -> None:
 
 
 def _carries_files(path: str) -> bool:
-    """Whether descriptors that were sent wait in a socket; which ones, nobody tells."""
+    """Whether a socket contains descriptors in messages. The kernel does not say which ones."""
     with open(path, "rb") as file:
         return any(line.startswith(b"scm_fds:") and int(line.split()[1]) > 0 for line in file)
 
@@ -84,7 +83,7 @@ def _in_mappings(task: str, device: int, found: Deleted) -> None:
             if where == place and int(inode) not in found.sizes:
                 try:
                     _note(os.stat(f"/proc/{number}/map_files/{addresses.decode()}"), device, found)
-                except PermissionError:  # only root may ask
+                except PermissionError:  # only root may read it
                     found.hidden = True
                 except OSError:
-                    continue  # it is mapped no longer
+                    continue  # no longer mapped

@@ -1,9 +1,9 @@
-"""How much a jail has put into its private folder, where no file system of its own limits it. Best effort.
+"""Measures the private folder of a jail that has no file system of its own. Best effort.
 
-A program may make a million files between two looks, so each look goes on where the last one stopped and takes a few
-milliseconds; more of them while the file system as a whole has lost more than the jail may take. It follows no link and
-goes up only to the very folder that it came down from. What was deleted while it is still held takes room too, and is
-found at the jail's processes (``deleted_files``).
+A program may make a million files between two ticks, so each look continues where the last one stopped and takes a few
+milliseconds; longer while the whole file system loses more space than the jail may use. It follows no link, and goes up
+only to the same folder that it came down from. Deleted files that are still held take space too and are found through
+the jail's processes (``deleted_files``).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from sandbox_kernel.jail.meter.deleted_files import Deleted, deleted_files
 from sandbox_kernel.jail.meter.disk import MAX_INODES, Disk
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Time for one look, for one when room is vanishing, and for the last one of a run.
+#: Seconds for a normal look, for a look while space is vanishing, and for the last look of a run.
 _LOOK_S, _URGENT_S, _LAST_S = 0.004, 0.05, 5.0
-#: After a look at deleted files so many times as long as it took nobody looks at them again.
+#: After a search for deleted files, the pause is this many times as long as the search took.
 _REST = 10
 _ENTRIES_BETWEEN_CLOCKS = 64
 _BLOCK = 512
-#: Larger files are remembered while a pass goes on, because a file that is moved meanwhile may be met twice.
+#: Larger files are remembered during a pass, because a file that is moved meanwhile may be seen twice.
 _REMEMBERED_BYTES = 1 << 20
 
 
 @dataclass
 class _Pass:
-    """One way through the whole folder, as far as it has come."""
+    """One pass through the whole folder, and how far it has come."""
 
     used: int = 0
     entries: int = 0
@@ -38,7 +38,14 @@ class _Pass:
 
 
 class FolderWatch:
-    """Watches one folder. ``members`` gives the processes whose deleted files count."""
+    """Watches one folder.
+
+    Args:
+        path: The folder.
+        limit_bytes: How much it may hold.
+        members: Returns the processes whose deleted files count.
+
+    """
 
     def __init__(self, path: str, limit_bytes: int, members: Callable[[], list[int]]) -> None:
         self._path = path
@@ -52,14 +59,14 @@ class FolderWatch:
         self._urgent = False
 
     def look(self, *, last: bool = False) -> Disk:
-        """Go on for a moment; ``last`` begins anew and takes the time for the whole folder."""
+        """Continue the pass for a moment. ``last`` starts a new one and takes the time for the whole folder."""
         found = self._look(last=last)
         if found.over:
             self.forget()
         return found
 
     def forget(self) -> None:
-        """Begin anew: what was seen may have been taken back, as the rollback of a cell does."""
+        """Start again: what was seen may have been removed since, for example by a rollback."""
         self._deleted, self._rest_until = Deleted(), 0.0
         self._begin()
 
@@ -81,11 +88,11 @@ class FolderWatch:
                 if not last:
                     self._begin()
                 return found
-        # Too much to be looked through, while the file system says that room has vanished.
+        # The folder is too large to be measured in time, and the file system shows that space has vanished.
         return Disk(full=found.full or (last and urgent), over=found.over)
 
     def close(self) -> None:
-        """Give back the descriptor that a pass under way holds."""
+        """Close the descriptor of an unfinished pass."""
         self._steps.close()
 
     def _begin(self) -> None:
@@ -96,15 +103,15 @@ class FolderWatch:
     def _judge(self) -> Disk:
         seen = self._now
         used = seen.used + self._deleted.used
-        # A single file is stopped at the limit by the kernel; only what is beyond needs us.
+        # The kernel stops a single file at the limit; a run must be ended only for more than that.
         beyond = used > self._limit + max(1 << 20, self._limit // 32)
-        # Who hides files while room vanishes is not asked whether it was somebody else.
+        # If a program hides files while space vanishes, it is assumed to be the cause.
         hides = self._urgent and self._deleted.hidden
         over = seen.unreadable or seen.entries > MAX_INODES or beyond or hides
         return Disk(full=over or used >= self._limit, over=over)
 
     def _room_vanishes(self) -> bool:
-        """Whether the whole file system, which others use too, has lost more than this folder may take."""
+        """Whether the whole file system, which others use too, has lost more space than this folder may use."""
         (bytes_before, files_before), (bytes_now, files_now) = self._before, _taken(self._path)
         return bytes_now - bytes_before > self._limit or files_now - files_before > MAX_INODES
 
@@ -121,11 +128,11 @@ class FolderWatch:
                     try:
                         child = os.open(deeper.pop(), _OPEN, dir_fd=fd)
                     except PermissionError:
-                        # A folder that its owner closed to us could hold anything.
+                        # A folder that the program made unreadable could hold anything.
                         seen.unreadable = True
                         return
                     except OSError:
-                        continue  # it is gone, or something else by now
+                        continue  # it is gone, or is no folder any more
                     os.close(fd)
                     fd, level = child, []
                     way.append((os.fstat(fd).st_ino, level))
@@ -137,7 +144,7 @@ class FolderWatch:
                     os.close(fd)
                     fd = parent
                     if os.fstat(fd).st_ino != way[-1][0]:
-                        return  # it was moved meanwhile: the next pass begins at the top
+                        return  # the folder was moved meanwhile; the next pass starts at the top
                 yield
         except OSError:
             return
@@ -153,19 +160,19 @@ class FolderWatch:
 
 
 def _taken(path: str) -> tuple[int, int]:
-    """Bytes and files that are in use on the file system of a path."""
+    """Return the used bytes and files of the file system of a path."""
     found = os.statvfs(path)
     return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree
 
 
 def _scan(fd: int, seen: _Pass, deeper: list[str]) -> Iterator[None]:
-    """Count what is in one folder, and note the folders in it."""
+    """Count the entries of one folder, and add its subfolders to ``deeper``."""
     with os.scandir(fd) as entries:
         for number, entry in enumerate(entries):
             if number % _ENTRIES_BETWEEN_CLOCKS == 0:
                 yield
             seen.entries += 1
-            # The listing tells folders from files; only files are asked for their size.
+            # The listing tells folders from files, so only files need a stat call.
             if entry.is_dir(follow_symlinks=False):
                 deeper.append(entry.name)
                 continue

@@ -1,7 +1,7 @@
-"""Memory, processes and CPU time of one sandbox: limited, watched and counted.
+"""Limits and counts memory, processes and CPU time of one sandbox.
 
-``CgroupMeter`` lets the kernel limit and count, ``WatchdogMeter`` stands in where no control group may be made. Both
-answer the same questions, and ``exact`` says which of the two it is.
+With ``CgroupMeter`` the kernel limits and counts. ``WatchdogMeter`` is used where no control group can be made. Both
+have the same methods; ``exact`` says which of the two it is.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from sandbox_kernel.jail.meter.cgroup_meter import CgroupMeter
 from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.meter.watchdog_meter import WatchdogMeter
 
-#: How often a run is looked at when something must be watched.
+#: How often the limits of a run are checked.
 TICK_S = 0.02
-#: How often whoever watches a run is told how much memory it uses.
+#: How often the memory use of a run is reported.
 USAGE_S = 0.25
 
-#: Memory in use and the limit, in bytes; called on the thread that runs, so it must be quick and never raise.
+#: Called with the memory in use and the limit, in bytes, on the thread of the run. It must be quick and never raise.
 OnUsage = Callable[[int, int], None]
 
 
 class Meter(Protocol):
-    """One sandbox's meter; called by ``jail.py`` (attach, arm, close) and ``job.py`` (the rest)."""
+    """The meter of one sandbox. ``jail.py`` calls attach, arm and close; ``run_job.py`` and sessions call the rest."""
 
     mechanism: str
     exact: bool
 
     def attach(self, pid: int) -> None:
-        """A process of the sandbox exists; called before the program starts."""
+        """Count this process. Called before the program starts."""
 
     def intact(self) -> bool:
-        """Whether what limits the sandbox is still there."""
+        """Whether the limits still hold: the control group was not removed."""
 
     def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
         """Set the limits of the program about to start.
@@ -44,62 +44,62 @@ class Meter(Protocol):
         """
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
-        """Change the limits; sessions do between cells, because checkpoints need room of their own."""
+        """Change the limits. Sessions do that between cells, because checkpoints need memory too."""
 
     def reset_peak(self) -> None:
-        """Measure the peak from now on: a session's cells have one each."""
+        """Measure the peak from now on. Each cell of a session has its own peak."""
 
     def usage_bytes(self) -> int:
-        """Memory in use now, cheap to read and an upper bound."""
+        """Return the memory in use now: quick to read, and an upper bound."""
 
     def held_bytes(self) -> int:
-        """Memory in use now that cannot be given back."""
+        """Return the memory in use now that cannot be reclaimed."""
 
     def files_bytes(self) -> int:
-        """The part of it that is files."""
+        """Return the part of it that belongs to files."""
 
     def release(self) -> None:
-        """Let go on what was stopped to be measured; called when only a part of the sandbox is to be ended."""
+        """Continue processes that were stopped for measuring. Called when only a part of the sandbox is to be ended."""
 
     def event_fd(self) -> int | None:
-        """A descriptor that becomes readable when memory was exceeded."""
+        """Return a descriptor that becomes readable when memory was exceeded; None if the kernel does not report it."""
 
     def memory_is_exceeded(self) -> bool:
-        """Called at every tick; true means: kill it."""
+        """Whether the sandbox must be killed for its memory. Called at every tick."""
 
     def oom_kills(self) -> int:
-        """How many processes were ended for memory so far; sessions compare before and after a cell."""
+        """Return how many processes were killed for memory so far. Sessions compare before and after a cell."""
 
     def cpu_seconds(self) -> float:
-        """CPU time of the whole tree so far."""
+        """Return the CPU time of all processes so far."""
 
     def last_look(self) -> None:
-        """The program has just ended or is about to be killed; what it left is still there."""
+        """Count once more: the program has just ended or will be killed, and its processes still exist."""
 
     def kill(self) -> None:
-        """Help to kill what is left."""
+        """Kill what is left, if the meter can."""
 
     def too_many_processes(self) -> bool:
-        """Called at every tick; true means: kill it. Only where the kernel does not refuse one too many."""
+        """Whether the sandbox must be killed for its processes. Only where the kernel does not refuse new ones."""
 
     def members(self) -> list[int] | None:
-        """Every process of the sandbox, whoever its parent is; None where nobody keeps such a list."""
+        """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
 
     def read(self) -> Reading:
-        """The final reading; the sandbox is dead."""
+        """Return the final reading. Called when the sandbox is dead."""
 
     def close(self) -> bool:
-        """Give back what the meter holds; False to be called again later."""
+        """Release what the meter holds; False means that it must be called again later."""
 
 
 def counts_processes() -> bool:
-    """Whether a meter of this host has the kernel count a sandbox's processes, and refuse one too many."""
+    """Whether the kernel counts the processes of a sandbox on this host and refuses those above the limit."""
     where = find_hierarchies()
     return where is not None and where.pids is not None
 
 
 def make_meter() -> Meter:
-    """The best meter of this host."""
+    """Return the best meter of this host."""
     where = find_hierarchies()
     if where is None:
         return WatchdogMeter()

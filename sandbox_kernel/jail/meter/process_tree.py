@@ -1,4 +1,4 @@
-"""What a tree of processes uses, read from the host's /proc: the measure where no control group is to be had."""
+"""Measures a tree of processes by reading /proc; used where there is no control group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """One reading: resident memory counts shared pages in each process, so it is an upper bound."""
+    """One reading. Resident memory counts shared pages once for each process, so it is an upper bound."""
 
     resident_bytes: int = 0
     tasks: int = 0
@@ -40,7 +40,7 @@ class Usage:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all its descendants, parents first."""
+    """Return a process and all its descendants, parents first."""
     if not _lists_children():
         return _tree_by_parents(pid)
     found, waiting = [], [pid]
@@ -48,7 +48,7 @@ def tree(pid: int) -> list[int]:
         current = waiting.pop()
         found.append(current)
         for task in tasks(current):
-            # One by one: a thread that ends while we look must not hide the children of the others.
+            # One by one: a thread that ends meanwhile must not hide the children of the others.
             with contextlib.suppress(OSError), open(f"/proc/{task}/children") as file:
                 waiting += [int(child) for child in file.read().split()]
     return found
@@ -56,7 +56,7 @@ def tree(pid: int) -> list[int]:
 
 @functools.lru_cache(maxsize=1)
 def _lists_children() -> bool:
-    """Whether this kernel lists the children of a task; some are built without."""
+    """Whether this kernel lists the children of a task; some kernels are built without that."""
     return os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
 
 
@@ -74,7 +74,7 @@ def _tree_by_parents(pid: int) -> list[int]:
 
 
 def living(pids: Iterable[int]) -> dict[int, int]:
-    """Those that still run, with their start times: a number alone may be another process a moment later.
+    """Return those that still run, with their start times, because a pid may be reused.
 
     A process whose main thread has ended runs as long as one of its threads does.
     """
@@ -87,18 +87,18 @@ def living(pids: Iterable[int]) -> dict[int, int]:
 
 
 def has_memory(pid: int) -> bool:
-    """Whether a process is one still: of one that is about to end only its number is left, which belongs to root."""
+    """Whether the process still has memory. One that is about to end has only a pid, whose files belong to root."""
     fields = with_memory(pid)
     return bool(fields) and int(fields[VIRTUAL_BYTES]) > 0
 
 
 def of_user(uid: int) -> list[int]:
-    """Every process of a user."""
+    """Return every process of a user."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/status") as file:
-                # Of the folder itself the owner would be root, where a process does not want to be looked into.
+                # The folder itself belongs to root if the process is not dumpable.
                 owner = next((line for line in file if line.startswith("Uid:")), "Uid: -1").split()[1]
                 if int(owner) == uid:
                     found.append(int(name))
@@ -106,7 +106,7 @@ def of_user(uid: int) -> list[int]:
 
 
 def usage(pids: list[int]) -> Usage:
-    """Sum over processes; one that ended between listing and reading counts nothing."""
+    """Sum over processes. One that ended between listing and reading counts as nothing."""
     resident = threads = ticks = 0
     for pid in pids:
         fields = with_memory(pid)
@@ -119,10 +119,9 @@ def usage(pids: list[int]) -> Usage:
 
 
 def proportional_bytes(pids: list[int]) -> int:
-    """Memory with shared pages divided among their users: the true sum of a forked tree, but slow to read.
+    """Return the memory with shared pages divided among their users: exact for a forked tree, but slow to read.
 
-    A process can forbid to be looked into this way, and root in a container may lack the right to; its resident memory
-    counts then, all of it.
+    A process can forbid this, and root in a container may lack the right. Then its whole resident memory counts.
     """
     total = 0
     for pid in without_twins(pids):
@@ -131,13 +130,13 @@ def proportional_bytes(pids: list[int]) -> int:
                 line = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
                 total += int(line.split()[1]) << 10
         except OSError:
-            # Refused, or the thread that we asked has ended: what is there now counts in full.
+            # Refused, or the thread has ended: the resident memory counts in full.
             total += usage([pid]).resident_bytes
     return total
 
 
 def memory_file_bytes(pids: list[int]) -> int:
-    """What open files in memory (``memfd_create``) hold: pages that count for nobody as long as nobody maps them."""
+    """Return the size of open memory files (``memfd_create``): their pages count for no process until one maps them."""
     held: dict[tuple[int, int], int] = {}
     for table in (table for pid in pids for table in descriptor_tables(pid)):
         with contextlib.suppress(OSError):
@@ -151,7 +150,7 @@ def memory_file_bytes(pids: list[int]) -> int:
 
 
 def signal_same(pid: int, started: int, number: signal.Signals) -> None:
-    """Signal a process that ``living`` found, and nobody who got its number since."""
+    """Signal a process that ``living`` found, but not another one that got its pid since."""
     with contextlib.suppress(OSError):
         fd = os.pidfd_open(pid)
         try:
@@ -162,7 +161,7 @@ def signal_same(pid: int, started: int, number: signal.Signals) -> None:
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:
-    """Signal each; those that are gone are no matter."""
+    """Signal each process; those that are gone are ignored."""
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, number)

@@ -1,8 +1,8 @@
-"""One process as /proc shows it, also when its main thread has ended and others run on.
+"""Reads one process from /proc, also when its main thread has ended and others still run.
 
-/proc/PID shows the main thread. After that thread has ended, it shows a zombie without memory and without open files,
-although other threads of the process may run on with both. Every reader of /proc on the host uses the functions below,
-which read such a process through one of its other threads.
+/proc/PID shows the main thread. When that thread has ended, it shows a zombie without memory and without open files,
+although other threads may still use both. All code of the host that reads /proc uses the functions below, which read
+such a process through one of its other threads.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ import functools
 import os
 from collections.abc import Iterator
 
-#: Indexes into ``stat``: the numbers of /proc/PID/stat, from the state on.
+#: Indexes into ``stat``: the fields of /proc/PID/stat, from the state on.
 PARENT, USER_TICKS, THREADS, STARTED, VIRTUAL_BYTES, RESIDENT_PAGES = 1, 11, 17, 19, 20, 21
 _ENDED = (b"Z", b"X")
-#: How often a process whose threads come and go is looked at again, until one of them stays long enough.
+#: How often to retry with a process whose threads come and go.
 _TRIES = 8
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_VM, _KCMP_FILES = 1, 2
 
 
 def stat(who: int | str) -> list[bytes]:
-    """The numbers of a process or of a folder below /proc, from the state on; empty when it is gone."""
+    """Return the fields of a process, or of a folder below /proc, from the state on; empty when it is gone."""
     try:
         with open(f"/proc/{who}/stat", "rb") as file:
-            # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+            # The name is in brackets and may contain anything; the fields begin after the last bracket.
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return []
 
 
 def lives(fields: list[bytes]) -> bool:
-    """Whether a process with this ``stat`` runs: a thread of it does, even if the main thread has ended."""
+    """Whether a process with this ``stat`` runs: at least one of its threads does."""
     return bool(fields) and (fields[0] not in _ENDED or int(fields[THREADS]) > 1)
 
 
 def runs(task: str) -> bool:
-    """Whether one thread, by its folder below /proc, runs."""
+    """Whether one thread, given by its folder below /proc, runs."""
     fields = stat(task)
     return bool(fields) and fields[0] not in _ENDED
 
 
 def tasks(pid: int) -> list[str]:
-    """The threads of a process, the main thread among them, as folders below /proc; empty when nobody can list them."""
+    """Return the threads of a process as folders below /proc; empty when they cannot be listed."""
     try:
         return [f"{pid}/task/{name}" for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -51,9 +51,9 @@ def tasks(pid: int) -> list[str]:
 
 
 def speaker(pid: int) -> str:
-    """The folder below /proc where memory and files of a process can be read.
+    """Return the folder below /proc where memory and files of a process can be read.
 
-    That of the process itself, or of a thread that runs on. Of a process that is gone: its own, which has nothing.
+    It is the folder of the process, or of a thread that still runs. For a process that is gone it has no content.
     """
     fields = stat(pid)
     if not fields or fields[0] not in _ENDED:
@@ -69,7 +69,7 @@ def speaker(pid: int) -> str:
 
 
 def with_memory(pid: int) -> list[bytes]:
-    """``stat`` of a process, with the sizes of its memory where the main thread, which has ended, shows none."""
+    """Return ``stat`` of a process, with its memory sizes even if the main thread has ended and shows none."""
     fields = stat(pid)
     for _ in range(_TRIES):
         if not fields or fields[0] not in _ENDED or not lives(fields):
@@ -77,15 +77,15 @@ def with_memory(pid: int) -> list[bytes]:
         seen = stat(speaker(pid))
         if seen and int(seen[VIRTUAL_BYTES]) > 0:
             return [*fields[:VIRTUAL_BYTES], *seen[VIRTUAL_BYTES:]]
-        # That thread has ended as well, meanwhile.
+        # That thread has ended too, meanwhile.
         fields = stat(pid)
     return fields
 
 
 def descriptor_tables(pid: int) -> Iterator[str]:
-    """A folder below /proc for each table of open files that a process has.
+    """Return a folder below /proc for each table of open files that a process has.
 
-    Threads share one table as a rule, and need not. Where the kernel does not say who shares, there is one for each.
+    Threads usually share one table, but need not. If the kernel cannot say which share, every thread is returned.
     """
     first: list[str] = []
     found = tasks(pid)
@@ -99,12 +99,12 @@ def descriptor_tables(pid: int) -> Iterator[str]:
 
 
 def without_twins(pids: list[int]) -> list[int]:
-    """These processes, each memory once: some share all of theirs with another (``vfork``, ``CLONE_VM``)."""
+    """Return these processes without those that share all memory with another one (``vfork``, ``CLONE_VM``)."""
     found: dict[int, str] = {}
     sizes: dict[bytes, list[int]] = {}
     for pid in pids:
         place = speaker(pid)
-        # Who shares the memory shows the same size; so few are compared.
+        # Processes that share memory have the same size, so few need to be compared.
         size = b" ".join(stat(place)[VIRTUAL_BYTES : VIRTUAL_BYTES + 1])
         twins = sizes.setdefault(size, [])
         if not any(_same(_KCMP_VM, place, found[known]) for known in twins):
@@ -114,7 +114,7 @@ def without_twins(pids: list[int]) -> list[int]:
 
 
 def _same(kind: int, one: str, other: str) -> bool:
-    """Whether two threads share a part; False where the kernel does not say."""
+    """Whether two threads share a resource; False if the kernel does not say."""
     call = _kcmp()
     if call is None:
         return False
@@ -125,7 +125,7 @@ def _same(kind: int, one: str, other: str) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _kcmp() -> ctypes._NamedFuncPointer | None:
-    """The kernel's call that compares two threads, where we know its number."""
+    """Return the system call that compares two threads; None if its number is not known here."""
     if os.uname().machine not in _KCMP:
         return None
     call = ctypes.CDLL(None, use_errno=True).syscall

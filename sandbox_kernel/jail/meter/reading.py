@@ -1,4 +1,4 @@
-"""What was counted of a run: the last word of its meter, read by whoever says how the run ended."""
+"""The final reading of a meter. The outcome of a run is decided from it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reading:
-    """What a meter knows at the end of a run."""
+    """What a meter counted by the end of a run."""
 
     memory_exceeded: bool = False
     forks_refused: bool = False
     peak_bytes: int | None = None
     cpu_seconds: float | None = None
-    #: Memory is limited by what a program can ask for: it is not killed, it is refused.
+    #: Whether allocations above the limit fail, instead of the program being killed.
     refuses_memory: bool = False

@@ -1,7 +1,7 @@
-"""The meter that looks: where no control group may be made. See ``meter.Meter``.
+"""The meter that samples /proc, for hosts where no control group can be made. See ``meter.Meter``.
 
-The kernel still limits each process (RLIMIT_DATA) and their number (RLIMIT_NPROC in the sandbox's own user namespace);
-we watch the sum.
+The kernel still limits each process (RLIMIT_DATA) and their number (RLIMIT_NPROC in the sandbox's own user namespace).
+The watchdog limits the sum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sandbox_kernel.jail.meter.reading import Reading
 
 
 class WatchdogMeter:
-    """Limits by looking every few milliseconds. Best effort, and said so."""
+    """Limits by sampling every few milliseconds. Best effort; the report says so."""
 
     mechanism = "RLIMIT_DATA and a watchdog"
     exact = False
@@ -30,11 +30,11 @@ class WatchdogMeter:
         self._exceeded = False
 
     def attach(self, pid: int) -> None:
-        """The first process attached is the root of the tree that is watched."""
+        """Count this process. The first one is the root of the tree that is watched."""
         self._pid = self._pid or pid
 
     def intact(self) -> bool:
-        """See ``Meter``; there is nothing that could be taken away."""
+        """See ``Meter``. Nothing outside can remove these limits."""
         return True
 
     def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
@@ -45,7 +45,7 @@ class WatchdogMeter:
             self._cpu_before = usage(tree(self._pid)).cpu_seconds
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
-        """See ``Meter``; what was used so far stays counted."""
+        """See ``Meter``. What was used so far still counts."""
         self._memory_bytes, self._processes = memory_bytes, processes
         self._most_processes = max(processes, self._most_processes)
 
@@ -62,7 +62,7 @@ class WatchdogMeter:
         return proportional_bytes(tree(self._pid)) if self._pid is not None else 0
 
     def files_bytes(self) -> int:
-        """Not told apart here: what is mapped counts, what is not is bounded by the size of its file system."""
+        """Return 0: mapped files are in the other sum, and the size of their file system limits the others."""
         return 0
 
     def release(self) -> None:
@@ -76,9 +76,9 @@ class WatchdogMeter:
         return None
 
     def memory_is_exceeded(self) -> bool:
-        """Resident sum first (cheap, too high for forked trees), then the true sum of a stopped tree.
+        """Compare the resident sum first (quick, too high for forked trees), then the exact sum of the stopped tree.
 
-        A growing process outruns the reader of its page tables, so it is stopped before it is measured.
+        A growing process changes faster than its page tables can be read, so it is stopped before it is measured.
         """
         if self._pid is None:
             return False
@@ -87,7 +87,7 @@ class WatchdogMeter:
         self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks >= self._processes
         self._crowded = seen.tasks > self._most_processes
-        # Apart from the rest, because what is mapped of them is in the other sum already.
+        # Kept apart: the mapped part of these files is in the other sum already.
         in_files = memory_file_bytes(pids)
         if in_files > self._memory_bytes:
             self._peak = max(self._peak, in_files)
@@ -106,7 +106,7 @@ class WatchdogMeter:
         return self._exceeded
 
     def oom_kills(self) -> int:
-        """See ``Meter``; whoever found memory exceeded does the killing."""
+        """See ``Meter``. The kernel kills no process here; the caller does when memory is exceeded."""
         return 0
 
     def cpu_seconds(self) -> float:
@@ -116,18 +116,18 @@ class WatchdogMeter:
         return self._cpu
 
     def last_look(self) -> None:
-        """A fork bomb fills every place and then ends; the places that its children hold tell of it."""
+        """Count processes again: a fork bomb may reach the limit and end, while its children are still there."""
         if self._pid is not None:
             seen = usage(tree(self._pid))
             self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
             self._full = self._full or seen.tasks + 1 >= self._processes
 
     def too_many_processes(self) -> bool:
-        """See ``Meter``; as counted at this tick."""
+        """See ``Meter``. Uses the count of this tick."""
         return self._crowded
 
     def kill(self) -> None:
-        """Nothing beyond what the jail does."""
+        """Do nothing; the jail kills its processes."""
 
     def members(self) -> None:
         """See ``Meter``."""

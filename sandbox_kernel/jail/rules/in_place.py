@@ -1,4 +1,4 @@
-"""For walls that cannot mount: Landlock, Seatbelt and AppContainer show every path where it is, or not at all."""
+"""Paths for an enforcer that cannot mount (Landlock): a host path appears inside at the same path, or not at all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sandbox_kernel.policy import Grant
 
 
 def in_place_paths(grants: Iterable[Grant], enforcer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split grants into what may be read and what may be written; a place that would need a mount is refused.
+    """Return the paths that may be read and those that may be written. Raises ``PolicyViolation`` if one needs a mount.
 
-    A target that is a link to its source is in place: the program follows the link as everybody does.
+    A target that is a link to its source needs none: the program follows the link.
     """
     reads: list[str] = []
     writes: list[str] = []

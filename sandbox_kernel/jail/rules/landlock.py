@@ -1,8 +1,8 @@
-"""Landlock: the wall for hosts where no namespace can be made, such as most containers.
+"""Landlock: the enforcer for hosts where no namespace can be made, such as most containers.
 
 The plan is made here as plain data; ``guest/gate/lockdown.py`` applies it to the process that becomes the program.
-Landlock only ever adds rights up a path, so a read-only place inside a writable one cannot be expressed; a plan that
-asks for it is refused. What this tier leaves open is listed by ``landlock_weaknesses`` and belongs into the report.
+Landlock cannot take rights away further down a path, so a read-only path inside a writable one is refused.
+``landlock_weaknesses`` lists for the report what this tier leaves open.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1 << 0, 1 << 1
 
 READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 
-#: Rights by the ABI version that brought them; a kernel refuses a plan with rights that it does not know.
+#: Rights by the ABI version that added them. A kernel refuses a plan with rights that it does not know.
 _FS_SINCE = ((1, (1 << 13) - 1), (2, REFER), (3, TRUNCATE), (5, IOCTL_DEV), (9, RESOLVE_UNIX))
 _NET_SINCE = ((4, BIND_TCP | CONNECT_TCP), (10, BIND_UDP | SEND_UDP))
 _SCOPE_SINCE = ((6, SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS),)
 
-#: ``landlock_create_ruleset`` has one number on all architectures.
+#: ``landlock_create_ruleset`` has the same number on all architectures.
 _SYS_LANDLOCK_CREATE_RULESET, _VERSION_FLAG = 444, 1
 
 _ALWAYS_WEAK = (
     "no PID namespace: /proc, where it is readable, shows the names and command lines of host processes",
     "no PID namespace: daemons that leave the process group are found and killed with best effort only",
     "no mount namespace: there is no private /tmp, and no size limit on what is written to allowed folders",
-    "no mount namespace: the disk limit is watched, so more than it may be written between two looks",
-    "no mount namespace: which paths exist, their owners, sizes, times and link targets can be asked for everywhere",
-    "no mount namespace: mode and times of files that may be read can be changed, as far as their permissions go",
-    "no network namespace: the network is off because no socket can be opened, so domains cannot be allowed",
+    "no mount namespace: the disk limit is checked from time to time, so a program can exceed it between two checks",
+    "no mount namespace: programs can see which host paths exist, with owners, sizes, times and link targets",
+    "no mount namespace: programs can change mode and times of readable files if the permissions allow it",
+    "no network namespace: the network is off because sockets are refused, so single domains cannot be allowed",
 )
 _SAME_USER = (
-    "no user namespace: the program is the user who started it, and shares that user's limits of processes and pipes",
+    "no user namespace: the program runs as the user who started it, with that user's process and pipe quotas",
     "no user namespace: chmod, chown and the like are refused by path, in the work folder too",
     "no user namespace: a later cell of a session can read the memory of its checkpoints, but not write to it",
 )
 _OWN_USER = (
-    "no user namespace: files that the program makes in allowed folders belong to a user that exists for it alone",
-    "what only root may read is reached with a capability (CAP_DAC_*), which Landlock alone keeps to the allowed paths",
+    "no user namespace: files that the program makes in allowed folders belong to a user id that only it has",
+    "files of root are read with a capability (CAP_DAC_*), and only Landlock limits it to the allowed paths",
 )
 _UNTRUE_ACCESS = (
-    "no CAP_SETPCAP: programs that ask access() before they open, as linkers do, miss files that only root may read",
+    "no CAP_SETPCAP: programs that call access() before open, as linkers do, miss files that only root may read",
 )
 _WEAK_BEFORE = (
     (2, "files cannot be moved or linked from one folder to another, not even inside the work folder"),
-    (3, "files that may be read may also be emptied (truncate), as far as their permissions go"),
-    (4, "Landlock does not see TCP on this kernel: only the syscall filter keeps it off"),
-    (5, "device files that may be opened take any ioctl"),
-    (6, "signals reach every process of the same user, the notebook's own included"),
-    (6, "Landlock does not see abstract unix sockets on this kernel: only the syscall filter keeps them off"),
-    (9, "Landlock does not see unix sockets in the file system: only the syscall filter keeps them off"),
-    (10, "Landlock does not see UDP: only the syscall filter keeps it off"),
+    (3, "readable files can be emptied (truncate) if the permissions allow it"),
+    (4, "Landlock does not control TCP on this kernel: only the syscall filter blocks it"),
+    (5, "every ioctl is allowed on device files that can be opened"),
+    (6, "programs can send signals to every process of the same user, also the notebook's"),
+    (6, "Landlock does not control abstract unix sockets on this kernel: only the syscall filter blocks them"),
+    (9, "Landlock does not control unix sockets in the file system: only the syscall filter blocks them"),
+    (10, "Landlock does not control UDP: only the syscall filter blocks it"),
 )
 
 
 @dataclass(frozen=True)
 class LandlockPlan:
-    """What a process will be limited to: the kinds of access that are judged, and the exceptions."""
+    """What a process will be limited to: the kinds of access that are controlled, and the exceptions."""
 
     handled_fs: int
     handled_net: int
@@ -74,7 +74,7 @@ class LandlockPlan:
     ports: tuple[tuple[int, int], ...]
 
     def to_dict(self) -> dict[str, object]:
-        """The plan as plain JSON values, the form that ``guest/gate/lockdown.py`` reads."""
+        """Return the plan as plain JSON values, the form that ``guest/gate/lockdown.py`` reads."""
         return {
             "handled_fs": self.handled_fs,
             "handled_net": self.handled_net,
@@ -85,7 +85,7 @@ class LandlockPlan:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock in the running kernel; 0 when it is absent, switched off at boot or filtered away."""
+    """Return the Landlock version of the running kernel; 0 when it is missing, off at boot or filtered away."""
     if platform.system() != "Linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
@@ -99,10 +99,16 @@ def landlock_abi() -> int:
 def landlock_plan(
     reads: Sequence[str], writes: Sequence[str], *, abi: int, allow_tcp_ports: Sequence[int] = ()
 ) -> LandlockPlan:
-    """Allow to read and execute beneath ``reads``, and all but device nodes beneath ``writes``; nothing else.
+    """Return a plan that allows reading and executing below ``reads``, and all but device nodes below ``writes``.
 
-    Paths (see ``in_place_paths``) are absolute and resolved; files and folders both will do. All that the kernel can
-    judge at this ABI is judged.
+    Everything else that the kernel can control at this ABI is denied.
+
+    Args:
+        reads: Absolute, resolved files and folders (see ``in_place_paths``).
+        writes: The same, for writing.
+        abi: The Landlock version of the kernel.
+        allow_tcp_ports: The only TCP ports that may be connected to.
+
     """
     if abi < 1:
         raise EnforcerUnavailable(
@@ -128,12 +134,16 @@ def landlock_plan(
 
 
 def landlock_weaknesses(abi: int, *, own_user: bool = False, true_access: bool = True) -> tuple[str, ...]:
-    """What this tier does not hold on a kernel with this ABI, each as one sentence for the report.
+    """Return what this tier does not stop on a kernel with this ABI, one sentence each, for the report.
 
-    It counts on the filter that goes with the tier: ``build_filter(arch, families=(), deny_sysv_ipc=True,
-    shared_pids=True, shared_files=True)``. ``own_user`` is for sandboxes with a user of their own; these need no
-    ``shared_files``, because nothing outside is theirs. ``true_access`` says that root may make ``access`` answer them
-    by their capabilities (CAP_SETPCAP).
+    It assumes the filter of this tier: ``build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True,
+    shared_files=True)``.
+
+    Args:
+        abi: The Landlock version of the kernel.
+        own_user: Whether sandboxes have their own user. They need no ``shared_files``: they own nothing outside.
+        true_access: Whether root can make ``access()`` respect the capabilities of that user (CAP_SETPCAP).
+
     """
     who = (*_OWN_USER, *(() if true_access else _UNTRUE_ACCESS)) if own_user else _SAME_USER
     return (*_ALWAYS_WEAK, *who, *(text for version, text in _WEAK_BEFORE if abi < version))
@@ -157,7 +167,7 @@ def _check_nesting(reads: Sequence[str], writes: Sequence[str]) -> None:
         for write in writes:
             if read != write and (read.rstrip("/") + "/").startswith(write.rstrip("/") + "/"):
                 raise PolicyViolation(
-                    f"{read!r} shall be read-only inside {write!r}, which is writable: landlock cannot hold that; "
+                    f"{read!r} would be read-only inside {write!r}, which is writable: landlock cannot enforce that; "
                     "move one of them, or install bubblewrap"
                 )
 
@@ -167,5 +177,5 @@ def _check_port(port: int, handled_net: int) -> None:
         raise PolicyViolation(f"port {port!r} must be a number from 1 to 65535")
     if not handled_net & CONNECT_TCP:
         raise PolicyViolation(
-            f"port {port} cannot be the only one allowed: Landlock of this kernel does not see TCP (needs Linux 6.7)"
+            f"port {port} cannot be the only one allowed: this kernel's Landlock does not control TCP (needs Linux 6.7)"
         )

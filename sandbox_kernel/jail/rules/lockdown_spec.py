@@ -1,6 +1,6 @@
-"""What the host tells ``guest/gate/lockdown.py``: the walls that a process shall put up around itself before it runs.
+"""The specification for ``guest/gate/lockdown.py``: the walls that a process puts up around itself before it runs.
 
-For jails in which nobody else puts them up: the Landlock tier, and limits that must be set inside a namespace.
+For jails where no other program puts them up: the Landlock tier, and limits that must be set inside a namespace.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.rules.landlock import LandlockPlan
 
-#: The guest's program, by path: host code never imports it.
+#: The guest program, by path, because host code never imports guest code.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOCKDOWN_PATH = os.path.join(_PACKAGE, "guest", "gate", "lockdown.py")
 
-#: Started as a script, the file would be compiled each time; imported, its compiled form is used.
+#: A script would be compiled at every start; an import uses the compiled bytecode.
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); import lockdown; sys.exit(lockdown.main(sys.argv))"
 
-#: The plainest format of marshal, which every Python reads.
+#: The oldest useful format of marshal, which every Python reads.
 _MARSHAL_FORMAT = 2
 
 
@@ -28,7 +28,7 @@ _MARSHAL_FORMAT = 2
 class LockdownSpec:
     """The walls of one process, and the whole environment of the command that it becomes.
 
-    ``parent`` is the process whose spawning thread it shall not outlive.
+    ``parent`` is the host process: the locked-down process ends with the thread of it that started it.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class LockdownSpec:
     seccomp: tuple[bytes, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The form that the guest reads from its descriptor."""
+        """Encode it for the guest, which reads it from a descriptor."""
         spec: dict[str, object] = {
             "env": dict(self.env),
             "rlimits": dict(self.rlimits),
@@ -57,10 +57,10 @@ class LockdownSpec:
 
 
 def lockdown_argv(python: str, spec_fd: int, status_fd: int, command: Sequence[str]) -> list[str]:
-    """The command line that locks a process down and then makes it the command.
+    """Return the command line that locks a process down and then executes the command.
 
-    Both descriptors must be inheritable. The one for the status reports nothing and is closed when the command runs;
-    what can be read from it is the reason why it does not.
+    Both descriptors must be inheritable. If the command runs, the status descriptor is closed without data; otherwise
+    the reason can be read from it.
     """
     if not command or not command[0] or any("\0" in word for word in command):
         raise InvalidRequest(f"command {list(command)!r} cannot be started: it is empty or has a NUL character")

@@ -1,16 +1,16 @@
 """The syscall filter, as bytes for ``bwrap --seccomp`` or ``guest/gate/lockdown.py``.
 
-Everything is allowed but what is named here: an allow-list would break a program with every new libc. What is refused
-reaches beyond the sandbox (mounts, namespaces, modules, clocks, keys), looks into other processes, or is a part of the
-kernel that most escapes came through and few programs need (bpf, io_uring, userfaultfd, odd socket families).
+Everything is allowed except what is named here; an allow-list would break programs with every new libc. Refused are
+calls that reach beyond the sandbox (mounts, namespaces, modules, clocks, keys), calls that look into other processes,
+and parts of the kernel that many escapes used and few programs need (bpf, io_uring, userfaultfd, rare socket families).
 
 - A foreign architecture (32-bit code on a 64-bit kernel) kills the process: its numbers mean other calls.
-- x32 numbers and calls younger than our table answer ENOSYS.
-- ``clone3`` and io_uring answer ENOSYS too: their arguments are behind a pointer, where no filter can look. libc and
-  libuv then take the older way. So does ``io_setup``, which takes from a quota of the whole machine.
+- x32 numbers, and calls newer than our table, return ENOSYS.
+- ``clone3`` and io_uring return ENOSYS too: a filter cannot read their arguments, which are behind a pointer. libc and
+  libuv then use the older calls. So does ``io_setup``, which uses up a quota of the whole machine.
 - Real-time scheduling needs no rule: without CAP_SYS_NICE and with RLIMIT_RTPRIO 0 the kernel refuses it.
 
-The same arguments always give the same bytes, so that a filter can be cached, compared and tested without a kernel.
+The same arguments always give the same bytes, so a filter can be cached, compared and tested without a kernel.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from sandbox_kernel.jail.rules.syscalls import ARCHES, AUDIT_ARCH, LAST_REVIEWED
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
-#: What ordinary programs open. Netlink is left out: in an empty network there are no interfaces worth listing.
+#: The socket families of ordinary programs. Netlink is left out: an empty network has no interfaces to list.
 DEFAULT_FAMILIES: tuple[int, ...] = (AF_UNIX, AF_INET, AF_INET6)
-#: For programs that see files of the host, some of which may be sockets.
+#: For programs that see files of the host, because some of these may be unix sockets.
 INTERNET: tuple[int, ...] = (AF_INET, AF_INET6)
 
 _REFUSED = (
@@ -57,13 +57,13 @@ _REFUSED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise", "process_mrelease"),
     *("mbind", "set_mempolicy", "migrate_pages", "move_pages", "set_mempolicy_home_node"),
 )
-#: ``io_setup`` takes from a number of requests (fs.aio-max-nr) that the whole machine shares.
+#: ``io_setup`` uses up a number of requests (fs.aio-max-nr) that the whole machine shares.
 _ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup")
 _SYSV_IPC = (
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
 )
-#: What Landlock does not judge; a file that was opened may still be changed through its descriptor.
+#: Landlock does not control these. A file that is open can still be changed through its descriptor.
 _FILE_METADATA = (
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr"),
     *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat"),
@@ -73,9 +73,10 @@ _FILE_METADATA = (
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACE = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _CLONE_THREAD = 0x10000
-#: Put input into a terminal (TIOCSTI, TIOCLINUX), load a line discipline (TIOCSETD), rebind console keys (KDSKBENT).
+#: Ioctls that put input into a terminal (TIOCSTI, TIOCLINUX), load a line discipline (TIOCSETD) or rebind console keys
+#: (KDSKBENT).
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423, 0x4B47)
-#: PER_LINUX, PER_LINUX32, both with UNAME26, and the question "which one is it".
+#: PER_LINUX, PER_LINUX32, both with UNAME26, and the value that only reads the personality.
 _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
 _SOCKET_TYPE_BITS, _SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET = 0xF, 1, 2, 5
 _INTERNET_PROTOCOLS = (0, 6, 17)
@@ -83,23 +84,24 @@ _NETLINK_ROUTE = 0
 _FILE_TYPE_BITS, _CHARACTER_DEVICE, _BLOCK_DEVICE = 0o170000, 0o020000, 0o060000
 _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
-# Linux's own numbers: the errno module of another system would give other bytes.
+# Linux's numbers: the errno module of another system would give other bytes.
 _EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = refuse(1), refuse(38), refuse(93), refuse(97)
 _YES = give(ALLOW)
 
 
 def host_arch() -> str:
-    """The architecture to build filters for on this machine; ``EnforcerUnavailable`` when we have no table for it."""
+    """Return the architecture of this machine. Raises ``EnforcerUnavailable`` when there is no table for it."""
     machine = platform.machine()
     if platform.system() != "Linux":
         raise EnforcerUnavailable(
-            "seccomp", f"it is a part of Linux and this is {platform.system()}; use the wasm backend"
+            "seccomp",
+            f"it is a part of Linux and this is {platform.system()}; use a Linux virtual machine",
         )
     if machine not in ARCHES:
         raise EnforcerUnavailable(
             "seccomp",
             f"no syscall table for the architecture {machine!r} (known: {', '.join(ARCHES)}); "
-            "use a 64-bit x86 or ARM system, or the wasm backend",
+            "use a 64-bit x86 or ARM system",
         )
     if struct.calcsize("P") != 8:
         raise EnforcerUnavailable(
@@ -116,14 +118,19 @@ def build_filter(
     shared_pids: bool = False,
     shared_files: bool = False,
 ) -> bytes:
-    """The base filter that every sandboxed process runs under.
+    """Return the base filter of every sandboxed process.
 
-    ``families`` are the address families that ``socket`` may open; without unix sockets only connected pairs of them
-    remain. Leave them out where files of the host can be seen, or are not judged: a read-only socket can be spoken to.
-    ``deny_sysv_ipc`` is for jails without an IPC namespace, ``shared_pids`` for those without a PID namespace:
-    it refuses to change limits, priority or scheduling of any process by its id, as the id may be a host process.
-    ``shared_files`` is for those without a mount namespace: it refuses to change mode, owner, times or attributes of a
-    file by its path, or to watch it, as Landlock does not judge that. GNU ld needs ``chmod``: leave it off to compile.
+    Args:
+        arch: The architecture.
+        families: The address families that ``socket`` may open. Leave unix sockets out where files of the host are
+            visible, because a program can write to a socket that is shown read-only. Connected pairs stay possible.
+        deny_sysv_ipc: For jails without an IPC namespace.
+        shared_pids: For jails without a PID namespace. Refuses to change limits, priority or scheduling of a process by
+            its pid, which may be a process of the host.
+        shared_files: For jails without a mount namespace. Refuses to change mode, owner, times or attributes of a file
+            by its path, or to watch it, because Landlock does not control that. GNU ld needs ``chmod``, so leave it off
+            to compile.
+
     """
     refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()), *(_FILE_METADATA if shared_files else ()))
     verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
@@ -140,37 +147,37 @@ def build_filter(
     if shared_pids:
         verdicts |= _own_process_rules()
     if shared_files:
-        # Without a path it means the open file: this is how futimens works.
+        # Without a path the call changes the open file: this is how futimens works.
         no_path = (*load_argument(1), *unless_equal(0, _EPERM), *load_argument_high(1), *unless_equal(0, _EPERM))
         verdicts["utimensat"] = (*no_path, *_YES)
     return _program(arch, verdicts)
 
 
 def build_namespace_filter(shows_host_files: bool) -> bytes:
-    """The base filter of a jail with namespaces, on this machine.
+    """Return the base filter of a jail with namespaces, for this machine.
 
-    A unix socket of the host can be spoken to although its folder is shown read-only, so where the policy shows any
-    files of the host there are no unix sockets.
+    A program can write to a unix socket of the host although its folder is shown read-only. So if the policy shows any
+    files of the host, unix sockets are refused.
     """
     return build_filter(host_arch(), families=INTERNET if shows_host_files else DEFAULT_FAMILIES)
 
 
 def build_no_spawn_filter(arch: str) -> bytes:
-    """A second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
+    """Return a second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
     thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *_EPERM)
     return _program(arch, {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS})
 
 
 def build_no_watch_filter(arch: str) -> bytes:
-    """A second filter for who may read more than Landlock lets it open: no file can be watched by its path."""
+    """Return a second filter for a user that may read more than Landlock lets it open: no watching of paths."""
     return _program(arch, {"inotify_add_watch": _EPERM})
 
 
 def _socket_rule(families: tuple[int, ...]) -> Code:
-    """Refuse all other families; of the internet only TCP and UDP, of netlink only routes.
+    """Refuse all other families; allow only TCP and UDP of the internet families, and only routes of netlink.
 
-    AF_INET has more doors than it seems: SOCK_RAW, SOCK_PACKET (which the kernel turns into AF_PACKET), and protocols
-    such as SCTP, DCCP or L2TP whose modules are loaded on demand.
+    AF_INET allows more than it seems: SOCK_RAW, SOCK_PACKET (which the kernel turns into AF_PACKET), and protocols such
+    as SCTP, DCCP or L2TP whose modules are loaded on demand.
     """
     internet = (
         *load_argument(1),
@@ -189,10 +196,10 @@ def _socket_rule(families: tuple[int, ...]) -> Code:
 
 
 def _pair_rule(*, connected_only: bool) -> Code:
-    """Only unix sockets make useful pairs, but the kernel creates (and loads) any family before it finds out.
+    """Allow pairs of unix sockets only: for other families the kernel creates (and loads) the family before it refuses.
 
-    One of a pair of datagram sockets can send to any path that it can name, also where Landlock shows none of them;
-    streams and sequences of packets speak to each other for ever.
+    A datagram socket of a pair can send to any path, even where Landlock shows none. Stream and seqpacket pairs are
+    connected to each other for good.
     """
     rule = (*load_argument(0), *unless_equal(AF_UNIX, _EAFNOSUPPORT))
     if connected_only:
@@ -201,7 +208,7 @@ def _pair_rule(*, connected_only: bool) -> Code:
 
 
 def _device_rule(mode_argument: int) -> Code:
-    """Regular files, pipes and sockets may be made; device nodes not."""
+    """Allow making regular files, pipes and sockets; refuse device nodes."""
     return (
         *load_argument(mode_argument),
         *mask(_FILE_TYPE_BITS),
@@ -212,16 +219,16 @@ def _device_rule(mode_argument: int) -> Code:
 
 
 def _limit_rule() -> Code:
-    """Limits of others can be asked for, and only one's own be set, which has the id 0.
+    """Allow reading the limits of other processes; allow setting only one's own, with the pid 0.
 
-    A frozen copy of a session with a limit of zero would be of no use, and nothing could give it more again.
+    Otherwise a cell could set a limit of zero on a checkpoint of its session, and nothing could raise it again.
     """
     asks = (*load_argument(2), *unless_equal(0, _EPERM), *load_argument_high(2), *unless_equal(0, _EPERM), *_YES)
     return (*load_argument(0), *unless_equal(0, asks), *_YES)
 
 
 def _own_process_rules() -> dict[str, Code]:
-    """Without a PID namespace, a process may only tune itself: the calls below take the id 0 and no other."""
+    """Without a PID namespace, a process may change only itself: these calls accept the pid 0 and no other."""
     own_id = (*load_argument(0), *unless_equal(0, _EPERM), *_YES)
     by_id = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
     rules = dict.fromkeys(by_id, own_id)
@@ -237,7 +244,7 @@ def _own_process_rules() -> dict[str, Code]:
 
 
 def _program(arch: str, verdicts: dict[str, Code]) -> bytes:
-    """Put the verdicts behind the checks that each filter needs; calls this architecture does not have are left out."""
+    """Put the rules behind the checks that each filter needs. Calls that this architecture lacks are left out."""
     if arch not in ARCHES:
         raise EnforcerUnavailable(
             "seccomp", f"no syscall table for the architecture {arch!r}; known are {', '.join(ARCHES)}"

@@ -1,18 +1,18 @@
-"""Syscall numbers, for the calls that the filter names, those in which a program waits for input, and no others.
+"""Syscall numbers: of the calls that the filter names, and of those in which a program waits for input.
 
-``tests/jail/rules/test_syscalls.py`` compares every number with the kernel's own headers for both architectures.
+``tests/jail/rules/test_syscalls.py`` compares every number with the kernel's headers for both architectures.
 """
 
 from __future__ import annotations
 
-#: The architectures we have numbers for, in the order of the columns below.
+#: The supported architectures, in the order of the columns below.
 ARCHES = ("x86_64", "aarch64")
 
-#: What the kernel puts into ``seccomp_data.arch``: ELF machine, 64 bit, little endian.
+#: The values of ``seccomp_data.arch``: ELF machine, 64 bit, little endian.
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-#: Highest number that was read and judged (Linux 7.2, ``rseq_slice_yield``). What comes later answers ENOSYS, as on an
-#: older kernel, so that a new syscall is not a new hole. The x32 numbers (bit 30) are above it too.
+#: The highest number that was reviewed (Linux 7.2, ``rseq_slice_yield``). Higher ones return ENOSYS, as on an older
+#: kernel, so that a new syscall is not a new hole. The x32 numbers (bit 30) are higher too.
 LAST_REVIEWED = 471
 
 _NUMBERS: dict[str, tuple[int, int]] = {
@@ -95,13 +95,13 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
     "set_mempolicy_home_node": (450, 450),
-    # judged by their arguments
+    # decided by their arguments
     "socket": (41, 198),
     "socketpair": (53, 199),
     "ioctl": (16, 29),
     "personality": (135, 92),
     "mknodat": (259, 33),
-    # what is known about a file, by its path
+    # metadata of a file, by its path
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
     "fchownat": (260, 54),
@@ -139,7 +139,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "epoll_pwait2": (441, 441),
 }
 
-#: Calls that only x86_64 has; newer architectures began without them.
+#: Calls that only x86_64 has; newer architectures never had them.
 _X86_64_ONLY = {
     "fork": 57,
     "vfork": 58,
@@ -166,12 +166,12 @@ _X86_64_ONLY = {
     "epoll_wait": 232,
 }
 
-#: Every name that ``number`` knows.
+#: Every name that ``number`` accepts.
 NAMES = (*_NUMBERS, *_X86_64_ONLY)
 
 
 def number(name: str, arch: str) -> int | None:
-    """The number of a syscall; None when this architecture has no such call. A name without an entry is a KeyError."""
+    """Return the number of a syscall; None when this architecture lacks it. Raises ``KeyError`` for unknown names."""
     if name in _X86_64_ONLY:
         return _X86_64_ONLY[name] if arch == "x86_64" else None
     return _NUMBERS[name][ARCHES.index(arch)]

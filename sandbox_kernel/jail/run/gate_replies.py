@@ -1,4 +1,4 @@
-"""What the gate says of a job while it runs: begun, the end of each step, files that are kept, a wall that fell."""
+"""Messages from the gate while a job runs: it began, a step ended, files to keep, a wall that could not be built."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from sandbox_kernel.jail.core.handed_over import MAX_KEPT, MAX_KEPT_BYTES, read_
 from sandbox_kernel.jail.core.jail import Jail
 
 
-class GateWords:
-    """The state of a job as its gate tells it. The loop calls ``read`` and ``died`` when there is something to hear."""
+class GateReplies:
+    """The state of a job, from its gate's messages. The loop calls ``read`` and ``died`` when a descriptor is ready."""
 
     def __init__(self, jail: Jail, steps: Sequence[Step]) -> None:
         self._jail, self._steps = jail, steps
         self._kept_fds: list[int] = []
         self.begun = False
         self.exits: list[StepExit] = []
-        #: When the last compiler ended.
+        #: When the last compiler step ended.
         self.compiled_at: float | None = None
-        #: There is no more to come.
+        #: Whether no more messages will come.
         self.finished = False
-        #: The jail has ended by itself, and not because of anything that we know of.
+        #: Whether the jail ended by itself, for a reason that the host does not know.
         self.lost = False
 
     def read(self, fd: int) -> None:
-        """Take what the gate has said; ``EnforcerFailed`` when it could not build what was asked for."""
+        """Read the gate's messages. Raises ``EnforcerFailed`` when the gate could not build a wall."""
         try:
             data, descriptors = receive_with_files(self._jail.control, 65536, MAX_KEPT)
             self._kept_fds += descriptors
@@ -39,7 +39,7 @@ class GateWords:
             self.finished = self.lost = True
             return
         if len(self._kept_fds) > sum(len(step.keeps) for step in self._steps):
-            raise EnforcerFailed("gate", "files came out of the jail that nobody had asked for; it was ended")
+            raise EnforcerFailed("gate", "unexpected files came out of the jail; it was ended")
         for message in self._jail.inbox.feed(data):
             if message["op"] == "started":
                 self.begun = True
@@ -47,10 +47,10 @@ class GateWords:
                 self._step_ended(step_exit(message))
             elif message["op"] == "broken":
                 enforcer = self._jail.walls.enforcer or "none"
-                raise EnforcerFailed(enforcer, f"a wall did not stand, nothing was run: {broken(message)}")
+                raise EnforcerFailed(enforcer, f"a wall could not be built, nothing was run: {broken(message)}")
 
     def died(self, fd: int) -> None:
-        """The gate is gone."""
+        """The gate ended."""
         self.finished = self.lost = True
 
     def _step_ended(self, end: StepExit) -> None:
@@ -63,13 +63,13 @@ class GateWords:
         self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
 
     def kept(self) -> tuple[bytes, ...]:
-        """The files that the steps handed over, all or none of them."""
+        """Return the files that the steps handed over, all or none of them."""
         fds, self._kept_fds = self._kept_fds, []
         asked = sum(len(step.keeps) for step in self._steps)
         kept = read_kept(fds, MAX_KEPT_BYTES)
         return kept if len(kept) == asked else ()
 
     def close(self) -> None:
-        """Let go of files that nobody took; may be called twice."""
+        """Close files that were not used. May be called twice."""
         read_kept(self._kept_fds, 0)
         self._kept_fds = []

@@ -1,6 +1,6 @@
-"""Which limit a run or a cell has met: looked at by each tick of ``WatchLoop``, and when the kernel calls.
+"""Checks the limits of a run or a cell: at each tick of ``WatchLoop``, and when the kernel reports that memory ran out.
 
-There is one list of limits for both, so that none is forgotten for one of them.
+Runs and cells share one list of limits, so that none is forgotten for one of them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from sandbox_kernel.jail.run.ending import Ending
 
 
 class MemoryLimit(Protocol):
-    """The memory limit of a run or of a session, which counts otherwise because its checkpoints hold memory too."""
+    """The memory limit of a run or of a session. A session counts differently: its checkpoints hold memory too."""
 
     @property
     def limit_bytes(self) -> int:
-        """What may be used."""
+        """The limit in bytes."""
 
     def memory_exceeded(self) -> bool:
-        """Whether more is in use; called at every tick."""
+        """Whether the limit is exceeded. Called at every tick."""
 
     def memory_alarm(self) -> None:
-        """The kernel has said that memory ran out."""
+        """The kernel reported that memory ran out."""
 
     def used_bytes(self) -> int:
-        """What is in use now, for those who watch."""
+        """Current memory use in bytes, for display."""
 
 
 class RunMemory:
-    """The memory limit of one run: everything in its jail counts."""
+    """The memory limit of one run: every process of its jail counts."""
 
     def __init__(self, meter: Meter, limit_bytes: int) -> None:
         self._meter = meter
@@ -40,11 +40,11 @@ class RunMemory:
         self.limit_bytes = limit_bytes
 
     def memory_exceeded(self) -> bool:
-        """See ``MemoryLimit``; where the kernel calls, nobody looks before it has."""
+        """See ``MemoryLimit``. If the kernel reports when memory runs out, nothing is read before it does."""
         return (self._alarm or self._meter.event_fd() is None) and self._meter.memory_is_exceeded()
 
     def memory_alarm(self) -> None:
-        """See ``MemoryLimit``. It rings before the kernel has chosen its victim, so every later look looks again."""
+        """See ``MemoryLimit``. The kernel reports before it has chosen a process to kill, so later ticks read again."""
         self._alarm = True
 
     def used_bytes(self) -> int:
@@ -53,16 +53,16 @@ class RunMemory:
 
 
 class LimitWatch:
-    """Every limit of one run or cell that needs looking at; the clock is the loop's own."""
+    """Checks every limit of one run or cell except the time limit, which the loop checks."""
 
     def __init__(self, jail: Jail, memory: MemoryLimit, cpu_seconds: float | None, on_usage: OnUsage | None) -> None:
         self._jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, on_usage
         self._next_usage = 0.0
         self._cpu_before = 0.0
         self._full_before = False
-        #: The work folder became full at some time.
+        #: Whether the work folder was full at some time.
         self.disk_full = False
-        #: In this order: who exceeds its memory may do anything else too.
+        #: Checked in this order. Memory comes first: a program out of memory may exceed other limits too.
         self._checks = {
             Ending.MEMORY: memory.memory_exceeded,
             Ending.PROCESSES: jail.meter.too_many_processes,
@@ -71,13 +71,13 @@ class LimitWatch:
         }
 
     def begin(self) -> None:
-        """For a cell: what earlier cells of its session have used, or filled, does not count."""
+        """Start counting for a cell: what earlier cells of its session used does not count."""
         if self._cpu_seconds is not None:
             self._cpu_before = self._jail.meter.cpu_seconds()
         self._full_before = self._jail.disk_anew().full
 
     def look(self) -> Ending | None:
-        """The limit that is exceeded, if any; who wants to know how much memory is used hears it."""
+        """Return the limit that is exceeded, or None. Also reports memory use to ``on_usage``."""
         self._jail.check_limits()
         exceeded = next((limit for limit, is_exceeded in self._checks.items() if is_exceeded()), None)
         if self._on_usage is not None and time.monotonic() >= self._next_usage:
@@ -86,17 +86,17 @@ class LimitWatch:
         return exceeded
 
     def look_at_disk(self, *, last: bool = False) -> bool:
-        """Remember when the work folder became full; true when it holds more than it may."""
+        """Measure the work folder and remember whether it was full; returns whether it holds more than allowed."""
         disk = self._jail.disk(last=last)
         self.disk_full = self.disk_full or (disk.full and not self._full_before)
         return disk.over
 
     def event_fd(self) -> int | None:
-        """A descriptor that becomes readable when the kernel says that memory ran out."""
+        """Return a descriptor that becomes readable when the kernel reports that memory ran out."""
         return self._jail.meter.event_fd()
 
     def alarm(self, fd: int) -> Ending | None:
-        """Take the kernel's alarm; the limit if it is exceeded already."""
+        """Read the kernel's report; returns the limit if it is exceeded already."""
         os.eventfd_read(fd)
         self._memory.memory_alarm()
         return Ending.MEMORY if self._memory.memory_exceeded() else None

@@ -1,8 +1,8 @@
-"""Run one job in one jail: feed it, watch it, end it, and say what happened.
+"""Runs one job in one jail: feeds it, watches it, ends it and returns the outcome.
 
-``run_job`` blocks the calling thread in one loop (``watch_loop.py``); asynchronous callers run it in a thread of their
-own. It always ends the jail, so that background children end with their program, and it always returns what was
-printed. It waits until the jail is gone, unless the program had reported its end before it was killed.
+``run_job`` blocks the calling thread in one loop (``watch_loop.py``); asynchronous callers run it in a thread of its
+own. It always ends the jail, so that background processes end with their program, and it always returns the output. It
+waits until the jail is gone, unless the program had reported its end before it was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, OnListe
 from sandbox_kernel.jail.kinds.reaper import bury
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.run.gate_replies import GateWords
+from sandbox_kernel.jail.run.gate_replies import GateReplies
 from sandbox_kernel.jail.run.limit_watch import LimitWatch, RunMemory
 from sandbox_kernel.jail.run.report_channel import ReportChannel
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
@@ -42,10 +42,22 @@ def run_job(
     on_usage: OnUsage | None = None,
     on_input: OnInput | None = None,
 ) -> JobOutcome:
-    """Give a waiting jail its order and see it through; the jail is dead afterwards, its work folder still open.
+    """Send an order to a waiting jail and watch it to its end. Afterwards the jail is dead; its work folder is open.
 
-    ``on_input`` is asked, on a thread of its own, what a step that reports asks of its user, or for a line that a
-    program of a job that ``asks_user`` waits for; meanwhile its time stands.
+    Args:
+        jail: A ready jail.
+        job: What to run, and its limits.
+        on_output: Called with the name of the stream and the text, while the program runs.
+        on_listener: Called with the listening socket in the jail's network, where a proxy can serve.
+        stop: Ends the run when it is set.
+        on_usage: Called with the memory use at each tick.
+        on_input: Called on a thread of its own when a step that reports sends a prompt, or when the program of a job
+            with ``asks_user`` waits for a line. The time limit is paused until it returns.
+
+    Raises:
+        EnforcerFailed: The jail failed before or while it ran the program.
+        SpareGone: The jail was dead before it got its order; nothing ran.
+
     """
     run = _Run(jail, job, on_output, stop, on_usage, on_input)
     try:
@@ -64,7 +76,7 @@ def run_job(
 
 
 class _Run(WatchLoop):
-    """The loop of one run and what it needs to know; lives inside ``run_job``."""
+    """The loop and the state of one run; used by ``run_job`` only."""
 
     def __init__(
         self,
@@ -90,15 +102,15 @@ class _Run(WatchLoop):
             InputPrompts(self.selector, on_input, self._drain, self._interrupted) if on_input is not None else None
         )
         self.input = InputWatch(self.feeder, self.selector, self.questions) if asks and self.questions else None
-        self.gate = GateWords(jail, job.steps)
+        self.gate = GateReplies(jail, job.steps)
         self.channel = ReportChannel(jail.channel, self.selector, self.questions)
-        #: The program said how it ended, and nobody has stopped it.
+        #: Whether the program reported its end, and no limit or caller stopped it.
         self.reported = False
         self.started_at = 0.0
         self.ended_at = 0.0
 
     def begin(self, on_listener: OnListener | None) -> None:
-        """Send the order; the clock runs from here."""
+        """Send the order. The time limit counts from here."""
         jail, job = self.jail, self.job
         self.captures[jail.stderr_fd].feed(job.preamble)
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
@@ -111,19 +123,19 @@ class _Run(WatchLoop):
         except TimeoutError:
             self.end(Ending.TIMEOUT)
         except OSError as error:
-            raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
+            raise EnforcerFailed("gate", f"the waiting sandbox was gone when its order was sent: {error}") from None
         jail.control.setblocking(False)
 
     def _send(self, *, listener: bool) -> None:
-        """Hand over the order; what did not arrive whole was not begun."""
+        """Send the order. An order that did not arrive completely is not begun."""
         job = self.job
         try:
             send_order(self.jail.control, job.steps, job.files, listener=listener, descriptors=job.descriptors)
         except BrokenPipeError as error:
-            raise SpareGone("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
+            raise SpareGone("gate", f"the waiting sandbox was gone when its order was sent: {error}") from None
 
     def watch(self) -> None:
-        """Until the last step ended, something stopped it, or the jail is gone."""
+        """Run the loop until the last step ended, a limit or the caller stopped it, or the jail is gone."""
         self._register()
         self.loop()
         self.ended_at = time.monotonic()
@@ -134,7 +146,7 @@ class _Run(WatchLoop):
         return self.gate.finished or self.channel.reported
 
     def alarms(self) -> Iterable[Alarm]:
-        """The end of the program's time. The user's time is not the program's: it stands while a question is open."""
+        """Return the alarm of the time limit. The limit is paused while an input prompt is open."""
         if self.questions is None:
             yield Alarm(self.started_at + self.job.timeout_s, self._timed_out)
         elif not self.questions.open:
@@ -162,20 +174,20 @@ class _Run(WatchLoop):
             self.channel.listen()
 
     def outcome(self) -> JobOutcome:
-        """Kill what is left, drain what was printed, and read the meters."""
+        """Kill what is left, read the remaining output, and read the meter."""
         jail, gate = self.jail, self.gate
         self.selector.close()
         self.feeder.close()
         self.limits.look_at_disk(last=True)
         jail.meter.last_look()
-        if gate.lost and not (gate.begun or self.channel.spoke or self.ending):
+        if gate.lost and not (gate.begun or self.channel.has_written or self.ending):
             gate.read(jail.control.fileno())
         jail.kill()
         if not self.reported:
             jail.wait_dead()
         for fd, capture in self.captures.items():
-            # Every writer is dead, so the pipe ends (what was printed before a report is there already); the bound is
-            # for a descriptor that somehow got out.
+            # Every writer is dead, so the pipe ends (output from before a report is there already). The time bound is
+            # for the case that another process got a copy of the descriptor.
             bound = time.monotonic() + 5.0
             with contextlib.suppress(OSError):
                 while (data := os.read(fd, CHUNK)) and time.monotonic() < bound:
@@ -184,7 +196,7 @@ class _Run(WatchLoop):
         stdout, stderr = self.captures.values()
         reading = jail.meter.read()
         # A program that printed has begun, although the gate was killed before it could say so.
-        begun = gate.begun or self.channel.spoke or gate.exits or stdout.total
+        begun = gate.begun or self.channel.has_written or gate.exits or stdout.total
         if gate.lost and not (begun or self.ending or reading.memory_exceeded):
             said = stderr.text.strip().splitlines()
             reason = f": {said[-1][:300]}" if said else ""
@@ -206,7 +218,7 @@ class _Run(WatchLoop):
         )
 
     def close(self) -> None:
-        """Give back what the run still holds, however it ended; may be called twice."""
+        """Release what the run still holds, however it ended. May be called twice."""
         self.selector.close()
         self.feeder.close()
         if self.questions is not None:
@@ -224,9 +236,9 @@ class _Run(WatchLoop):
             self.selector.unregister(fd)
 
     def _drain(self) -> None:
-        """What was printed before a question is shown before it.
+        """Read the output from before a prompt, so that it is shown first.
 
-        A pipe holds no more than is read at once, and who goes on printing is not waited for.
+        One read empties the pipe. A program that goes on printing is not waited for.
         """
         for fd, capture in self.captures.items():
             with contextlib.suppress(BlockingIOError):

@@ -1,7 +1,7 @@
-"""The one loop that watches what runs in a jail, a program (``run_job.py``) or a cell (``session/cell/run_cell.py``).
+"""The loop that watches a program (``run_job.py``) or a cell (``session/cell/run_cell.py``) in a jail.
 
-It waits for descriptors and for the clock, and looks at every limit at each tick. What is special to a run or to a cell
-is in the methods that they override; limits are not among them.
+It waits for descriptors and alarms, and checks every limit at each tick. Runs and cells override methods for what they
+do differently. They cannot override limits.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ OnReady = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Alarm:
-    """At this time (``time.monotonic``) the loop calls ``ring``, unless the alarm is gone by then."""
+    """At the time ``at`` (``time.monotonic``) the loop calls ``ring``, if ``alarms`` still returns the alarm."""
 
     at: float
     ring: Callable[[], None]
 
 
 class HasFileno(Protocol):
-    """A socket, a stop sign, a question: anything that ``selectors`` takes."""
+    """An object with a descriptor, as ``selectors`` accepts it: a socket, a ``Stop``, a prompt."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the descriptor."""
 
 
 class WatchLoop:
-    """Runs until ``ending`` says why, or ``over``. One thread; ``selector`` is open to those who add descriptors."""
+    """Runs until ``ending`` is set or ``over`` returns true. Single-threaded. Others may add to ``selector``."""
 
     def __init__(self, limits: LimitWatch) -> None:
         self.limits = limits
@@ -44,33 +44,33 @@ class WatchLoop:
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
 
     def has_ended(self) -> bool:
-        """Whether something ended it."""
+        """Whether something ended the run or cell."""
         return self.ending is not None
 
     def alarms(self) -> Iterable[Alarm]:
-        """What the clock may bring, as things are now: asked for before every wait."""
+        """Return the alarms that are set now. Called before every wait."""
         raise NotImplementedError
 
     def over(self) -> bool:
-        """Whether there is nothing left to watch, although nothing ended it."""
+        """Whether the loop can stop although ``ending`` is not set."""
         return False
 
     def at_tick(self) -> None:
-        """Look at what no descriptor tells; limits have been looked at."""
+        """Check what no descriptor reports. Called at each tick, after the limits."""
 
     def before_wait(self) -> None:
-        """Change what is waited for."""
+        """Add or remove descriptors. Called before every wait."""
 
     def when_readable(self, file: int | HasFileno, call: OnReady) -> None:
-        """Have ``call`` called whenever there is something to read."""
+        """Call ``call`` whenever ``file`` is readable."""
         self.selector.register(file, selectors.EVENT_READ, call)
 
     def end(self, ending: Ending | None) -> None:
-        """Say why it ends; the first word counts, and None is no word."""
+        """Set why it ends. The first reason stays; None changes nothing."""
         self.ending = self.ending or ending
 
     def loop(self) -> None:
-        """Watch. What a callback raises comes out, and the loop may be called again."""
+        """Run the loop. An exception of a callback is passed on, and the loop may then be called again."""
         next_tick = 0.0
         while not (self.has_ended() or self.over()):
             now = time.monotonic()
@@ -91,7 +91,7 @@ class WatchLoop:
                     key.data(key.fd)
 
     def watch_memory(self) -> None:
-        """Wait for the kernel's word that memory ran out, where it says so."""
+        """Wait for the kernel's report that memory ran out, on hosts where it reports that."""
         event = self.limits.event_fd()
         if event is not None:
             self.when_readable(event, lambda fd: self.end(self.limits.alarm(fd)))

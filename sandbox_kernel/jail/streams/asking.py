@@ -1,4 +1,4 @@
-"""A question of a running program to its user. The loop that watches the program makes one and watches it too."""
+"""An input prompt of a running program. The loop that watches the program creates it and waits for the answer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 
-#: Longest line that ``input()`` is given.
+#: The longest line that ``input()`` returns.
 MAX_INPUT = 32 << 10
 
-#: Called with the prompt and whether the answer is a secret; ``EOFError`` where there is nobody to ask.
+#: Called with the prompt and whether the answer is a secret. Raises ``EOFError`` when there is no user to ask.
 OnInput = Callable[[str, bool], str]
 AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
 
 
 def takes_prompt_alone(ask: Callable[..., object]) -> bool:
-    """Whether a function wants the prompt and nothing else, as ``input`` itself does."""
+    """Whether a function takes only the prompt, as the builtin ``input`` does."""
     try:
         signature = inspect.signature(ask)
     except (TypeError, ValueError):
@@ -34,7 +34,7 @@ def _fits(signature: inspect.Signature, count: int) -> bool:
 
 
 class InputPrompt:
-    """One question to the user, asked on a thread of its own: the loop must go on while a person thinks."""
+    """One prompt, shown on a thread of its own, because the loop must go on while the user types."""
 
     def __init__(self, prompt: str, password: bool, ask: OnInput) -> None:
         self.began = time.monotonic()
@@ -57,18 +57,18 @@ class InputPrompt:
         threading.Thread(target=target, name="sandbox-input", daemon=True).start()
 
     def fileno(self) -> int:
-        """For ``selectors``."""
+        """Return a descriptor for ``selectors`` that becomes readable with the answer."""
         return self._answered
 
     @property
     def text(self) -> str | None:
-        """The answer as a program can read it; None for the end of input."""
+        """The answer in a form that a program can read; None for the end of input."""
         if self.failure is not None or self.value is None:
             return None
         return str(self.value)[:MAX_INPUT].encode("utf-8", "replace").decode()
 
     def close(self) -> None:
-        """Nobody waits for the answer any more; may be called twice."""
+        """Drop the prompt: the answer is no longer needed. May be called twice."""
         with self._lock:
             if self._open:
                 self._open = False

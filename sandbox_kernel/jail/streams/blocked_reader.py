@@ -1,8 +1,8 @@
-"""Whether a program waits for its user: one of its threads sleeps in a call that reads from an empty pipe.
+"""Detects that a program waits for input: one of its threads sleeps in a call that reads from an empty pipe.
 
-Nothing is asked of the program, so it works for every language. The kernel says in which call a thread sleeps and with
-which arguments, to whoever may trace the process. Where that is refused (some containers, programs of another user),
-nobody can tell a program that waits from one that works.
+This works for every language, because the program need not cooperate. The kernel tells a process that may trace another
+in which call its threads sleep, and with which arguments. Where that is refused (some containers, programs of another
+user), a program that waits cannot be told from one that works.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox_kernel.jail.rules.syscalls import ARCHES, number
 
 _IN = 1  # POLLIN and EPOLLIN
 _POLLFD = struct.Struct("ihh")
-#: Longer lists of descriptors than this are not read; a program that waits for its user has short ones.
+#: Longer lists of descriptors are not read; a program that waits for input has short ones.
 _MAX_WATCHED = 1024
 
 
@@ -40,15 +40,15 @@ class CannotTell(Exception):
 
 
 def waits_for_input(init_pid: int, pipe_fd: int) -> bool:
-    """Whether a process below ``init_pid`` sleeps until something is written to this pipe, and nothing is in it.
+    """Whether a process below ``init_pid`` sleeps until something is written to this pipe, and the pipe is empty.
 
-    ``CannotTell`` where the kernel refuses to say. It does so for a moment too, of a process that begins or ends.
+    Raises ``CannotTell`` if the kernel refuses. It may also refuse for a moment while a process starts or ends.
     """
     name = f"pipe:[{os.fstat(pipe_fd).st_ino}]"
     looks = [_reads(pid, name) for pid in tree(init_pid) if pid != init_pid]
     if None in looks and True not in looks:
         raise CannotTell
-    # Looked at last: who slept in an empty pipe sleeps on until somebody writes, and that is the one who looks.
+    # Check the pipe last: only we write to it, so a thread that slept there still sleeps.
     return True in looks and not _holds_something(pipe_fd)
 
 
@@ -58,27 +58,27 @@ def _holds_something(pipe_fd: int) -> bool:
 
 
 def _reads(pid: int, pipe: str) -> bool | None:
-    """Whether a thread of a process sleeps in this pipe; None when it may not be looked at."""
+    """Whether a thread of a process waits for this pipe; None when the process may not be examined."""
     looks = [_task_reads(task, pipe) for task in tasks(pid) or [str(pid)]]
     return True if True in looks else None if None in looks else False
 
 
 def _task_reads(task: str, pipe: str) -> bool | None:
-    """The same of one thread, by its folder below /proc: each may have its own descriptors, and end by itself."""
+    """The same for one thread, given by its folder below /proc: threads may have their own descriptors."""
     try:
         return any(_is(task, fd, pipe) for fd in _read_by(task))
     except PermissionError:
-        # A thread that has ended belongs to root, and reads nothing.
+        # The files of a thread that has ended belong to root; it reads nothing.
         return None if runs(task) else False
-    except (OSError, ValueError):  # it ended while we looked, or has something there that no one can read
+    except (OSError, ValueError):  # it ended meanwhile, or its arguments cannot be read
         return False
 
 
 def _read_by(task: str) -> Iterator[int]:
-    """The descriptors that a thread waits for."""
+    """Return the descriptors that a thread waits for."""
     with open(f"/proc/{task}/syscall") as file:
         words = file.read().split()
-    if len(words) < 4:  # it runs, or sleeps in no call
+    if len(words) < 4:  # it runs, or sleeps outside of a call
         return iter(())
     call, first, second = int(words[0]), int(words[1], 16), int(words[2], 16)
     if call in _READS:
@@ -93,7 +93,7 @@ def _read_by(task: str) -> Iterator[int]:
 
 
 def _is(task: str, fd: int, pipe: str) -> bool:
-    """Whether a descriptor of a thread is this pipe; the link is read, never followed."""
+    """Whether a descriptor of a thread is this pipe. The link is read, never followed."""
     try:
         return os.readlink(f"/proc/{task}/fd/{fd}") == pipe
     except FileNotFoundError:
@@ -121,7 +121,7 @@ def _selected(task: str, count: int, address: int) -> Iterator[int]:
 
 
 def _epolled(task: str, fd: int) -> Iterator[int]:
-    """``tfd:        0 events:       19 data: ...``, a line for each descriptor that is watched."""
+    """Parse lines like ``tfd:        0 events:       19 data: ...``, one for each watched descriptor."""
     with open(f"/proc/{task}/fdinfo/{fd}") as file:
         lines = [line.split() for line in file.read(1 << 20).splitlines() if line.startswith("tfd:")]
     return (int(words[1]) for words in lines[:_MAX_WATCHED] if int(words[3], 16) & _IN)

@@ -1,4 +1,4 @@
-"""The questions of one run to its user, whoever of the run asks: one at a time, and its clock stands meanwhile."""
+"""Input prompts of one run. Shows one prompt at a time and pauses the run's deadline until it is answered."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ Answered = Callable[[str | None], None]
 
 
 class InputPrompts:
-    """Watched by the loop of the run.
+    """The prompts of one run, watched by its loop.
 
-    ``before`` is called before the user is asked, so that what was printed is seen first, and ``interrupted`` when the
-    user interrupts instead of an answer.
+    Args:
+        selector: The selector of the loop.
+        on_input: Asks the user.
+        before: Called before the user is asked, so that earlier output is shown first.
+        interrupted: Called when the user interrupts instead of answering.
+
     """
 
     def __init__(
@@ -28,18 +32,18 @@ class InputPrompts:
         interrupted: Callable[[], None],
     ) -> None:
         self._selector, self._on_input, self._before, self._interrupted = selector, on_input, before, interrupted
-        #: The question that is open now.
+        #: The prompt that is open now.
         self.open: InputPrompt | None = None
-        #: How long the user has been thinking, all answered questions together.
+        #: How long answered prompts were open, in seconds, all together.
         self.asked_s = 0.0
 
     def ask(self, prompt: str, answered: Answered) -> None:
-        """Ask, and go on; ``answered`` is called by the loop. What the asking raised, but the end, is raised there."""
+        """Show a prompt and return. The loop calls ``answered`` later, and raises there what ``on_input`` raised."""
         self._before()
         self.open = InputPrompt(prompt, False, self._on_input)
-        self._selector.register(self.open, selectors.EVENT_READ, partial(self._hear, answered))
+        self._selector.register(self.open, selectors.EVENT_READ, partial(self._on_readable, answered))
 
-    def _hear(self, answered: Answered, fd: int) -> None:
+    def _on_readable(self, answered: Answered, fd: int) -> None:
         asking, self.open = self.open, None
         assert asking is not None
         self._selector.unregister(fd)
@@ -53,6 +57,6 @@ class InputPrompts:
         answered(asking.text)
 
     def close(self) -> None:
-        """Nobody waits for an answer any more; may be called twice."""
+        """Drop an open prompt. May be called twice."""
         if self.open is not None:
             self.open.close()

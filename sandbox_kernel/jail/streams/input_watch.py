@@ -1,4 +1,4 @@
-"""Asks the user for a line whenever a program waits for one; looked at by the tick of the loop that watches it."""
+"""Asks the user for a line when a program waits for input. Called at each tick of the loop that watches the program."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from sandbox_kernel.jail.streams.blocked_reader import CannotTell, waits_for_inp
 from sandbox_kernel.jail.streams.input_prompts import InputPrompts
 from sandbox_kernel.jail.streams.stdin_feeder import Feeder
 
-#: How often it is looked; a person notices no less.
+#: Seconds between two checks; short enough for a person not to notice.
 LOOK_S = 0.04
-#: After so many looks in a row that told nothing, none will.
+#: After this many checks in a row without a result, checking is given up.
 _LOOKS = 5
 
 
 class InputWatch:
     """The standard input of one run whose user can be asked.
 
-    Where nobody can tell whether the program waits, its input ends at once, as if there were no user.
+    If it cannot be detected whether the program waits, the input ends at once, as if there were no user.
     """
 
     def __init__(self, feeder: Feeder, selector: selectors.BaseSelector, questions: InputPrompts) -> None:
@@ -28,7 +28,7 @@ class InputWatch:
         self._in_vain = 0
 
     def look(self, init_pid: int) -> None:
-        """Ask, if the program waits and has not been asked for yet."""
+        """Ask the user if the program waits and no prompt is open."""
         now = time.monotonic()
         if now < self._next_look or self._questions.open is not None or not self._feeder.idle:
             return
@@ -41,7 +41,7 @@ class InputWatch:
                 self._feeder.close()
             return
         self._in_vain = 0
-        # Seen twice: event loops look at everything that they watched once more before they end.
+        # Must be seen twice: event loops check all their descriptors once more before they end.
         asks, self._seen_waiting = waits and self._seen_waiting, waits
         if asks:
             self._seen_waiting = False

@@ -1,8 +1,8 @@
-"""Output of a child: kept head and tail, decoded as it comes, bounded whatever is printed.
+"""Captures the output of a child: keeps head and tail, decodes as it arrives, uses bounded memory.
 
-Draining never stops, so the program ends by itself. Text is handed on as it arrives until the head is full; what comes
-later is kept in a ring of fixed size, and handed on at the end with one notice between. What was handed on is exactly
-what the result holds.
+Reading never stops, so that the program is never blocked by its output. Text is passed on as it arrives until the head
+is full. Later text is kept in a ring of fixed size and passed on at the end, with one notice in between. What is passed
+on is exactly what the result contains.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import codecs
 from collections import deque
 from collections.abc import Callable
 
-#: How much is read at once; a pipe is made this large too, so that a flood needs few system calls.
+#: How much is read at once, and the size of the pipes, so that much output needs few system calls.
 CHUNK = 1 << 20
 
 NOTICE = "\n... ({elided} bytes truncated: output exceeded the limit of {cap} bytes) ...\n"
@@ -20,7 +20,7 @@ Emit = Callable[[str], None]
 
 
 class Capture:
-    """One stream of one run. ``feed`` bytes, then ``finish``; ``text`` is what is kept."""
+    """One stream of one run. ``feed`` it bytes, then ``finish``; ``text`` is what was kept."""
 
     def __init__(self, cap: int, emit: Emit | None = None) -> None:
         self.cap = cap
@@ -36,16 +36,16 @@ class Capture:
 
     @property
     def truncated(self) -> bool:
-        """Whether more was printed than is kept; exactly the cap is not."""
+        """Whether more was printed than is kept."""
         return self.total > self.cap
 
     @property
     def text(self) -> str:
-        """What is kept so far."""
+        """What was kept so far."""
         return "".join(self._parts)
 
     def feed(self, data: bytes) -> None:
-        """Take what was read from the child."""
+        """Add bytes that were read from the child."""
         self.total += len(data)
         if self._head_room:
             head, data = data[: self._head_room], data[self._head_room :]
@@ -55,13 +55,13 @@ class Capture:
             self._keep_tail(data)
 
     def finish(self) -> str:
-        """No more comes: hand on the tail, with a notice if something between is missing."""
+        """End the stream: pass the tail on, with a notice if something in between is missing."""
         tail = b"".join(self._tail)
         self._tail.clear()
         if not self.truncated:
             self._pass_on(self._decoder.decode(tail, final=True))
             return self.text
-        # The head ends, and the tail begins, at a character: what was cut in two is dropped, not shown as garbage.
+        # Head and tail are cut between characters: a character that was cut in two is dropped.
         pending = len(self._decoder.getstate()[0])
         self._decoder.reset()
         start = 0

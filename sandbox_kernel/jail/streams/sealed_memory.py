@@ -1,4 +1,4 @@
-"""Bytes as an open file that nobody can change any more: many jails can map it at once, and none of them copies it."""
+"""Bytes as a memory file that cannot be changed any more. Many jails can map it at once without a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl
 
 
 def _next_data(source: int, at: int) -> int:
-    """Where something is written, from here on; beyond every end when nothing is."""
+    """Return the offset of the next data; a number beyond every end when there is none."""
     try:
         return os.lseek(source, at, os.SEEK_DATA)
     except OSError as error:
@@ -23,7 +23,7 @@ def _next_data(source: int, at: int) -> int:
 
 
 class SealedMemory:
-    """A sealed memory file; it is closed with its last reference, so whoever sends its number holds one."""
+    """A sealed memory file. It is closed with the last reference, so keep one while its descriptor is in use."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._fd = os.memfd_create("sealed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -37,7 +37,7 @@ class SealedMemory:
 
     @classmethod
     def of_file(cls, source: int, offset: int, size: int) -> SealedMemory:
-        """A part of an open file as it is now; ``EOFError`` when it ends before. Its holes stay holes."""
+        """Copy a part of an open file, and keep holes as holes. Raises ``EOFError`` when the file is too short."""
         made = cls()
         made._size = size
         os.ftruncate(made._fd, size)
@@ -59,13 +59,13 @@ class SealedMemory:
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _ALL_SEALS)
 
     def fileno(self) -> int:
-        """The number to hand over."""
+        """Return the descriptor."""
         return self._fd
 
     def sha256(self) -> str:
-        """The checksum of all of it.
+        """Return the checksum of the whole content.
 
-        It is read and not mapped: looking at a hole through a mapping fills it, and holes may be all there is.
+        It is read and not mapped: reading a hole through a mapping fills it, and most of the file may be holes.
         """
         found, part, at = hashlib.sha256(), bytearray(_PART), 0
         while at < self._size and (got := os.preadv(self._fd, [part], at)):
@@ -74,5 +74,5 @@ class SealedMemory:
         return found.hexdigest()
 
     def __len__(self) -> int:
-        """Its size in bytes."""
+        """Return the size in bytes."""
         return self._size

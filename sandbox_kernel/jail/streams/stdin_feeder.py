@@ -1,4 +1,4 @@
-"""Standard input of a run: bytes that are there already, or a descriptor of the host's, read as it comes."""
+"""Standard input of a run: given bytes, or a descriptor of the host that is read as data arrives."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from sandbox_kernel.jail.streams.output import CHUNK
 
 
 class Feeder:
-    """Standard input of one run, written as the child takes it; a child that does not want it is fine.
+    """Standard input of one run, written as fast as the child reads it. The child need not read it.
 
-    ``source`` is a descriptor of the caller's from which more is read whenever the child has taken all: what arrives
-    there later reaches a program that runs already. ``held`` open, it waits for what is given to ``add``.
+    Args:
+        fd: The pipe to the child.
+        data: Bytes to write first.
+        source: A descriptor of the caller, read when everything was written. Data that arrives there later reaches a
+            program that runs already.
+        held: Keep the input open for more from ``add``.
+
     """
 
     def __init__(self, fd: int, data: bytes | None, source: int | None = None, *, held: bool = False) -> None:
@@ -32,7 +37,7 @@ class Feeder:
         return self.open and self._held and not self._rest
 
     def add(self, data: bytes) -> None:
-        """More input, for one that is held open; ``attend`` has it written."""
+        """Add input while it is held open. Call ``attend`` to have it written."""
         self._rest = memoryview(bytes(self._rest) + data)
 
     @property
@@ -41,14 +46,14 @@ class Feeder:
         return self.open and not self._rest
 
     def attend(self, selector: selectors.BaseSelector) -> None:
-        """Have the loop that watches the child call when it takes input, or when the source has more."""
+        """Register with the loop's selector: to write when the child reads, or to read when the source has more."""
         while self.hungry and not self._held:
             assert self.source is not None
             try:
                 selector.register(self.source, selectors.EVENT_READ, partial(self._source_has_more, selector))
                 return
             except PermissionError:
-                # Files, and /dev/null, cannot be waited for; what is in them is there.
+                # Files and /dev/null cannot be waited for, but can always be read.
                 self.read_some()
         if self.open and self._rest:
             selector.register(self.fd, selectors.EVENT_WRITE, partial(self._child_takes, selector))
@@ -64,7 +69,7 @@ class Feeder:
             self.attend(selector)
 
     def read_some(self) -> None:
-        """Take what the source has, waiting for it if need be; its end is the end of input."""
+        """Read from the source, blocking if necessary. The end of the source is the end of input."""
         assert self.source is not None
         try:
             self._rest = memoryview(os.read(self.source, CHUNK))
@@ -76,7 +81,7 @@ class Feeder:
             self.close()
 
     def write_some(self) -> bool:
-        """Write what fits; False when there is nothing more to do. A child that closed its end needs no more."""
+        """Write what fits. Returns False when nothing is left to do, also when the child closed its end."""
         try:
             self._rest = self._rest[os.write(self.fd, self._rest[:CHUNK]) :]
         except BlockingIOError:
@@ -88,7 +93,7 @@ class Feeder:
         return self.open
 
     def close(self) -> None:
-        """End of input; may be called twice."""
+        """End the input. May be called twice."""
         if self.open:
             self.open = False
             os.close(self.fd)

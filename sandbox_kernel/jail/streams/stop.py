@@ -1,4 +1,4 @@
-"""The stop sign of a run: whoever watches the run sees it in its selector, whoever wants its end raises it."""
+"""The stop signal of a run: any thread sets it, and the loop of the run waits for it in its selector."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 class Stop:
-    """A stop sign that a selector can see and any thread can raise."""
+    """A flag that any thread can set and a selector can wait for."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -15,18 +15,18 @@ class Stop:
         self.raised = False
 
     def fileno(self) -> int:
-        """For ``selectors``."""
+        """Return the descriptor for ``selectors``."""
         return self._fd
 
     def set(self) -> None:
-        """Raise it; may be called twice, from any thread, and after the run is over."""
+        """Set it. May be called twice, from any thread, and after the run is over."""
         with self._lock:
             self.raised = True
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
 
     def close(self) -> None:
-        """Give back the descriptor; may be called twice."""
+        """Close the descriptor. May be called twice."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)

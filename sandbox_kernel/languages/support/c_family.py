@@ -1,4 +1,4 @@
-"""C and C++: the system's compiler if there is one, else Zig's (``zig cc``), which a registry package brings."""
+"""C and C++: the system's compiler if there is one, else Zig's (``zig cc``) from a registry package."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
 
-#: Macros that make every compilation a different one.
+#: Macros with a different value at every compilation.
 _TIME_MACROS = re.compile(rb"__(DATE|TIME|TIMESTAMP)__")
-#: All ways to another file, when the includes of system headers are taken out; a word may be split between two lines.
+#: Includes of system headers. Without these, the next pattern finds everything that can refer to another file; a word
+#: may be split between two lines.
 _SYSTEM_HEADERS = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*<\w[\w/+-]*(?:\.\w+)?>", re.MULTILINE)
 _OTHER_FILES = re.compile(rb"include|embed|import|incbin|asm|\\\s*\n|\?\?")
 
 
 @dataclass(frozen=True)
 class CCompiler:
-    """A compiler: the command that starts it, what it calls itself, and Zig if it is Zig's."""
+    """A compiler: the command that starts it, its version text, and the Zig that it belongs to, if any."""
 
     command: tuple[str, ...]
     version: str
@@ -34,15 +35,15 @@ class CCompiler:
 
     @property
     def origin(self) -> str:
-        """For the report."""
+        """The command, for the report."""
         return " ".join(self.command)
 
 
 @functools.lru_cache(maxsize=16)
 def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompiler:
-    """The compiler of this name or path; the default name also tries the usual ones, then Zig.
+    """Return the compiler of this name or path. The default name also tries the usual names, then Zig.
 
-    ``zig`` asks for Zig's by name. ``BackendUnavailable`` with the remedy when there is none.
+    ``zig`` selects Zig's compiler. Raises ``BackendUnavailable``, with what to install, when there is none.
     """
     usual = names if path == names[0] else (path,)
     for name in () if path == "zig" else usual:
@@ -58,7 +59,7 @@ def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompi
 
 
 class CFamily(Recipe):
-    """What C and C++ share; each names its compilers and flags."""
+    """What C and C++ share; each subclass names its compilers and flags."""
 
     script: str
     names: tuple[str, ...]
@@ -67,11 +68,11 @@ class CFamily(Recipe):
     zig_command: str
 
     def compiler_path(self, config: ProcessConfig) -> str:
-        """The configured compiler."""
+        """Return the configured compiler."""
         raise NotImplementedError
 
     def compiler(self, config: ProcessConfig) -> CCompiler:
-        """The compiler that serves this configuration."""
+        """Return the compiler for this configuration."""
         return find_compiler(self.compiler_path(config), self.names, self.zig_command)
 
     def probe(self, config: ProcessConfig) -> Availability:
@@ -84,25 +85,25 @@ class CFamily(Recipe):
         return Availability(available=True, version=version, origin=found.origin)
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
-        """The system's compiler is part of the system; another one comes with the folders around it."""
+        """See ``Recipe``. A compiler outside of the system folders comes with the folders around it."""
         found = self.compiler(config)
         if found.zig is not None:
             return found.zig.runtime(self.zig_command)
         real = os.path.realpath(found.command[0])
         return () if is_system(real) else runtime_grants([found.command[0], os.path.dirname(os.path.dirname(real))])
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """Headers beside the cell are those of the work folder."""
-        found = self.compiler(kitchen.config)
-        work, cell = kitchen.places.work, kitchen.places.cell
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. Headers are looked up in the work folder."""
+        found = self.compiler(builder.config)
+        work, cell = builder.places.work, builder.places.cell
         flags = [*self.flags, "-Wall", "-Wextra", "-pthread", "-iquote", work, "-o", f"{cell}/{PROGRAM}"]
         job = Compilation(
             name=self.script,
             source=request.source,
             argv=[*found.command, *flags, self.script, *self.libraries],
             identity=compiler_identity(found.command[0], found.version),
-            env=found.zig.environment(self.zig_command, kitchen.places.tmp) if found.zig is not None else {},
+            env=found.zig.environment(self.zig_command, builder.places.tmp) if found.zig is not None else {},
             cacheable=not _TIME_MACROS.search(request.source),
             alone=not _OTHER_FILES.search(_SYSTEM_HEADERS.sub(b"", request.source)),
         )
-        return compiled_plan(request, kitchen, job)
+        return compiled_plan(request, builder, job)

@@ -1,9 +1,9 @@
-"""Compiled programs that need not be compiled again: private files on the host, one a program.
+"""A cache of compiled programs: private files on the host, one for each program.
 
-The key is a digest of everything that decides what comes out of the compiler (see ``compiled.py``), so no entry is ever
-stale. An entry is a file that is written aside and renamed, so that two processes can use one folder; it begins with a
-digest of its key and content, so that a damaged one is noticed, dropped and made again. The least recently used ones go
-when the folder is full. What is stored was made from unvetted source: it is only ever run inside a jail.
+The key is a digest of everything that decides what the compiler produces (see ``compiled.py``), so no entry is ever
+stale. A new entry is written to another file and renamed, so that several processes can use one folder. It begins
+with a digest of its key and content, so that a damaged entry is noticed and made again. When the folder is full, the
+least recently used entries are deleted. The programs come from unvetted source and run only inside a jail.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ MAX_BYTES = 256 * MIB
 MAX_ENTRY_BYTES = 32 * MIB
 _MAGIC = b"sandbox-kernel compiled 1\n"
 _NAME = re.compile(r"[0-9a-f]{64}\Z")
-#: A file written aside that is older than this has lost its writer.
+#: An unfinished file that is older than this was left by a process that ended.
 _ABANDONED_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, and what its compiler said when it made it (warnings)."""
+    """A program, and the messages (warnings) of the compiler that made it."""
 
     program: bytes
     messages: bytes
 
 
 def default_folder() -> str:
-    """Below the user's cache folder."""
+    """Return the default folder, below the user's cache folder."""
     return os.path.join(cache_root(), "sandbox-kernel", "compiled")
 
 
 class CompileCache:
-    """One folder of compiled programs. A folder that cannot be used makes everything a miss, never an error."""
+    """One folder of compiled programs. If the folder cannot be used, every look-up is a miss, never an error."""
 
     def __init__(self, folder: str, max_bytes: int = MAX_BYTES) -> None:
         self.folder = folder
         self.max_bytes = max_bytes
 
     def get(self, key: str) -> Compiled | None:
-        """The program of this key, or None; an entry that is not what was stored is removed."""
+        """Return the program of this key, or None. A damaged entry is removed."""
         path = os.path.join(self.folder, key)
         if not self._is_private():
             return None
@@ -69,7 +69,7 @@ class CompileCache:
         return found
 
     def put(self, key: str, compiled: Compiled) -> None:
-        """Remember a program; a folder that is full or read-only is no error."""
+        """Store a program. A full or read-only folder is not an error."""
         if len(compiled.program) + len(compiled.messages) > MAX_ENTRY_BYTES:
             return
         aside = os.path.join(self.folder, f"aside-{secrets.token_hex(8)}")
@@ -77,7 +77,7 @@ class CompileCache:
             make_own_folder(self.folder)
             try:
                 with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                    # A program is megabytes, and somebody waits: it is written as it is, without being copied.
+                    # A program has megabytes and a user waits, so it is written without another copy.
                     file.writelines((_MAGIC, _digest(key, *_body(compiled)), *_body(compiled)))
                 os.replace(aside, os.path.join(self.folder, key))
             finally:
@@ -86,7 +86,7 @@ class CompileCache:
             self._make_room()
 
     def _is_private(self) -> bool:
-        """Whether the folder is ours alone: others could put their programs under our keys."""
+        """Whether only this user can write the folder; others could store their programs under our keys."""
         try:
             return weakness(self.folder) is None
         except OSError:
@@ -96,7 +96,7 @@ class CompileCache:
         entries: list[tuple[float, int, str]] = []
         with os.scandir(self.folder) as listing:
             for item in listing:
-                with contextlib.suppress(FileNotFoundError):  # another process made room at the same time
+                with contextlib.suppress(FileNotFoundError):  # another process deleted it at the same time
                     kind = item.stat(follow_symlinks=False)
                     if _NAME.match(item.name):
                         entries.append((kind.st_mtime, kind.st_size, item.path))

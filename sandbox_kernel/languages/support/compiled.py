@@ -1,4 +1,4 @@
-"""From a source and a compiler to the steps of a compiled language: compile and run, or run what is remembered."""
+"""Makes the steps of a compiled language: compile and run, or run the cached program."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sandbox_kernel.languages.support.recipe import ProgramPlan, StepBuilder
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.receipt import THIS_TIME
 
-#: The compiled program, beside the cell.
+#: The name of the compiled program, in the folder of the cell.
 PROGRAM = "cell"
 CACHED = f"{THIS_TIME} the compiled program came from the cache"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """One source, the command that compiles it inside the jail, and who that compiler is."""
+    """One source, the command that compiles it inside the jail, and the identity of the compiler."""
 
     name: str
     source: bytes
@@ -28,40 +28,40 @@ class Compilation:
     identity: str
     env: Mapping[str, str] = field(default_factory=dict)
     style: str = "plain"
-    #: False for a source that asks for the time of its compilation, or the like.
+    #: False for a source that uses the time of its compilation, or the like.
     cacheable: bool = True
-    #: True for a source that certainly pulls in no other file of the request: those do not decide what is compiled.
+    #: True if the source certainly uses no other file of the request, so that these are no part of the key.
     alone: bool = False
-    #: Files of the request with this ending are put beside the cell too: other parts of the program.
+    #: Files of the request with this ending are put beside the cell too, as other parts of the program.
     parts: str | None = None
 
 
 def compiler_identity(executable: str, version: str) -> str:
-    """Which compiler this is: another version, or another build under the same path, is another one."""
+    """Return a text that identifies a compiler. Another version or build at the same path has another text."""
     found = os.stat(executable)
     return f"{os.path.realpath(executable)} {found.st_size} {found.st_mtime_ns} {version}"
 
 
-def compiled_plan(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> ProgramPlan:
-    """Compile inside the walls and the deadline, then run; only run when this very program was compiled before."""
-    cell = kitchen.places.cell
+def compiled_plan(request: ExecRequest, builder: StepBuilder, work: Compilation) -> ProgramPlan:
+    """Compile inside the jail and its time limit, then run. If the same program is in the cache, only run it."""
+    cell = builder.places.cell
     program = f"{cell}/{PROGRAM}"
-    run = kitchen.program(request, [program, *request.args])
-    key = cache_key(request, kitchen, work) if kitchen.cache is not None and work.cacheable else None
-    known = kitchen.cache.get(key) if kitchen.cache is not None and key is not None else None
+    run = builder.program(request, [program, *request.args])
+    key = cache_key(request, builder, work) if builder.cache is not None and work.cacheable else None
+    known = builder.cache.get(key) if builder.cache is not None and key is not None else None
     parts = parts_beside(request, cell, work.parts) if work.parts is not None else ()
     sources = (*parts, JobFile(root=cell, name=work.name, data=work.source))
     if known is not None:
-        # With its sources, which stack traces quote.
+        # The sources are added too, because stack traces quote them.
         file = JobFile(root=cell, name=PROGRAM, data=known.program, mode=0o755)
         return ProgramPlan(steps=(run,), files=(*sources, file), notes=(CACHED,), messages=known.messages)
     keeps = (program,) if key is not None else ()
-    build = kitchen.compiler(work.argv, work.env, style=work.style, keeps=keeps)
+    build = builder.compiler(work.argv, work.env, style=work.style, keeps=keeps)
     return ProgramPlan(steps=(build, run), files=sources, cache_key=key)
 
 
 def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile, ...]:
-    """The request's files with this ending, beside the cell: compilers look for other parts of a program there."""
+    """Return the request's files with this ending, to be put beside the cell, where compilers look for them."""
     return tuple(
         JobFile(root=cell, name=name, data=data.encode() if isinstance(data, str) else data)
         for name, data in request.files.items()
@@ -69,8 +69,8 @@ def parts_beside(request: ExecRequest, cell: str, ending: str) -> tuple[JobFile,
     )
 
 
-def cache_key(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> str:
-    """A digest of everything that the compiler can see: the source, the files beside it, the command, itself."""
+def cache_key(request: ExecRequest, builder: StepBuilder, work: Compilation) -> str:
+    """Return a digest of everything that the compiler can read: source, files beside it, command, compiler."""
     given = {} if work.alone else request.files
     files = {name: data.encode() if isinstance(data, str) else data for name, data in given.items()}
     seen = {
@@ -78,7 +78,7 @@ def cache_key(request: ExecRequest, kitchen: StepBuilder, work: Compilation) -> 
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
         "argv": list(work.argv),
         "env": dict(sorted(work.env.items())),
-        "path": kitchen.path,
+        "path": builder.path,
         "identity": work.identity,
         "style": work.style,
     }

@@ -1,14 +1,14 @@
-"""Variables that pass in and out of any language as files of the work folder: ``-i`` and ``-o`` without a statement.
+"""Passes variables into and out of any language as files in the work folder (``-i`` and ``-o``).
 
-Python, JavaScript, TypeScript and commands get real variables (``notebook/options/variables.py``). A language that has
-no statement for that reads and writes plain files instead, which every language can:
+Python, JavaScript, TypeScript and commands get real variables (``notebook/options/variables.py``). All other languages
+read and write plain files:
 
-- ``inputs/NAME`` holds the variable: text as it is, everything else as JSON (``5``, ``[1, 2]``, ``true``).
-- ``outputs/NAME`` is there and empty. What the program writes into it is the variable's new value: what reads as JSON
-  is that value, anything else is text, without the end of its last line.
+- ``inputs/NAME`` contains the variable: text as it is, everything else as JSON (``5``, ``[1, 2]``, ``true``).
+- ``outputs/NAME`` exists and is empty. What the program writes there becomes the variable's new value: parsed as JSON
+  if it is JSON, else as text without its last newline.
 
-So a C cell with ``-i n -o square`` says ``fscanf(fopen("inputs/n", "r"), "%d", &n)`` and
-``fprintf(fopen("outputs/square", "w"), "%d", n * n)``. Pure text work; what comes out is only ever read as data.
+So a C cell with ``-i n -o square`` uses ``fscanf(fopen("inputs/n", "r"), "%d", &n)`` and
+``fprintf(fopen("outputs/square", "w"), "%d", n * n)``. This module only converts text; output is only read as data.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from collections.abc import Mapping, Sequence
 from sandbox_kernel.errors import InvalidRequest
 
 INPUTS, OUTPUTS = "inputs", "outputs"
-#: A longer value is refused, as a longer JSON text is.
+#: Longer values are refused, as longer JSON texts are.
 MAX_BYTES = 4 << 20
 
 
 def exchange_files(values: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The files of a run: inputs from their JSON texts, and outputs, empty, so that none is left of an earlier run."""
+    """Return the files for a run: inputs from JSON texts, and empty outputs that replace those of an earlier run."""
     given = {f"{INPUTS}/{name}": _plain(text) for name, text in values.items()}
     return given | {output_file(name): "" for name in names}
 
 
 def output_file(name: str) -> str:
-    """Where a program writes a variable that goes out."""
+    """Return the file into which a program writes an output variable."""
     return f"{OUTPUTS}/{name}"
 
 
 def output_value(name: str, data: bytes) -> object:
-    """The variable that a program wrote; ``InvalidRequest`` when it wrote nothing, or more than travels."""
+    """Return the variable that a program wrote. Raises ``InvalidRequest`` when it is missing or too long."""
     if not data:
         raise InvalidRequest(
             f"-o {name}: the cell wrote nothing into the file {output_file(name)}; write its value there"
@@ -56,5 +56,5 @@ def _plain(text: str) -> str:
 
 
 def _no_number(word: str) -> object:
-    """NaN and Infinity are no JSON: such a value stays text."""
+    """NaN and Infinity are not JSON: such a value stays text."""
     raise ValueError(word)

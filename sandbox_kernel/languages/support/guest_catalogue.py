@@ -1,4 +1,4 @@
-"""The catalogue of languages inside WebAssembly (``guests.toml``), read once and checked as it is read."""
+"""The catalogue of languages that run inside WebAssembly (``guests.toml``), read once and checked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class CatalogueError(ValueError):
-    """``guests.toml`` is wrong: a mistake of ours, found by its test."""
+    """``guests.toml`` is wrong. This is a mistake in the package, which a test finds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A registry package: where it comes from, what its archive must be, and which of its files are used."""
+    """A registry package: its source, the checksum of its archive, and the files that are used."""
 
     key: str
     registry: str
@@ -36,7 +36,7 @@ class Package:
 
     @property
     def archive(self) -> str:
-        """The name of its archive in an offline folder, as the registry's client would name it."""
+        """The name of its archive in an offline folder, the same as the registry's client uses."""
         if self.registry == "npm":
             return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
         return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
@@ -47,10 +47,10 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A file that is read into an image: of a package, or one of ours in ``guest/``.
+    """A file that is read into an image: from a package, or one of ours in ``guest/``.
 
-    ``kind`` is script, commonjs, module, json or text; the rest is told in ``guest/wasm/plan.py``, which gets it as it
-    is.
+    ``kind`` is script, commonjs, module, json or text. ``guest/wasm/plan.py`` explains the other fields, which it
+    receives unchanged.
     """
 
     file: str
@@ -62,11 +62,11 @@ class Library:
 
     @property
     def identity(self) -> str:
-        """What decides its content, besides our own files."""
+        """What decides its content, except our own files."""
         return f"{self.package.sha256 if self.package else ''} {self.file}"
 
     def to_plan(self, path: str) -> dict[str, object]:
-        """The library as a plan carries it."""
+        """Return the library in the form of a plan."""
         return {
             "path": path,
             "kind": self.kind,
@@ -91,32 +91,32 @@ class WasmLanguage:
     file: str = ""
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Files of ours that are put beside the program: name there, name in ``guest/``.
+    #: Our files that are put beside the program: name there to name in ``guest/``.
     helpers: Mapping[str, str] = field(default_factory=dict)
-    #: The exit code by which a helper says that the program died of its memory limit.
+    #: The exit code of a helper for a program that reached its memory limit.
     memory_exit: int | None = None
     libraries: tuple[Library, ...] = ()
     glue: str | None = None
     functions: tuple[str, ...] = ()
     translate: str | None = None
-    #: The same language with its types checked first, where that is an image of its own.
+    #: The same language with type checking, if that is a separate image.
     checked: WasmLanguage | None = None
-    #: The guest that sessions of the language use, where it is another one.
+    #: The guest for sessions of the language, if it is a different one.
     session: WasmLanguage | None = None
-    #: How long its compilation usually takes, for a bar.
+    #: The usual time of its compilation, for a progress bar.
     compile_s: int = 10
-    #: A program of ours that becomes part of a session's memory when it begins.
+    #: A program of ours that is loaded into a session's memory at its start.
     boot: str | None = None
 
     @property
     def packages(self) -> tuple[Package, ...]:
-        """Everything that must be fetched."""
+        """All packages that must be fetched."""
         found = [self.package, *(library.package for library in self.libraries)]
         return tuple(dict.fromkeys(package for package in found if package is not None))
 
     @property
     def is_compiled(self) -> bool:
-        """Whether a compiler makes the module, program by program; else there is one module, an interpreter."""
+        """Whether a compiler makes a module for each program; otherwise one module, an interpreter, runs all."""
         return self.entry in ("zig", "rustc")
 
     def __hash__(self) -> int:
@@ -125,13 +125,13 @@ class WasmLanguage:
 
 @functools.lru_cache(maxsize=1)
 def catalogue() -> Mapping[Language, WasmLanguage]:
-    """All guests, by language."""
+    """Return all guests, by language."""
     source = importlib.resources.files("sandbox_kernel") / "languages" / "guests.toml"
     return read_catalogue(source.read_text(encoding="utf-8"))
 
 
 def read_catalogue(text: str) -> Mapping[Language, WasmLanguage]:
-    """The catalogue in a TOML text."""
+    """Parse the catalogue from a TOML text. Raises ``CatalogueError``."""
     document = tomllib.loads(text)
     packages = {key: _package(key, fields) for key, fields in document.get("packages", {}).items()}
     guests = {}

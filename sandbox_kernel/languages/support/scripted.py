@@ -1,4 +1,4 @@
-"""What interpreters have in common: a program on the host, a file that it runs, a version that it prints."""
+"""What interpreters share: a program on the host, a file that it runs, a version that it prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandbox_kernel.policy import Grant
 
 @functools.lru_cache(maxsize=32)
 def find_program(names: tuple[str, ...], version_argv: tuple[str, ...]) -> tuple[str, str]:
-    """The first of these programs that starts, and its version; ``BackendUnavailable`` when there is none."""
+    """Return the first of these programs that starts, and its version. Raises ``BackendUnavailable`` if none does."""
     for name in names:
         found = shutil.which(name)
         if found is None:
@@ -34,7 +34,7 @@ def find_program(names: tuple[str, ...], version_argv: tuple[str, ...]) -> tuple
 
 
 def program_runtime(program: str) -> tuple[Grant, ...]:
-    """A program of the system needs nothing more; another one comes with the folders around it."""
+    """Return what a program must read: nothing more for one in a system folder, else the folders around it."""
     real = os.path.realpath(program)
     return () if is_system(real) else runtime_grants([program, os.path.dirname(os.path.dirname(real))])
 
@@ -63,16 +63,16 @@ class Scripted(Recipe):
         """See ``Recipe``."""
         return program_runtime(self.program())
 
-    def command(self, path: str, kitchen: StepBuilder) -> Sequence[str]:
-        """What runs the file, up to its arguments."""
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """Return the command that runs the file, without the request's arguments."""
         return [self.program(), path]
 
     def source(self, request: ExecRequest) -> bytes:
-        """The file, with as many lines as the cell."""
+        """Return the content of the file, with the same lines as the cell."""
         return request.source
 
-    def plan(self, request: ExecRequest, kitchen: StepBuilder) -> ProgramPlan:
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
-        file = JobFile(root=kitchen.places.cell, name=self.script, data=self.source(request))
-        argv = [*self.command(f"{kitchen.places.cell}/{self.script}", kitchen), *request.args]
-        return ProgramPlan(steps=(kitchen.program(request, argv),), files=(file,))
+        file = JobFile(root=builder.places.cell, name=self.script, data=self.source(request))
+        argv = [*self.command(f"{builder.places.cell}/{self.script}", builder), *request.args]
+        return ProgramPlan(steps=(builder.program(request, argv),), files=(file,))

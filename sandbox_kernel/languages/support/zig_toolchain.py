@@ -1,8 +1,8 @@
-"""Zig from the registry package ``ziglang``: a language, and a C and C++ compiler for machines that have none.
+"""Zig from the registry package ``ziglang``: a language, and a C and C++ compiler for machines without one.
 
-Zig builds the C and C++ libraries from source when they are first needed, which takes from seconds (C) to minutes
-(C++). That is done once for each version, on the host and from a program of ours, into a private folder; jails see
-it read-only and lay their own cache over it (``guest/gate/run_compiler.py``).
+Zig builds the C and C++ libraries from source at their first use, which takes from seconds (C) to minutes (C++). This
+is done once for each version, on the host and with a program of ours, into a private folder. Jails see that folder
+read-only and put their own cache over it (``guest/gate/run_compiler.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sandbox_kernel.workspace.own_folder import make_own_folder
 REMEDY = "pip install ziglang"
 _PREPARE_TIMEOUT_S = 1800
 
-#: What is compiled beforehand for each command: enough to need every library that cells need.
+#: Programs that are compiled in advance, one for each command; they use every library that cells need.
 _FIRST_C = """
 #include <math.h>
 #include <stdio.h>
@@ -56,21 +56,21 @@ class Zig:
     version: str
 
     def runtime(self, command: str, target: str = "") -> tuple[Grant, ...]:
-        """Zig with its own library sources, and what was built beforehand for a target (else for this machine)."""
+        """Return grants for Zig, its library sources, and what was built for a target (default: this machine)."""
         built = prepared(self, command, target)
         return runtime_grants([os.path.dirname(self.executable), built])
 
     def readiness(self, command: str) -> str:
-        """The version, and a word of warning while the first cell would have to wait."""
+        """Return the version, with a warning if the first cell has to build libraries."""
         ready = self.is_prepared(command)
         return f"zig {self.version}" + ("" if ready else " (the first cell builds its libraries, once: minutes)")
 
     def is_prepared(self, command: str, target: str = "") -> bool:
-        """Whether what ``command`` needs is built."""
+        """Whether the libraries for ``command`` are built."""
         return os.path.isdir(_folder(self, command, target))
 
     def environment(self, command: str, tmp: str = TMP, target: str = "") -> Mapping[str, str]:
-        """Where Zig writes inside; ``guest/gate/run_compiler.py`` lays it over what was built beforehand."""
+        """Return variables with the folders that Zig writes; ``run_compiler.py`` puts these over the built ones."""
         cache = f"{tmp}/zig"
         built = os.path.realpath(prepared(self, command, target))
         return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "SANDBOX_PREPARED": built}
@@ -78,7 +78,7 @@ class Zig:
 
 @functools.lru_cache(maxsize=1)
 def find_zig() -> Zig | None:
-    """Zig, or None when the package is not installed or does not start."""
+    """Return Zig, or None when the package is not installed or does not start."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -90,10 +90,11 @@ def find_zig() -> Zig | None:
 
 
 def _folder(zig: Zig, command: str, target: str) -> str:
-    """Zig compiles for the very system it runs on, so its release is part of the name.
+    """Return the folder for the libraries of a command.
 
-    So is when Zig was installed: it compares the inodes and times of its sources with those it built from, and builds
-    everything again where they differ.
+    Its name contains the release of the system, because Zig compiles for the exact system it runs on. It also contains
+    the time of Zig's installation: Zig compares inodes and times of its sources with those of the last build, and
+    builds everything again if they differ.
     """
     found = os.stat(zig.executable)
     identity = f"{zig.executable} {zig.version} {os.uname().release} {found.st_ino} {found.st_mtime_ns}"
@@ -104,7 +105,7 @@ def _folder(zig: Zig, command: str, target: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def prepared(zig: Zig, command: str, target: str = "") -> str:
-    """The folder with what ``command`` needs built; the first call on a machine builds it, other processes wait."""
+    """Return the folder with the libraries for ``command``. The first call builds them; other processes wait for it."""
     folder = _folder(zig, command, target)
     parent = os.path.dirname(folder)
     try:
@@ -127,7 +128,7 @@ def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
     name, source = _FIRST[command]
     flags = ["-femit-bin=first"] if command == "build-exe" else ["-O1", "-o", "first"]
     if target:
-        # No exceptions and no threads in WebAssembly; the first program has neither then.
+        # WebAssembly has no exceptions and no threads, so the program for it uses none.
         source = source.replace('throw std::runtime_error("many")', "return 1")
         flags += ["-target", target, "-fno-exceptions"] if command == "c++" else ["-target", target]
     elif command != "build-exe":
@@ -145,7 +146,7 @@ def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
         except (subprocess.SubprocessError, OSError) as error:
             said = (getattr(error, "stderr", "") or str(error)).strip()[-500:]
             raise BackendUnavailable(f"zig {command} cannot build its libraries here: {said}") from None
-        # Zig locks what it keeps of parsed sources, so a jail cannot share it, and copying costs more than parsing.
+        # Zig locks its cache of parsed sources, so a jail cannot share it, and copying it is slower than parsing.
         for name in ("tmp", "z"):
             shutil.rmtree(os.path.join(cache, name), ignore_errors=True)
         os.rename(cache, folder)

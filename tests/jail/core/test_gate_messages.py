@@ -35,7 +35,7 @@ from sandbox_kernel.jail.core.gate_messages import (
 )
 from sandbox_kernel.jail.core.handed_over import read_kept, receive_listener, receive_with_files
 from sandbox_kernel.jail.core.walls import Warm
-from sandbox_kernel.jail.run.gate_replies import GateWords
+from sandbox_kernel.jail.run.gate_replies import GateReplies
 from sandbox_kernel.session.worker.gate_client import GateClient
 
 quick = settings(deadline=None, max_examples=80)
@@ -271,13 +271,13 @@ def jail() -> Iterator[_Jail]:
 
 @pytest.mark.attack("O05", "session")
 def test_files_that_nobody_asked_for_are_closed_and_end_the_jail(jail: _Jail) -> None:
-    words = GateWords(jail, [STEP])  # type: ignore[arg-type]
+    words = GateReplies(jail, [STEP])  # type: ignore[arg-type]
     before = len(os.listdir("/proc/self/fd"))
     message = packed({"op": "kept"})
     with open("/dev/null", "rb") as file:
         for _ in range(3):
             socket.send_fds(jail.gate, [message], [file.fileno()] * 200)
-    with pytest.raises(EnforcerFailed, match="nobody had asked for"):
+    with pytest.raises(EnforcerFailed, match="unexpected files came out"):
         words.read(0)
     words.close()
     assert len(os.listdir("/proc/self/fd")) == before
@@ -285,7 +285,7 @@ def test_files_that_nobody_asked_for_are_closed_and_end_the_jail(jail: _Jail) ->
 
 @pytest.mark.attack("O05", "session")
 def test_more_ends_than_steps_end_the_jail(jail: _Jail) -> None:
-    words = GateWords(jail, [STEP])  # type: ignore[arg-type]
+    words = GateReplies(jail, [STEP])  # type: ignore[arg-type]
     jail.gate.sendall(packed(EXIT) * 3)
     with pytest.raises(EnforcerFailed, match="more steps ended"):
         words.read(0)

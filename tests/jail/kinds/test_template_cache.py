@@ -70,7 +70,7 @@ def test_one_template_serves_every_size(pool: Pool, templates: Templates) -> Non
         pool.warm(real_walls(memory_mb))
     until(pool, 4)
     assert len(templates) == 1
-    assert all(isinstance(jail, TemplateJail) for shelf in pool._shelves.values() for jail in shelf.spares)
+    assert all(isinstance(jail, TemplateJail) for shelf in pool._kinds.values() for jail in shelf.spares)
 
 
 def test_a_template_that_was_killed_is_replaced_and_so_are_its_spares(pool: Pool, templates: Templates) -> None:

@@ -21,5 +21,5 @@ def test_a_linked_path_is_in_place_and_named_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("writable", "method"), [(False, "allow_read"), (True, "allow_read_write")])
 def test_a_mount_at_another_place_is_refused_with_the_way_to_go(tmp_path: Path, writable: bool, method: str) -> None:
     grant = Grant(str(tmp_path.resolve()), "/data", writable)
-    with pytest.raises(PolicyViolation, match=rf"shown at '/data'.*'seatbelt' cannot mount.*policy\.{method}\("):
-        in_place_paths([grant], "seatbelt")
+    with pytest.raises(PolicyViolation, match=rf"shown at '/data'.*'landlock' cannot mount.*policy\.{method}\("):
+        in_place_paths([grant], "landlock")

@@ -86,7 +86,7 @@ def test_a_path_that_is_not_absolute_and_plain_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize(("read", "write"), [("/box/data", "/box"), ("/box/data/", "/box/"), ("/etc", "/")])
 def test_a_read_only_place_inside_a_writable_one_cannot_be_held_and_is_refused(read: str, write: str) -> None:
-    with pytest.raises(PolicyViolation, match="landlock cannot hold that"):
+    with pytest.raises(PolicyViolation, match="landlock cannot enforce that"):
         landlock_plan([read], [write], abi=7)
 
 
