@@ -210,7 +210,7 @@ class ProcessBackend(BlockingBackend):
         box, tmp, shm = sizes(request.limits, request.memory_mb)
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
-        warm = Warm(command, limits, self._no_spawn()) if command else None
+        warm = Warm(command, limits, self.step_filter()) if command else None
         grants = resolve_grants(self.policy)
         name, templates = self._enforcer_name, self.config.templates
         return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates)
@@ -240,8 +240,13 @@ class ProcessBackend(BlockingBackend):
             own_disk=has_own_disk(self._enforcer_name),
         )
 
-    def _no_spawn(self) -> bytes | None:
-        return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
+    def step_filter(self) -> bytes | None:
+        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter."""
+        may_spawn = self.policy.process_spawn
+        watched = self.enforcer is not None and find_hierarchies() is None
+        if may_spawn and not watched:
+            return None
+        return seccomp.build_step_filter(seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched)
 
     def _kitchen(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
         python = find_python(self.config.python_path)
@@ -251,7 +256,7 @@ class ProcessBackend(BlockingBackend):
             path=search_path(python.executable),
             policy_env=self.policy.env,
             rlimits=self._rlimits(request, recipe),
-            no_spawn=self._no_spawn(),
+            no_spawn=self.step_filter(),
             cache=self._cache,
             network_env=self.network_env(),
         )
