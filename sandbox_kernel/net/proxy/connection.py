@@ -1,4 +1,4 @@
-"""One connection of a program inside the sandbox to the egress proxy: one request, judged, carried out, closed."""
+"""One connection of a program in the sandbox to the egress proxy: checks one request, carries it out, closes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProxyConnection:
-    """Serves one accepted connection. ``serve`` returns when it is over, and never raises for what the peers did."""
+    """Serves one accepted connection. ``serve`` returns when it is over and never raises for errors of its peers."""
 
     def __init__(self, gate: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._gate = gate
@@ -36,12 +36,12 @@ class ProxyConnection:
         self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
 
     async def serve(self) -> None:
-        """Called by the proxy for each connection it accepts; cancelled by its ``close``."""
+        """Serve the connection. Called by the proxy for each connection; cancelled by ``EgressProxy.close``."""
         try:
             with self._gate.rate.slot("a connection to the egress proxy"):
                 await self._within_slot()
         except FetchRefused as error:
-            # Over the connection limit: one line, and no waiting for the peer.
+            # Over the connection limit: send one reply and do not wait for the peer.
             self._note(error)
             self._link.writer.write(refusal_reply(error.violation))
         except asyncio.CancelledError:
@@ -89,9 +89,9 @@ class ProxyConnection:
         self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
 
     async def _inside(self, target: Target, early: bytes) -> tuple[h11.Connection, ProxyRequest]:
-        """The request inside a tunnel to a host of secrets, read before anything is connected: it may go over TLS.
+        """Read the plain request inside a tunnel to the host of a secret, before connecting: it may be sent over TLS.
 
-        Some clients (Node.js' ``fetch``) tunnel plain HTTP too. One that brings its own TLS is refused.
+        Some clients (``fetch`` of Node.js) tunnel plain HTTP too. A tunnel that carries TLS is refused.
         """
         link = self._link
         self._gate.policy.check_target(target).require()
@@ -122,7 +122,7 @@ class ProxyConnection:
         return pinned
 
     def _note(self, error: FetchError) -> None:
-        """Log before the program hears of it, so that a result made right after holds it."""
+        """Log an error. Called before the reply is sent, so that a result made right after contains it."""
         if isinstance(error, FetchRefused):
             self._gate.refusals.add(error.violation)
         else:
@@ -137,7 +137,7 @@ class ProxyConnection:
             self._write(replace(self._record, event="finished", bytes_out=traffic.bytes_out, bytes_in=traffic.bytes_in))
 
     def _write(self, record: AuditRecord) -> None:
-        """Record what is already over: a log that fails here is told about, and stops the next request."""
+        """Write an audit record of a finished request. A failure is logged here, and stops the next request."""
         try:
             self._gate.audit(record)
         except FetchError as error:
@@ -147,7 +147,7 @@ class ProxyConnection:
 async def connect(
     pinned: Pinned, timeout_s: float, *, tls: bool = False
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a judged address, with TLS of our own where that is asked for; ``FetchError`` if none answers."""
+    """Connect to a checked address, with TLS if ``tls``. Raises ``FetchError`` when no address answers."""
     secured: dict[str, Any] = {"ssl": verifying_context(), "server_hostname": pinned.target.host} if tls else {}
     endpoint = pinned.target.endpoint
     problem = FetchError(f"there is no address for {endpoint}", rule="connection_failed")
