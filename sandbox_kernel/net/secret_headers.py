@@ -64,8 +64,8 @@ class Secret:
         if not hosts:
             raise PolicyViolation(f"the secret {self.name} is for no host; name one: hosts=['api.example.org']")
         object.__setattr__(self, "hosts", hosts)
-        told = hmac.new(_KEY, f"{self.name}={self.value}".encode(), "sha256").hexdigest()
-        object.__setattr__(self, "placeholder", f"sandbox-secret-{told[:32]}")
+        digest = hmac.new(_KEY, f"{self.name}={self.value}".encode(), "sha256").hexdigest()
+        object.__setattr__(self, "placeholder", f"sandbox-secret-{digest[:32]}")
 
     def is_for(self, target: Target) -> bool:
         """Return whether this target may receive the value."""

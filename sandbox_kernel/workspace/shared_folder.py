@@ -33,7 +33,7 @@ _NAMED = 5
 
 
 class FolderLink:
-    """Links the work folder of one session to a ``BoxFolder``. Used only while the session's lock is held."""
+    """Links the work folder of one session to a ``BoxFolder``. Used only by the call that has the session's turn."""
 
     def __init__(self, folder: BoxFolder) -> None:
         self._folder = folder
@@ -64,7 +64,7 @@ class FolderLink:
                 return False, []
             left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
         self._given |= {change.path for change in changes if change.kind != "deleted"}
-        return True, _told(left, "was not put into this session")
+        return True, _notes(left, "was not put into this session")
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[str]:
         """Copy changes of the session's folder into the sandbox's folder. Returns notes on files that were left out."""
@@ -90,7 +90,7 @@ class FolderLink:
         large = [change.path for change in changes if _is_large(change)]
         why = f"files above {MAX_SHARED_FILE // MIB} MB are not shared with other runs"
         stays = [f"{display_name(path)} stays in this session: {why}" for path in large[:_NAMED]]
-        return stays + _told(left, "is not shared with other runs")
+        return stays + _notes(left, "is not shared with other runs")
 
     def take_back(self, box: Rooted, changes: Sequence[FsChange]) -> bool:
         """Copy the changes of an undo into the sandbox's folder.
@@ -139,6 +139,6 @@ def _merged(old: Snapshot, now: Snapshot, paths: set[str]) -> Snapshot:
     )
 
 
-def _told(left: Sequence[Skipped], what: str) -> list[str]:
+def _notes(left: Sequence[Skipped], what: str) -> list[str]:
     notes = [f"{display_name(item.path)} ({item.type}) {what}: {item.reason}" for item in left[:_NAMED]]
     return notes + ([f"{len(left) - _NAMED} more files: the same"] if len(left) > _NAMED else [])

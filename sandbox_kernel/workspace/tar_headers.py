@@ -38,11 +38,11 @@ class TarHeader:
 def read_headers(fd: int) -> Iterator[TarHeader]:
     """Yield the members of an open tar in order. Raises ``ValueError`` when it is damaged."""
     position = 0
-    told: dict[bytes, bytes] = {}
+    records: dict[bytes, bytes] = {}
     while True:
         block = os.pread(fd, BLOCK, position)
         if not block or block == bytes(BLOCK):
-            if told:
+            if records:
                 raise ValueError("it ends between a header and the member that it describes")
             return
         if len(block) < BLOCK or not _is_sound(block):
@@ -53,31 +53,31 @@ def read_headers(fd: int) -> Iterator[TarHeader]:
             extension = _extension(fd, position, size)
             position += _whole_blocks(size)
             if kind in _PAX:
-                told |= _records(extension)
+                records |= _records(extension)
             elif kind == _PAX_GLOBAL:
                 _check_global(_records(extension))
             elif kind == _LONG_NAME:
-                told[b"path"] = extension.partition(b"\0")[0]
+                records[b"path"] = extension.partition(b"\0")[0]
             continue
-        header = _header(block, told, position)
-        told = {}
+        header = _header(block, records, position)
+        records = {}
         yield header
         position += _whole_blocks(header.size)
 
 
-def _header(block: bytes, told: dict[bytes, bytes], offset: int) -> TarHeader:
-    name = told.get(b"path") or _name(block)
+def _header(block: bytes, records: dict[bytes, bytes], offset: int) -> TarHeader:
+    name = records.get(b"path") or _name(block)
     kind = "other"
     if block[156:157] == _FOLDER_TYPE or (block[156:157] == b"\0" and name.endswith(b"/")):
         kind = "folder"
-    elif block[156:157] in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in told):
+    elif block[156:157] in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in records):
         kind = "file"
-    size = _decimal(told[b"size"]) if b"size" in told else _number(block[124:136])
+    size = _decimal(records[b"size"]) if b"size" in records else _number(block[124:136])
     return TarHeader(
         name=os.fsdecode(name),
         kind=kind,
         mode=_number(block[100:108]) & 0o7777,
-        mtime=_time(told[b"mtime"]) if b"mtime" in told else _number(block[136:148], least=None),
+        mtime=_time(records[b"mtime"]) if b"mtime" in records else _number(block[136:148], least=None),
         size=size if kind == "file" else 0,
         offset=offset,
     )
@@ -85,10 +85,10 @@ def _header(block: bytes, told: dict[bytes, bytes], offset: int) -> TarHeader:
 
 def _is_sound(block: bytes) -> bool:
     """Return whether the checksum of a header is right; old programs added signed bytes."""
-    told = _number(block[148:156])
+    stored = _number(block[148:156])
     summed = block[:148] + b" " * 8 + block[156:]
     unsigned = sum(summed)
-    return told in (unsigned, unsigned - 256 * sum(byte > 127 for byte in summed))
+    return stored in (unsigned, unsigned - 256 * sum(byte > 127 for byte in summed))
 
 
 def _name(block: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The tools that are served over MCP: names, words and schemas. Data only; ``toolbox.py`` acts."""
+"""The MCP tools: names, descriptions and schemas. Data only; ``toolbox.py`` carries them out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Schema = dict[str, object]
 
 DEFAULT_SESSION = "default"
 MOST_CELLS_UNDONE = 100
-#: What one call reads or writes of a file.
+#: Most bytes of a file that one call reads or writes.
 MOST_FILE_BYTES = 1 << 20
 DEFAULT_READ_BYTES = 64 << 10
 ENCODINGS = ("utf-8", "base64")
@@ -20,7 +20,7 @@ ENCODINGS = ("utf-8", "base64")
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """One tool. The last three are hints for the user of a client, no promise to anyone."""
+    """One tool. The last three fields are hints for clients, not promises."""
 
     name: str
     title: str
@@ -33,12 +33,12 @@ class ToolSpec:
 
 
 def object_schema(required: list[str], **properties: Schema) -> Schema:
-    """An object that has these fields and no others."""
+    """Return the JSON Schema of an object with these fields and no others."""
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def answer_schema(*required: str, **properties: Schema) -> Schema:
-    """What an answer always holds; it may hold more."""
+    """Return the JSON Schema of an answer with these fields; it may have more."""
     status: Schema = {"type": "string", "enum": ["success", "failed", "timeout", "memory_exceeded", "error"]}
     return {"type": "object", "properties": {"status": status, **properties}, "required": ["status", *required]}
 

@@ -1,7 +1,6 @@
-"""What a user gave as WebAssembly: text, binary or base64, told apart without running or compiling anything.
+"""Recognises the form of a WebAssembly module: text, binary or base64. Runs and compiles nothing.
 
-Pure. What is plainly none of them is an ``InvalidRequest`` here; what only looks like a module is judged by the
-compile step inside a jail.
+Pure. Input that is none of them raises ``InvalidRequest``; the compile step inside a jail checks the module itself.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _ACCEPTED = "give WAT text beginning with '(', the bytes of a .wasm file, or tho
 
 @dataclass(frozen=True)
 class WasmSource:
-    """The module as the compile step takes it: UTF-8 of WAT when ``text``, else the bytes of a module."""
+    """The input of the compile step: WAT as UTF-8 when ``text`` is true, else the bytes of a module."""
 
     data: bytes
     text: bool
 
 
 def read_source(code: str | bytes) -> WasmSource:
-    """Tell what ``code`` is; a file is given by its bytes."""
+    """Recognise the form of ``code``; the content of a file is given as bytes."""
     if isinstance(code, bytes):
         return _from_bytes(code)
     stripped = code.strip()

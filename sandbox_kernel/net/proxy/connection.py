@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 class ProxyConnection:
     """Serves one accepted connection. ``serve`` returns when it is over and never raises for errors of its peers."""
 
-    def __init__(self, gate: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._gate = gate
-        activity = relay.Activity(gate.limits.idle_timeout_s)
-        self._link = Link(gate, reader, writer, activity, relay.Traffic(gate.traffic))
+    def __init__(self, rules: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._rules = rules
+        activity = relay.Activity(rules.limits.idle_timeout_s)
+        self._link = Link(rules, reader, writer, activity, relay.Traffic(rules.traffic))
         self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
 
     async def serve(self) -> None:
         """Serve the connection. Called by the proxy for each connection; cancelled by ``EgressProxy.close``."""
         try:
-            with self._gate.rate.slot("a connection to the egress proxy"):
+            with self._rules.rate.slot("a connection to the egress proxy"):
                 await self._within_slot()
         except FetchRefused as error:
             # Over the connection limit: send one reply and do not wait for the peer.
@@ -67,21 +67,21 @@ class ProxyConnection:
                 await relay.close(link.far_writer)
 
     async def _answer(self) -> None:
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
         request = read_request(await read_head(self._link, http))
         self._about(request)
-        if request.tunnel and self._gate.vault.fills_in_plain(request.target, self._gate.limits.http_ports):
+        if request.tunnel and self._rules.vault.fills_in_plain(request.target, self._rules.limits.http_ports):
             http, request = await self._inside(request.target, http.trailing_data[0])
-        target = request.target if request.tunnel else self._gate.vault.over_tls(request.target, request.headers)
+        target = request.target if request.tunnel else self._rules.vault.over_tls(request.target, request.headers)
         request = replace(request, target=target)
         self._about(request)
         pinned = await self._admit(request)
         tls = not request.tunnel and target.scheme == "https"
-        self._link.far = await connect(pinned, self._gate.policy.connect_timeout_s, tls=tls)
+        self._link.far = await connect(pinned, self._rules.policy.connect_timeout_s, tls=tls)
         if request.tunnel:
             await tunnel(self._link, target, http.trailing_data[0])
         else:
-            headers = self._gate.vault.fill(target, request.headers)
+            headers = self._rules.vault.fill(target, request.headers)
             await exchange(self._link, http, replace(request, headers=headers))
 
     def _about(self, request: ProxyRequest) -> None:
@@ -94,40 +94,40 @@ class ProxyConnection:
         Some clients (``fetch`` of Node.js) tunnel plain HTTP too. A tunnel that carries TLS is refused.
         """
         link = self._link
-        self._gate.policy.check_target(target).require()
+        self._rules.policy.check_target(target).require()
         await relay.send(link.writer, ESTABLISHED, link.activity)
         early = early or await first_bytes(link)
         if early[:1] == TLS_FIRST_BYTE:
             link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
-            self._gate.vault.check_tunnel(target)
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+            self._rules.vault.check_tunnel(target)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
         http.receive_data(early)
         return http, read_request(await read_head(link, http), inside=target)
 
     async def _admit(self, request: ProxyRequest) -> Pinned:
-        gate = self._gate
+        rules = self._rules
         if request.tunnel:
-            decision = gate.policy.check_target(request.target)
+            decision = rules.policy.check_target(request.target)
         else:
-            decision = gate.policy.check_request(request.method, request.target.url)
+            decision = rules.policy.check_request(request.method, request.target.url)
         target = decision.require()
         if request.tunnel:
-            gate.vault.check_tunnel(target)
+            rules.vault.check_tunnel(target)
         else:
-            gate.vault.fill(target, request.headers)
-        gate.rate.count(decision.limit_key, request.subject)
-        pinned = await pin_in_thread(target, gate.policy, gate.resolver, gate.executor)
+            rules.vault.fill(target, request.headers)
+        rules.rate.count(decision.limit_key, request.subject)
+        pinned = await pin_in_thread(target, rules.policy, rules.resolver, rules.executor)
         self._record = replace(self._record, address=pinned.address)
-        gate.audit(replace(self._record, event="allowed"))
+        rules.audit(replace(self._record, event="allowed"))
         return pinned
 
     def _note(self, error: FetchError) -> None:
         """Log an error. Called before the reply is sent, so that a result made right after contains it."""
         if isinstance(error, FetchRefused):
-            self._gate.refusals.add(error.violation)
+            self._rules.refusals.add(error.violation)
         else:
             endpoint = f"{self._record.host}:{self._record.port}"
-            self._gate.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
+            self._rules.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
         event = "refused" if isinstance(error, FetchRefused) else "failed"
         self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
 
@@ -139,7 +139,7 @@ class ProxyConnection:
     def _write(self, record: AuditRecord) -> None:
         """Write an audit record of a finished request. A failure is logged here, and stops the next request."""
         try:
-            self._gate.audit(record)
+            self._rules.audit(record)
         except FetchError as error:
             _log.warning("%s", error)
 

@@ -69,7 +69,7 @@ class EgressProxy(JailServer):
         self._traffic = Traffic()
         self._refusals, self._failures = ViolationLog(), ViolationLog()
         self._executor = lookup_threads()
-        self._gate = ProxyRules(
+        self._rules = ProxyRules(
             policy=self.policy,
             resolver=resolver or system_resolver,
             executor=self._executor,
@@ -111,4 +111,4 @@ class EgressProxy(JailServer):
         return self._traffic.bytes_in
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ProxyConnection(self._gate, reader, writer).serve()
+        await ProxyConnection(self._rules, reader, writer).serve()

@@ -59,7 +59,7 @@ class Link:
     ``last_word`` is sent instead of a reply when such a connection is refused.
     """
 
-    gate: ProxyRules
+    rules: ProxyRules
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     activity: Activity

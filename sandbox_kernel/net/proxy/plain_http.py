@@ -16,7 +16,7 @@ _RESPONSE_HEAD_BYTES = 64 * 1024
 
 async def read_head(link: Link, http: h11.Connection) -> h11.Request:
     """Read the next request head within its time and size limits. Raises ``FetchRefused`` for anything else."""
-    limits = link.gate.limits
+    limits = link.rules.limits
     head = bytearray(http.trailing_data[0])
     started = bool(head)
     try:
@@ -49,7 +49,7 @@ async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> N
     except h11.ProtocolError as error:
         raise FetchError(f"{request.target.endpoint} broke the exchange off: {str(error)[:200]}") from None
     if not link.answered:
-        idle = link.gate.limits.idle_timeout_s
+        idle = link.rules.limits.idle_timeout_s
         raise FetchError(f"{request.target.endpoint} did not answer within {idle:g} s", rule="request_timeout")
 
 

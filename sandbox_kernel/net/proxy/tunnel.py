@@ -25,7 +25,7 @@ TLS_FIRST_BYTE = b"\x16"
 
 async def tunnel(link: Link, target: Target, early: bytes) -> None:
     """Open the tunnel and relay until it ends. ``early`` are bytes that the program sent ahead of the reply."""
-    limits = link.gate.limits
+    limits = link.rules.limits
     await send(link.writer, ESTABLISHED, link.activity)
     link.answered = True
     if target.port in limits.tls_ports | limits.http_ports:
@@ -55,7 +55,7 @@ async def _download(link: Link) -> None:
 async def first_bytes(link: Link) -> bytes:
     """Return the first bytes of a program in its tunnel. Raises ``ClientGone`` when it sends nothing."""
     try:
-        async with asyncio.timeout(link.gate.limits.idle_timeout_s):
+        async with asyncio.timeout(link.rules.limits.idle_timeout_s):
             data = await receive(link.reader, link.activity)
     except TimeoutError:
         raise ClientGone from None
@@ -67,14 +67,14 @@ async def first_bytes(link: Link) -> bytes:
 async def _plain(link: Link, target: Target, early: bytes) -> None:
     """Serve a plain HTTP request inside a tunnel, to the host of the tunnel. Some clients tunnel plain HTTP too."""
     link.answered = False
-    if target.port in link.gate.limits.tls_ports:
+    if target.port in link.rules.limits.tls_ports:
         raise _not_tls(target, "this is not TLS")
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=link.gate.limits.head_bytes)
+    http = h11.Connection(h11.SERVER, max_incomplete_event_size=link.rules.limits.head_bytes)
     http.receive_data(early)
     request = read_request(await read_head(link, http), inside=target)
-    link.gate.policy.check_request(request.method, request.target.url).require()
+    link.rules.policy.check_request(request.method, request.target.url).require()
     # A tunnel is never opened to the host of a secret, so this refuses every placeholder.
-    link.gate.vault.fill(request.target, request.headers)
+    link.rules.vault.fill(request.target, request.headers)
     await exchange(link, http, request)
 
 
@@ -83,7 +83,7 @@ async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
     link.last_word = ALERT_UNRECOGNISED_NAME
     reader, pieces = HelloReader(), [data]
     try:
-        async with asyncio.timeout(link.gate.limits.head_timeout_s):
+        async with asyncio.timeout(link.rules.limits.head_timeout_s):
             while (hello := reader.feed(pieces[-1])) is None:
                 more = await link.reader.read(CHUNK)
                 if not more:
@@ -94,7 +94,7 @@ async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
     except ValueError as error:
         raise _not_tls(target, str(error)) from None
     _check_name(target, hello)
-    if "https" not in link.gate.policy.schemes:
+    if "https" not in link.rules.policy.schemes:
         raise refused("scheme_not_allowed", target.endpoint, "TLS is not allowed, only http", "FetchPolicy(schemes=…)")
     return b"".join(pieces)
 

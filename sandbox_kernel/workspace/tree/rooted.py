@@ -90,7 +90,7 @@ class Rooted:
         return self._fd
 
     def read(self, path: str | Names, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        """Return the content of a regular file. A file above ``max_bytes``, holes included, is refused without reading."""
+        """Return the content of a regular file. A file above ``max_bytes``, holes included, is refused unread."""
         fd = self.open_file(path)
         try:
             with explained("read", path):
