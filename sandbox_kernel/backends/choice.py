@@ -72,8 +72,8 @@ class Backends:
         """Return the Dask backend; its workers use ``config``, by default that of the sandbox."""
         if self._egress.special and (self._policy.network or self._policy.network_rules):
             raise InvalidRequest(
-                "audit, allow_private_for and resolver are of this machine, and the network of backend='dask' is its "
-                "workers'; leave them out, or use backend='process'"
+                "audit, allow_private_for, resolver and secrets hold on this machine only, and backend='dask' uses the "
+                "network of its workers; leave them out, or use backend='process'"
             )
         from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 

@@ -50,5 +50,5 @@ def host_trouble(listener: Listener | None = None) -> Iterator[None]:
 def told(error: OSError) -> BackendUnavailable:
     """Return the error for the caller when the host failed."""
     return BackendUnavailable(
-        f"the host could not run it: {error}; see to its open files, disk and control groups, then run it again"
+        f"the host could not run it: {error}; check its open files, disk space and control groups, then run it again"
     )

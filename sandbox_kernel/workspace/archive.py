@@ -144,13 +144,11 @@ class _Tree:
             folder = folder[name] if name in folder else self._make(folder, name, {})
             if folder is None:
                 raise InvalidRequest(
-                    f"the archive names {shown(member.names)} twice, or below a file; which one is meant cannot be told"
+                    f"the archive names {shown(member.names)} twice, or below a file; it is not clear which one to use"
                 )
         if not member.is_folder:
             if member.names[-1] in folder:
-                raise InvalidRequest(
-                    f"the archive names {shown(member.names)} twice; which one is meant cannot be told"
-                )
+                raise InvalidRequest(f"the archive names {shown(member.names)} twice; it is not clear which one to use")
             self._make(folder, member.names[-1], None)
 
     def _make(self, folder: dict[str, Any], name: str, content: dict[str, Any] | None) -> Any:

@@ -113,13 +113,13 @@ def _number(field: bytes, least: int | None = 0) -> int:
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
-        raise ValueError("a size in a header is no number")
+        raise ValueError("a size in a header is not a number")
     return int(text)
 
 
 def _time(text: bytes) -> float:
     if len(text) > 40 or text.strip(b"-.0123456789"):
-        raise ValueError("a time in a header is no number")
+        raise ValueError("a time in a header is not a number")
     return float(text)
 
 

@@ -74,11 +74,15 @@ SESSION_RUN = ToolSpec(
             "type": "string",
             "enum": [str(language) for language in session_languages()],
             "default": str(Language.PYTHON),
-            "description": "What the cell is written in; that of the session, if it exists.",
+            "description": "Language of the cell; by default that of an existing session.",
         },
         session=_SESSION,
         timeout_secs=timeout_schema(),
-        restart={"type": "boolean", "default": False, "description": "Begin again with nothing before the code runs."},
+        restart={
+            "type": "boolean",
+            "default": False,
+            "description": "Restart the session before the code runs.",
+        },
     ),
     output=RUN_ANSWER,
 )
@@ -118,7 +122,7 @@ WRITE_FILE = ToolSpec(
         ["path", "content"],
         path=_PATH,
         content={"type": "string"},
-        encoding={**_ENCODING, "description": "Of content."},
+        encoding={**_ENCODING, "description": "Encoding of content."},
     ),
     output=answer_schema(size={"type": "integer"}),
     destructive=True,
@@ -139,7 +143,7 @@ REPORT = ToolSpec(
         "the reason for those that do not."
     ),
     parameters=object_schema(
-        [], again={"type": "boolean", "default": False, "description": "Measure anew; takes some seconds."}
+        [], again={"type": "boolean", "default": False, "description": "Measure again; takes some seconds."}
     ),
     output=answer_schema(lines={"type": "array", "items": {"type": "object"}}),
     read_only=True,

@@ -239,7 +239,7 @@ def _answer(future: Future[bytes]) -> object:
         return future.result()
     except Exception as error:
         said = str(error) or type(error).__name__
-        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; is it alive?") from error
+        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; check that it runs") from error
 
 
 def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecResult:

@@ -118,7 +118,7 @@ def _checked(data: object, read: Callable[[Fields, bytes], Item]) -> Item:
             return read(header, whole[_LENGTH.size + size :])
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as problem:
         raise BackendUnavailable(
-            f"a worker of the Dask cluster answered what no worker of this version does ({problem}); "
+            f"a worker of the Dask cluster sent an invalid answer ({problem}); "
             "install the same sandbox-kernel on the workers as here"
         ) from None
     raise error

@@ -184,7 +184,7 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
         over=_request(_GROW, memory_mb=1),
         below=_request(_GROW, memory_mb=64),
         kept=lambda result: result.limit == "memory",
-        by="the engine refuses, and the jail's own limit stands behind it",
+        by="the engine refuses, and the jail has a limit of its own",
         what="growing by 16 MB with 1 MB",
         stays="with 64 MB",
     ),
@@ -222,7 +222,7 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
     "filesystem_write_isolation": partial(_files, bit=2, what="a file outside", done="made", own="one in its folder"),
     "environment_isolation": _environment,
     "syscall_filter": partial(
-        _refused, module="env", name="syscall", by="no system call can be expressed; seccomp stands behind"
+        _refused, module="env", name="syscall", by="a module cannot make system calls; seccomp refuses them too"
     ),
 }
 

@@ -39,7 +39,7 @@ def read_source(code: str | bytes) -> WasmSource:
         return WasmSource(_decode(compact), text=False)
     if compact.startswith("AGFzb"):
         raise InvalidRequest(f"the base64 of the module holds characters that base64 does not have; {_ACCEPTED}")
-    raise InvalidRequest(f"{stripped[:40]!r}… is no WebAssembly: {_ACCEPTED}")
+    raise InvalidRequest(f"{stripped[:40]!r}… is not WebAssembly: {_ACCEPTED}")
 
 
 def _from_bytes(code: bytes) -> WasmSource:
@@ -53,9 +53,9 @@ def _from_bytes(code: bytes) -> WasmSource:
     try:
         text = code.decode()
     except UnicodeDecodeError:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are no WebAssembly: {_ACCEPTED}") from None
+        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}") from None
     if "\0" in text:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are no WebAssembly: {_ACCEPTED}")
+        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}")
     return read_source(text)
 
 

@@ -172,7 +172,7 @@ class WasmStore:
             make_own_folder(self.folder)
         except NotPrivate as error:
             raise BackendUnavailable(
-                f"{self.folder} must be a folder of yours that nobody else can enter or replace, because native code "
+                f"{self.folder} must be your own folder that no other user can enter or replace, because native code "
                 f"is kept there: {error}; or {another}"
             ) from None
         except OSError as error:
@@ -200,7 +200,7 @@ class WasmStore:
             if status.st_uid == os.geteuid() and not status.st_mode & 0o077 and len(secret) == 32:
                 return secret
             break
-        raise BackendUnavailable(f"{path} is not a key of this store; remove the folder {self.folder} to begin anew")
+        raise BackendUnavailable(f"{path} is not a key of this store; remove the folder {self.folder} to start again")
 
     def _seal(self, key: str, hashes: Mapping[str, str]) -> str:
         text = json.dumps([key, sorted(hashes.items())])

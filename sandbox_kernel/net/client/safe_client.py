@@ -205,7 +205,7 @@ class SafeClient:
             raise TimeoutError from None
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
             why = str(error)[:200] or type(error).__name__
-            raise FetchError(f"{target.endpoint} broke the exchange off: {why}") from None
+            raise FetchError(f"the exchange with {target.endpoint} failed: {why}") from None
 
     async def _read(self, request: FetchRequest, target: Target, answer: httpcore.Response) -> _Hop:
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)

@@ -88,7 +88,7 @@ def read_request_json(data: bytes, texts: Collection[str], table: str, most: int
     try:
         reader = _Reader(data.decode())
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the request is not JSON: it is no UTF-8 ({error.reason})") from None
+        raise InvalidRequest(f"the request is not JSON: it is not UTF-8 ({error.reason})") from None
     entries: Table = {}
 
     def value(key: str) -> Text:

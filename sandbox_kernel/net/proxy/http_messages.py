@@ -69,7 +69,7 @@ def read_request(event: h11.Request, inside: Target | None = None) -> ProxyReque
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
     names = {name.lower() for name, _ in headers}
     if event.http_version not in (b"1.0", b"1.1") or method == "PRI":
-        raise malformed(f"HTTP/{event.http_version.decode('ascii')} is not spoken here, only HTTP/1.1")
+        raise malformed(f"HTTP/{event.http_version.decode('ascii')} is not supported, only HTTP/1.1")
     framing = names & {"content-length", "transfer-encoding"}
     if len(framing) == 2:
         raise malformed("a request with both Content-Length and Transfer-Encoding has two lengths")

@@ -47,7 +47,7 @@ async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> N
     try:
         await both(link.activity, _upload(link, http, onward), _download(link, http, onward), ends_with_download=True)
     except h11.ProtocolError as error:
-        raise FetchError(f"{request.target.endpoint} broke the exchange off: {str(error)[:200]}") from None
+        raise FetchError(f"the exchange with {request.target.endpoint} failed: {str(error)[:200]}") from None
     if not link.answered:
         idle = link.rules.limits.idle_timeout_s
         raise FetchError(f"{request.target.endpoint} did not answer within {idle:g} s", rule="request_timeout")

@@ -121,7 +121,7 @@ def _read_body(body: bytes) -> ClientHello:
     while extensions.rest:
         kind = extensions.number(2)
         if kind in seen:
-            raise ValueError("an extension of the TLS hello stands there twice")
+            raise ValueError("an extension of the TLS hello appears twice")
         seen[kind] = extensions.field(2).rest
     name = _read_server_name(seen[_SERVER_NAME]) if _SERVER_NAME in seen else None
     return ClientHello(name, _ENCRYPTED_CLIENT_HELLO in seen)

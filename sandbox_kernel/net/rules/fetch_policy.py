@@ -115,7 +115,7 @@ class FetchPolicy:
             object.__setattr__(self, name, value)
         unknown = [scheme for scheme in self.schemes if scheme not in ("http", "https")]
         if unknown:
-            raise PolicyViolation(f"scheme {unknown[0]!r} cannot be allowed; only https and http are spoken here")
+            raise PolicyViolation(f"scheme {unknown[0]!r} cannot be allowed; only https and http are supported")
         if "CONNECT" in self.methods:
             raise PolicyViolation("method CONNECT cannot be allowed; programs tunnel through the egress proxy")
         _check_numbers(self)
