@@ -118,7 +118,7 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(BackendUnavailable, match="must be a folder of yours"):
+    with pytest.raises(BackendUnavailable, match="must be your own folder"):
         WasmStore(str(tmp_path / "link"))
 
 
