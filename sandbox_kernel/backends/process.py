@@ -192,7 +192,12 @@ class ProcessBackend(BlockingBackend):
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
 
     def network_notes(self, stderr: str) -> tuple[str, ...]:
-        """Return notes about the network for the result of a run or cell; none without walls."""
+        """Return notes about the network for the result of a run or cell; none without walls.
+
+        Args:
+            stderr: The error output of the program.
+
+        """
         return network_notes(self.policy, stderr) if self.enforcer is not None else ()
 
     def check_network(self) -> None:
@@ -225,7 +230,13 @@ class ProcessBackend(BlockingBackend):
         check_command(command, env["PATH"], (*walls.runtime, *walls.grants) if self.enforcer is not None else None)
 
     def walls(self, request: ExecRequest, recipe: Recipe) -> Walls:
-        """Return the walls that a request needs."""
+        """Return the walls that a request needs.
+
+        Args:
+            request: The request.
+            recipe: The recipe of its language.
+
+        """
         python = find_python(self.config.python_path)
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)

@@ -85,11 +85,21 @@ class SafeClient:
         return self._refusals.take()
 
     def fetch(self, request: FetchRequest | str) -> FetchResponse:
-        """Fetch a URL and wait for the response. A status of 400 or more is a response too. Raises ``FetchError``."""
+        """Fetch a URL and wait for the response. A status of 400 or more is a response too. Raises ``FetchError``.
+
+        Args:
+            request: The request, or a URL for a GET request.
+
+        """
         return run_on_network_loop(self.afetch(request))
 
     async def afetch(self, request: FetchRequest | str) -> FetchResponse:
-        """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection."""
+        """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection.
+
+        Args:
+            request: The request, or a URL for a GET request.
+
+        """
         if isinstance(request, str):
             request = FetchRequest(url=request)
         try:

@@ -127,7 +127,12 @@ class FetchPolicy:
         return cls(allowed_domains=allowed, allow_all_public=policy.network)
 
     def check_url(self, url: str) -> Decision:
-        """Decide on a URL by scheme, block list, literal address, allow list and port, in that order."""
+        """Decide on a URL by scheme, block list, literal address, allow list and port, in that order.
+
+        Args:
+            url: The URL as the program wrote it.
+
+        """
         try:
             target = parse_url(url)
         except FetchError as error:
@@ -144,7 +149,14 @@ class FetchPolicy:
         return self.check_target(target)
 
     def check_request(self, method: str, url: str, body_bytes: int = 0) -> Decision:
-        """Decide on a request: first its URL, then its method and the size of its body."""
+        """Decide on a request: first its URL, then its method and the size of its body.
+
+        Args:
+            method: The HTTP method.
+            url: The URL as the program wrote it.
+            body_bytes: Size of the request body in bytes.
+
+        """
         decision = self.check_url(url)
         if not decision.allowed:
             return decision
@@ -169,7 +181,12 @@ class FetchPolicy:
         return decision
 
     def check_target(self, target: Target) -> Decision:
-        """Decide on a host and port. Used for CONNECT too, which has no URL."""
+        """Decide on a host and port. Used for CONNECT too, which has no URL.
+
+        Args:
+            target: The parsed host and port.
+
+        """
         for pattern in self._block:
             if pattern.matches(target.host) and (not pattern.ports or target.port in pattern.ports):
                 return _denied(
@@ -204,6 +221,11 @@ class FetchPolicy:
         """Return the violation of reaching the target at this address; None when that is allowed.
 
         Called for addresses in URLs, and for every address that a resolver returns.
+
+        Args:
+            target: The host and port that the program wants to reach.
+            address: An address of that host.
+
         """
         reason = why_not_public(address)
         if reason is None:
