@@ -1,4 +1,4 @@
-"""The tool in the shapes that agent frameworks read: plain dictionaries, no framework is imported.
+"""Describes the tool for agent frameworks, as plain dictionaries. Imports no framework.
 
 client.chat.completions.create(tools=[openai_function(tool)], …)
 client.messages.create(tools=[anthropic_tool(tool)], …)
@@ -17,9 +17,9 @@ from sandbox_kernel.errors import InvalidRequest
 
 
 def openai_function(tool: SandboxTool) -> dict[str, object]:
-    """A function tool of OpenAI's chat completions, strict: every field is required, the optional ones may be null.
+    """Return the function tool for OpenAI chat completions in strict mode.
 
-    Strict mode takes no ``default``; the tool reads null as left out, which means the same.
+    Strict mode requires every field and allows no ``default``: optional fields may be null, which means left out.
     """
     schema = tool.parameters_schema()
     required, properties = schema["required"], schema["properties"]
@@ -32,7 +32,7 @@ def openai_function(tool: SandboxTool) -> dict[str, object]:
 
 
 async def openai_call(tool: SandboxTool, call: Mapping[str, object]) -> dict[str, object]:
-    """Run one ``tool_calls`` item (as a dictionary) and give the message that answers it; never raises."""
+    """Run one ``tool_calls`` item (a dictionary) and return the message with its answer; never raises."""
     function = call.get("function")
     text = function.get("arguments") if isinstance(function, Mapping) else None
     try:
@@ -46,12 +46,12 @@ async def openai_call(tool: SandboxTool, call: Mapping[str, object]) -> dict[str
 
 
 def anthropic_tool(tool: SandboxTool) -> dict[str, object]:
-    """A tool of Anthropic's messages."""
+    """Return the tool for the messages API of Anthropic."""
     return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters_schema()}
 
 
 def langchain_tool_dict(tool: SandboxTool) -> dict[str, object]:
-    """The keywords of LangChain's ``StructuredTool``, which takes JSON Schema and a coroutine function."""
+    """Return keyword arguments for LangChain's ``StructuredTool``."""
 
     async def sandbox_exec(**fields: object) -> Answer:
         return await tool.execute(fields)

@@ -1,9 +1,9 @@
-"""What a tool call answers: results and errors as plain JSON, bounded, in one shape.
+"""The answer of a tool call: results and errors as plain JSON of limited size, always with the same fields.
 
-``status`` says whether the sandbox could run the program and let it end: ``success`` also holds for a program that
-said no (``exit_code``) or did not compile. Beside the five fields of the contract others are there only when they say
-something more: ``outcome`` for an end that neither ``status`` nor ``exit_code`` tells. ``stdout`` and ``stderr`` are
-data whatever they look like: nothing in an answer is decided by what a program printed.
+``status`` says whether the sandbox could run the program to its end: it is ``success`` also for a program with another
+exit code than 0, or one that did not compile. Five fields are always present. Others are present only when they add
+something: ``outcome`` for an ending that neither ``status`` nor ``exit_code`` shows. ``stdout`` and ``stderr`` are
+data: no field depends on what a program printed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sandbox_kernel.model import ExecResult, Status, describe_end
 
 Answer = dict[str, object]
 
-#: What a model is shown of each stream unless the tool is made with another number.
+#: Default limit of each output stream in an answer, in bytes.
 OUTPUT_BYTES: Final = 64 << 10
-#: Lists in an answer are cut here.
+#: Most items of a list in an answer.
 _MOST_ITEMS = 50
 _MOST_TEXT = 2000
 
@@ -38,21 +38,21 @@ _STATUS = {
 }
 
 
-#: Ends that the fields of the contract tell whole, and limits that they name.
+#: Endings and limits that the five fields already show.
 _TOLD = (Status.OK, Status.FAILED, Status.TIMEOUT, Status.MEMORY_EXCEEDED)
 _NAMED = ((Status.TIMEOUT, "timeout"), (Status.MEMORY_EXCEEDED, "memory"))
 
 
 def result_answer(result: ExecResult, output_bytes: int = OUTPUT_BYTES) -> Answer:
-    """What became of a run."""
+    """Return the answer for the result of a run."""
     status = _STATUS[result.status]
     return _answer(status, "" if status == "success" else _why(result), result, output_bytes)
 
 
 def with_failures(answer: Answer) -> Answer:
-    """The answer with the status ``failed`` for a program that said no or did not compile.
+    """Return the answer with status ``failed`` for an exit code other than 0 or a failed compilation.
 
-    The five words of ``SandboxTool`` are a contract that calls these a success; a model that reads ``success`` goes on.
+    ``SandboxTool`` itself answers ``success`` for these, and a model that reads ``success`` does not look further.
     """
     if answer["status"] != "success" or (answer["exit_code"] in (0, None) and "outcome" not in answer):
         return answer
@@ -60,7 +60,7 @@ def with_failures(answer: Answer) -> Answer:
 
 
 def error_answer(error: SandboxError, duration_s: float, output_bytes: int = OUTPUT_BYTES) -> Answer:
-    """Why a request was not run as asked, with the output so far where the error carries it."""
+    """Return the answer for an error, with the output so far if the error has it."""
     status = "error"
     if isinstance(error, SandboxTimeout):
         status = "timeout"
@@ -102,7 +102,7 @@ def _why(result: ExecResult) -> str:
 
 
 def _more(result: ExecResult, output_bytes: int) -> Answer:
-    """Fields that are there only when they say something."""
+    """Return the fields that are present only when they add something."""
     printed = {"stdout": (result.stdout, result.stdout_bytes), "stderr": (result.stderr, result.stderr_bytes)}
     flagged = {"stdout": result.stdout_truncated, "stderr": result.stderr_truncated}
     totals = {name: max(total, len(_encoded(text))) for name, (text, total) in printed.items()}
@@ -125,7 +125,7 @@ def _more(result: ExecResult, output_bytes: int) -> Answer:
 
 
 def bounded(text: str, output_bytes: int) -> str:
-    """Head and tail of a text that is longer than it may be; text that no encoding can carry is replaced."""
+    """Return head and tail of a text that is too long; replaces characters that cannot be encoded."""
     data = _encoded(text)
     if len(data) <= _room(output_bytes):
         return data.decode()
@@ -135,7 +135,7 @@ def bounded(text: str, output_bytes: int) -> str:
 
 
 def storable(value: object) -> object:
-    """The same JSON value with text that every encoding can carry: names of files need not be."""
+    """Return a JSON value whose texts can be encoded; file names may hold other characters."""
     if isinstance(value, str):
         return _encoded(value).decode()
     if isinstance(value, Mapping):
@@ -146,10 +146,10 @@ def storable(value: object) -> object:
 
 
 def as_text(answer: Mapping[str, object]) -> str:
-    r"""The answer as JSON on one line, for a model that is given text.
+    r"""Return the answer as JSON on one line, for a model that reads text.
 
-    ``</`` is written ``<\/``, which JSON reads back as the same: no output closes a tag that a caller put around it.
-    Characters that nobody sees (tags, marks of direction, C1 controls) are written as escapes, for the same reason.
+    ``</`` is written ``<\/``, which means the same in JSON: output cannot close a tag that a caller put around it.
+    Invisible characters (tags, direction marks, C1 controls) are written as escapes.
     """
     text = json.dumps(answer, ensure_ascii=False).replace("</", "<\\/")
     if text.isprintable():
@@ -162,5 +162,5 @@ def _encoded(text: str) -> bytes:
 
 
 def _room(output_bytes: int) -> int:
-    """The jail keeps this much, and its own notice between."""
+    """Return the size of a stream that the jail has cut, with its notice between head and tail."""
     return output_bytes + len(NOTICE) + 40

@@ -1,7 +1,7 @@
-"""The arguments of a tool call, read by name.
+"""Reads the arguments of a tool call by name.
 
-They come from a model: any field may be missing, of another type or made up. Every complaint is an ``InvalidRequest``
-whose text the model can act on; nothing is guessed, and nothing falls back to a default in silence.
+A model writes them: any field may be missing, unknown or of a wrong type. Every error is an ``InvalidRequest`` with a
+message that the model can act on; nothing is guessed, and no wrong value becomes a default.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import InvalidRequest
 
-#: What is quoted of a wrong value.
+#: Most characters of a wrong value in an error.
 _SHOWN = 80
 
 
 class Fields:
-    """The arguments of one call. An optional field may be left out or be null."""
+    """The arguments of one call. An optional field may be missing or null."""
 
     def __init__(self, args: object, known: Sequence[str]) -> None:
         if not isinstance(args, Mapping):
@@ -27,7 +27,7 @@ class Fields:
         self._args = args
 
     def text(self, name: str) -> str:
-        """A string that must be there."""
+        """Return a required string."""
         if name not in self._args:
             raise InvalidRequest(f'missing required field "{name}"')
         value = self._args[name]
@@ -36,11 +36,11 @@ class Fields:
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """A string, or None."""
+        """Return an optional string; None without it."""
         return None if self._args.get(name) is None else self.text(name)
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number within bounds. 2.0 is no whole number here: who writes it may as well mean 2.5."""
+        """Return an optional integer within bounds. A float such as 2.0 is refused."""
         value = self._args.get(name)
         if value is None:
             return default
@@ -49,14 +49,14 @@ class Fields:
         return value
 
     def flag(self, name: str) -> bool:
-        """True or false; false when left out."""
+        """Return an optional boolean; False without it."""
         value = self._args.get(name)
         if value is not None and not isinstance(value, bool):
             raise InvalidRequest(f'"{name}" must be true or false, got {shown(value)}')
         return bool(value)
 
     def choice(self, name: str, default: str, known: Sequence[str]) -> str:
-        """One of a few words."""
+        """Return one of the given words."""
         value = self.optional_text(name)
         if value is not None and value not in known:
             raise InvalidRequest(f'"{name}" must be one of {", ".join(known)}, got {shown(value)}')
@@ -64,7 +64,7 @@ class Fields:
 
 
 def shown(value: object) -> str:
-    """A value as JSON on one line, cut: what a complaint may quote, whatever the value holds."""
+    """Return any value as one short line of JSON, for an error."""
     try:
         text = json.dumps(value[:_SHOWN] if isinstance(value, str) else value)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A whole ``Sandbox`` as a backend: its folder is in every run, and wasm runs beside the other languages."""
+"""A ``Sandbox`` as a backend: every run uses its work folder, and its backend is chosen by language."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Language
 
 
 class BoxBackend(SandboxBackend):
-    """Runs requests through a sandbox object, so that files live on from run to run."""
+    """Runs requests through a ``Sandbox``, so that files stay from run to run."""
 
     name = "box"
 
@@ -23,7 +23,7 @@ class BoxBackend(SandboxBackend):
         self.policy = box.policy
 
     def capabilities(self) -> BackendCapabilities:
-        """See ``SandboxBackend``: those of the process backend, whose walls stand around wasm too."""
+        """See ``SandboxBackend``; those of the process backend, whose walls are around wasm too."""
         found = self.box.backend.capabilities()
         languages = {**found.languages, Language.WASM: _wasm()}
         return replace(found, supported_languages=self.available_languages(), languages=languages)

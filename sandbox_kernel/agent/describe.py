@@ -1,4 +1,4 @@
-"""What a model is told about the sandbox: made from what the backend measured on this host, never from a brochure."""
+"""Writes the tool description for a model, from what the backend measured on this host."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def describe(
     limits: Limits,
     state: str,
 ) -> str:
-    """The description of ``sandbox_exec``; ``state`` says what one call leaves for the next."""
+    """Return the description of ``sandbox_exec``; ``state`` says what is kept between calls."""
     kept = [_PROMISES[name] for name, line in capabilities.enforced_limits.items() if line]
     missing = [_PROMISES[name] for name, line in capabilities.enforced_limits.items() if not line]
     parts = [
@@ -59,7 +59,7 @@ def describe(
 
 
 def parameters_schema(languages: Sequence[Language]) -> dict[str, object]:
-    """The arguments of ``sandbox_exec`` as JSON Schema."""
+    """Return the arguments of ``sandbox_exec`` as JSON Schema."""
     return {
         "type": "object",
         "properties": {
@@ -78,7 +78,7 @@ def parameters_schema(languages: Sequence[Language]) -> dict[str, object]:
 
 
 def timeout_schema() -> dict[str, object]:
-    """The wall-clock limit of a run."""
+    """Return the JSON Schema of the time limit of a run."""
     return {
         "type": "integer",
         "minimum": 1,

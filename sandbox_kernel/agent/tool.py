@@ -1,8 +1,7 @@
 """``SandboxTool``: a backend as one tool that an agent can call.
 
-Errors are information. Whatever the model sends and whatever becomes of the program, ``execute`` answers with the same
-JSON, so that the model can read what happened and try again; it raises only when its own task is cancelled, and then
-the program has ended too.
+``execute`` always answers with the same JSON fields, also for bad arguments and failed programs, so that the model can
+read what happened and try again. It raises only when its own task is cancelled; the program has ended then.
 """
 
 from __future__ import annotations
@@ -35,9 +34,13 @@ class _Watching(TypedDict, total=False):
 
 
 class SandboxTool:
-    """``sandbox_exec``. Many calls at once are fine; each is a sandbox of its own.
+    """The tool ``sandbox_exec``. Safe for calls at the same time; each runs in a sandbox of its own.
 
-    ``state`` is the sentence of the description about what one call leaves for the next.
+    Args:
+        backend: The backend that runs the programs.
+        output_bytes: Most bytes of each output stream in an answer.
+        state: Sentence of the description that says what is kept between calls.
+
     """
 
     name = "sandbox_exec"
@@ -50,33 +53,37 @@ class SandboxTool:
 
     @property
     def required_scopes(self) -> list[str]:
-        """What a caller must be allowed to do."""
+        """The permissions that a caller needs."""
         return ["code:execute"]
 
     @property
     def languages(self) -> tuple[Language, ...]:
-        """What runs here; looked up once."""
+        """The languages that run here; looked up once."""
         if self._languages is None:
             self._languages = tuple(self.backend.available_languages())
         return self._languages
 
     @property
     def description(self) -> str:
-        """What a model is told, from the backend's own measurements: the first look may take seconds."""
+        """The description for a model, from measurements of the backend. The first access may take seconds."""
         policy = getattr(self.backend, "policy", None)
         known = policy if isinstance(policy, SandboxPolicy) else None
         return describe(self.backend.capabilities(), self.languages, known, self.limits, self._state)
 
     def parameters_schema(self) -> dict[str, object]:
-        """The arguments as JSON Schema; the languages are those that run here."""
+        """Return the arguments as JSON Schema, with the languages that run here."""
         return parameters_schema(self.languages)
 
     async def execute(
         self, args: object, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
     ) -> Answer:
-        """Run a program and tell what became of it; never raises, whatever ``args`` is.
+        """Run a program and return the answer. Never raises, for any ``args``.
 
-        ``on_output`` is called with each piece as it arrives; setting ``cancel`` ends the run with its output so far.
+        Args:
+            args: Arguments of the call, as ``parameters_schema`` describes them.
+            on_output: Called as ``on_output(stream, text)`` on this event loop while output arrives.
+            cancel: Setting this event ends the run; the answer has the output so far.
+
         """
         began = time.monotonic()
         try:
@@ -84,22 +91,22 @@ class SandboxTool:
                 self._languages = tuple(await asyncio.to_thread(self.backend.available_languages))
             request = make_request(args, self._languages, self.limits)
             result = await self.backend.execute(request, **_watching(on_output, cancel))
-            told = replace(
+            complete = replace(
                 result,
                 timeout=result.timeout or request.timeout,
                 memory_limit_mb=result.memory_limit_mb or request.memory_mb,
             )
-            return result_answer(told, self.limits.output_bytes)
+            return result_answer(complete, self.limits.output_bytes)
         except SandboxError as error:
             return error_answer(error, time.monotonic() - began, self.limits.output_bytes)
         except Exception as error:
-            # A backend that breaks its contract must not break the agent's loop; whoever runs it reads the log.
+            # A bug in a backend must not end the agent; the log has the traceback.
             _log.exception("the %s backend failed", self.backend.name)
             return error_answer(internal_error(error), time.monotonic() - began, self.limits.output_bytes)
 
 
 def make_request(args: object, languages: Sequence[Language], limits: Limits) -> ExecRequest:
-    """A call's arguments as a request, or ``InvalidRequest``; environment and memory are not the model's to choose."""
+    """Return the request for the arguments of a call. A model cannot choose environment or memory."""
     fields = Fields(args, FIELDS)
     return ExecRequest(
         language=read_language(fields.text("language"), languages),
@@ -111,7 +118,7 @@ def make_request(args: object, languages: Sequence[Language], limits: Limits) ->
 
 
 def read_language(name: str, languages: Sequence[Language]) -> Language:
-    """One of the languages that run here, by its name or an alias."""
+    """Return a language that runs here by its name or alias. Raises ``InvalidRequest`` otherwise."""
     expected = f"Expected one of: {', '.join(languages)}"
     try:
         language = Language.parse(name)
@@ -123,7 +130,7 @@ def read_language(name: str, languages: Sequence[Language]) -> Language:
 
 
 def internal_error(error: Exception) -> SandboxError:
-    """A failure that is nobody's fault but ours, as an error that can be told."""
+    """Wrap an unexpected exception of ours in a ``SandboxError`` with a message for the user."""
     return SandboxError(f"internal error ({type(error).__name__}): {error}")
 
 

@@ -1,6 +1,6 @@
-"""Blocking runs for callers with an event loop: in threads, their output on the loop, stopped when the caller is.
+"""Runs blocking work in threads for callers with an event loop, with callbacks on that loop.
 
-Apart from ``process.py`` because it is the only part that needs asyncio, whose import takes longer than a run.
+A module of its own, because only this part needs asyncio, and importing asyncio takes longer than a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandbox_kernel.model import ExecResult
 
 @functools.lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Runs wait here for their turn; their clocks start when they do."""
+    """Return the threads for runs. A run that waits for a thread has not started its deadline."""
     return ThreadPoolExecutor(max_workers=max(8, 4 * (os.cpu_count() or 2)), thread_name_prefix="sandbox-run")
 
 
@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_threads.cache_clear)
 async def in_thread(
     work: Callable[[OnOutput | None, Stop], ExecResult], on_output: OnOutput | None, cancel: asyncio.Event | None
 ) -> ExecResult:
-    """Run blocking work in a thread, its output on this loop, stopped by ``cancel`` or by cancelling the caller."""
+    """Run ``work`` in a thread, with ``on_output`` on this loop. ``cancel``, or cancelling the caller, stops it."""
     check_listener("on_output", on_output)
     check_cancel(cancel)
     loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ async def in_thread(
             if on_output is not None and not failure:
                 on_output(stream, text)
         except BaseException as error:
-            # The caller's own callback failed: the run has no reader any more.
+            # The callback of the caller failed: stop the run.
             failure.append(error)
             stop.set()
 
@@ -55,7 +55,7 @@ async def in_thread(
         loop.call_soon_threadsafe(call, stream, text)
 
     def whole() -> ExecResult:
-        # The thread closes it: a caller that is cancelled twice leaves while the thread still looks at it.
+        # The thread closes it: a caller that is cancelled twice returns while the thread still uses it.
         with contextlib.closing(stop):
             return work(emit if on_output is not None else None, stop)
 
@@ -77,7 +77,7 @@ async def in_thread(
 
 
 def on_this_loop(ask: AnyOnInput | None) -> OnInput | None:
-    """A function for other threads that asks on this loop, and waits for the answer; None where nobody is asked."""
+    """Return a function for other threads that calls ``ask`` on this loop and waits for its answer; None for None."""
     check_listener("on_input", ask)
     if ask is None:
         return None
@@ -92,7 +92,7 @@ def on_this_loop(ask: AnyOnInput | None) -> OnInput | None:
 
 
 def check_cancel(cancel: object) -> None:
-    """Refuse a stop sign that an event loop cannot wait for: one of threads would stop the loop instead of the run."""
+    """Raise ``InvalidRequest`` for anything but an ``asyncio.Event``: a threading event would block the loop."""
     if cancel is not None and not isinstance(cancel, asyncio.Event):
         raise InvalidRequest(f"cancel must be an asyncio.Event, got {quoted(cancel)}")
 

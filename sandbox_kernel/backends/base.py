@@ -1,4 +1,4 @@
-"""What a backend is: it runs one request and says what it can enforce."""
+"""The interface of backends: run one request, and report what is enforced on this host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ OnOutput = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Enforcement:
-    """One promise: whether it is kept here, by what, and what was seen when it was tried. Truthy when kept."""
+    """One promise of a backend. True in a boolean context when it is enforced.
+
+    Args:
+        enforced: Whether the promise holds on this host.
+        mechanism: The part of the system that enforces it, for example ``cgroup v2``.
+        evidence: What happened when a canary tried to break it.
+
+    """
 
     enforced: bool
     mechanism: str = ""
@@ -39,7 +46,22 @@ _NOT = Enforcement(False, "none", "no enforcer is active")
 
 @dataclass(frozen=True, kw_only=True)
 class EnforcedLimits:
-    """Everything a policy or a limit may ask for, and whether it would be enforced here."""
+    """Every promise that a policy or a limit may need, and whether it is enforced on this host.
+
+    Args:
+        timeout: A run ends at its wall-clock limit.
+        memory: A run cannot use more memory than its limit.
+        cpu: A run cannot use more CPU time than its limit.
+        processes: A run cannot have more processes than its limit.
+        disk: A run cannot write more than its disk limit.
+        output: The captured output stays within its limit.
+        network_isolation: A program reaches no network that the policy does not allow.
+        filesystem_read_isolation: A program cannot read files of the host that the policy does not show.
+        filesystem_write_isolation: A program cannot write files of the host that the policy does not allow.
+        environment_isolation: A program does not see environment variables of the host.
+        syscall_filter: System calls that reach beyond the sandbox are refused.
+
+    """
 
     timeout: Enforcement = _NOT
     memory: Enforcement = _NOT
@@ -55,17 +77,25 @@ class EnforcedLimits:
 
     @property
     def filesystem_isolation(self) -> bool:
-        """Both reading and writing outside are stopped."""
+        """Whether both reading and writing outside the sandbox are prevented."""
         return bool(self.filesystem_read_isolation) and bool(self.filesystem_write_isolation)
 
     def items(self) -> list[tuple[str, Enforcement]]:
-        """Each line by its name, in order."""
+        """Return name and value of each promise, in the order above."""
         return [(f.name, getattr(self, f.name)) for f in fields(self)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendCapabilities:
-    """What a backend can do on this host."""
+    """What a backend can do on this host.
+
+    Args:
+        supported_languages: Languages that run here.
+        isolation_class: The kind of isolation: ``process+sandbox``, ``process`` (no walls) or ``wasm``.
+        enforced_limits: The promises and whether each is enforced, as measured here.
+        languages: Version of each language, or why it is not available.
+
+    """
 
     supported_languages: tuple[Language, ...]
     isolation_class: str
@@ -74,31 +104,40 @@ class BackendCapabilities:
 
 
 class SandboxBackend(ABC):
-    """Runs requests, each in a sandbox of its own. Safe to use from several tasks and threads at once."""
+    """Runs requests, each in a sandbox of its own. Safe to use from several tasks and threads at the same time."""
 
     name: str
 
     @abstractmethod
     def capabilities(self) -> BackendCapabilities:
-        """What is enforced here, measured; called by the report, the tool description and ``validate_policy``."""
+        """Return what is enforced here, as measured. Called by the report, ``SandboxTool`` and ``validate_policy``."""
 
     def available_languages(self) -> tuple[Language, ...]:
-        """What runs here; called before a request is made. A backend that knows without measuring says so itself."""
+        """Return the languages that run here. Called before a request is made.
+
+        A backend overrides this when it can answer without measuring.
+        """
         return self.capabilities().supported_languages
 
     @abstractmethod
     async def execute(
         self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
     ) -> ExecResult:
-        """Run one request to its end.
+        """Run one request to its end and return its result.
 
-        ``on_output(stream, text)`` is called on the caller's loop as output arrives, in order. Setting ``cancel`` ends
-        the run with ``interrupted``. What happens inside is a result; an exception means it could not be run as asked.
+        A failure of the program is a result. An exception means that the request could not be run.
+
+        Args:
+            request: The program, its input, files and limits.
+            on_output: Called as ``on_output(stream, text)`` on the event loop of the caller, in order, while output
+                arrives; ``stream`` is ``stdout`` or ``stderr``.
+            cancel: Setting this event ends the run with the status ``interrupted``.
+
         """
 
 
 class BlockingBackend(SandboxBackend):
-    """A backend whose work is a call that waits: ``run`` does it here, ``execute`` in a thread for an event loop."""
+    """A backend with a blocking ``run``; its ``execute`` calls ``run`` in a thread."""
 
     @abstractmethod
     def run(
@@ -112,14 +151,18 @@ class BlockingBackend(SandboxBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """Run a request on the calling thread; ``on_output`` is called on it too, and ``on_usage`` with its memory.
+        """Run one request on the calling thread and return its result.
 
-        ``keep`` is called with the work folder of the dead sandbox, before it is gone for good. ``stdin_from`` is a
-        descriptor of the caller's from which standard input is read as it comes. Without it, and when the request has
-        no input either, ``on_input(prompt, password)`` is called for a line, on a thread of its own, when a program
-        reads its standard input; the deadline is paused meanwhile. The wasm backend always sees that a program reads.
-        The process backend reads it from the kernel (``jail/streams/blocked_reader.py``); where the kernel does not
-        say, and without ``on_input``, standard input is empty.
+        Args:
+            request: The program, its input, files and limits.
+            on_output: Called as ``on_output(stream, text)`` on the calling thread while output arrives.
+            stop: Setting this ends the run with the status ``interrupted``.
+            keep: Called with the work folder after the program has ended and before the folder is removed.
+            on_usage: Called on the calling thread with the memory in use and its limit, in bytes.
+            on_input: Called as ``on_input(prompt, password)`` on another thread when the program waits for input and
+                neither ``stdin_from`` nor the request has any; returns one line. The deadline is paused meanwhile.
+            stdin_from: Open descriptor of the caller that is read as standard input while the program runs.
+
         """
 
     async def execute(
@@ -132,11 +175,18 @@ class BlockingBackend(SandboxBackend):
         on_usage: OnUsage | None = None,
         on_input: AnyOnInput | None = None,
     ) -> ExecResult:
-        """See ``SandboxBackend``; ``keep`` and ``on_usage`` as in ``run``, on the thread that runs.
+        """Run one request in a thread; see ``SandboxBackend.execute``.
 
-        ``on_input`` is asked as in ``run``, but on this loop, and may be a coroutine function.
+        Args:
+            request: The program, its input, files and limits.
+            on_output: Called as ``on_output(stream, text)`` on this event loop while output arrives.
+            cancel: Setting this event ends the run with the status ``interrupted``.
+            keep: As in ``run``; called on the thread that runs.
+            on_usage: As in ``run``; called on the thread that runs.
+            on_input: As in ``run``, but called on this event loop; may be a coroutine function.
+
         """
-        # asyncio takes longer to import than a run
+        # importing asyncio takes longer than a run
         from sandbox_kernel.backends.async_bridge import in_thread, on_this_loop
 
         asked = on_this_loop(on_input)
@@ -148,7 +198,13 @@ class BlockingBackend(SandboxBackend):
 
 
 def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:
-    """Refuse, before anything runs, a policy that this backend would not enforce here; names what is missing."""
+    """Raise ``PolicyViolation`` for a policy that this backend cannot enforce here; the message names what is missing.
+
+    Args:
+        policy: The policy that is to be enforced.
+        capabilities: The capabilities of the backend on this host.
+
+    """
     limits = capabilities.enforced_limits
     wanted = [
         ("network", not policy.network, limits.network_isolation),

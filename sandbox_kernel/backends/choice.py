@@ -1,4 +1,4 @@
-"""Which backend a run of a sandbox goes to, and why. Each is made when it is first needed, under the same policy."""
+"""Chooses the backend of a run. Each backend of a sandbox is made at its first use, with the sandbox's policy."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ BACKENDS = ("auto", "process", "wasm", "dask")
 
 
 class Backends:
-    """The backends of one sandbox; ``default`` is where runs go that name none."""
+    """The backends of one sandbox; ``default`` is used for runs that name none."""
 
     def __init__(self, default: str, policy: SandboxPolicy, egress: Egress, config: ProcessConfig | None) -> None:
         self.default = known_backend(default)
         self._policy, self._egress = policy, egress
         self.process = self._process_with(config)
         self._wasm: WasmBackend | None = None
-        #: Hears how far a language is that WebAssembly must make ready first; see ``WasmBackend``.
+        #: Progress callback for languages that WebAssembly prepares at their first use; see ``WasmBackend``.
         self.on_prepare: OnProgress | None = None
 
     def named(self, backend: str | None) -> str:
-        """What was asked for, checked; else the default, which may be ``auto``."""
+        """Return the given backend name after checking it; without one, the default, which may be ``auto``."""
         return known_backend(backend) if backend is not None else self.default
 
     def choose(
         self, request: ExecRequest, backend: str | None, check: bool = False, python: str | None = None
     ) -> ProcessBackend | WasmBackend | DaskBackend:
-        """The backend of a run: the one asked for, else wasm for wasm and processes for everything else."""
+        """Return the backend of a run: the named one, else wasm for WebAssembly modules and process for all else."""
         name = self.named(backend)
         if check and request.language is not Language.TYPESCRIPT:
             raise InvalidRequest(f"check is for typescript, not for {request.language}; leave it out")
@@ -50,7 +50,7 @@ class Backends:
         if name == "wasm":
             return self.wasm(check)
         if check or python is not None:
-            # Backends are cheap: spares and capabilities are shared by all of a process.
+            # A new backend is cheap: all backends of a process share spares and capabilities.
             config = replace(self.process.config, check_types=check)
             config = config if python is None else replace(config, python_path=python)
             return self.dask(config) if name == "dask" else self._process_with(config)
@@ -61,7 +61,7 @@ class Backends:
         return self.process
 
     def why(self, language: Language, backend: str | None) -> str:
-        """Why a run is where it is, for its receipt; empty when somebody named the backend."""
+        """Return why ``auto`` chose this backend, for the receipt; empty when the backend was named."""
         if (backend if backend is not None else self.default) != "auto":
             return ""
         if language is Language.WASM:
@@ -69,19 +69,19 @@ class Backends:
         return f"backend 'auto' took process: {language} runs at full speed there; 'wasm' is the second wall"
 
     def dask(self, config: ProcessConfig | None = None) -> DaskBackend:
-        """The cluster, whose workers run with these programs, or with the sandbox's own."""
+        """Return the Dask backend; its workers use ``config``, by default that of the sandbox."""
         if self._egress.special and (self._policy.network or self._policy.network_rules):
             raise InvalidRequest(
-                "audit, allow_private_for and resolver are of this machine, and the network of backend='dask' is its "
-                "workers'; leave them out, or use backend='process'"
+                "audit, allow_private_for, resolver and secrets hold on this machine only, and backend='dask' uses the "
+                "network of its workers; leave them out, or use backend='process'"
             )
         from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 
         return DaskBackend(config=config or self.process.config, policy=self._policy)
 
     def wasm(self, check: bool = False) -> WasmBackend:
-        """WebAssembly; one for the life of the sandbox, and one for each run whose types are checked first."""
-        from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # its engine is heavy and rarely needed
+        """Return the wasm backend: one for the whole sandbox, and a new one for a run with type checks."""
+        from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # slow to import and rarely needed
 
         size, client = self.process.config.pool_size, self._egress.client
         if check or self.process.config.check_types:
@@ -97,7 +97,7 @@ class Backends:
 
 
 def known_backend(name: str) -> str:
-    """The name of a backend, or which there are."""
+    """Return the name if it is a backend. Raises ``InvalidRequest`` with all names otherwise."""
     if name not in BACKENDS:
         raise InvalidRequest(f"unknown backend {quoted(name)}; expected one of: {', '.join(BACKENDS)}")
     return name

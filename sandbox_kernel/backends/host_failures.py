@@ -1,6 +1,6 @@
-"""When the host itself fails a run: out of descriptors, a control group that somebody removed, a full disk.
+"""Turns failures of the host into typed errors: no descriptors left, a removed control group, a full disk.
 
-What the operating system says then is an ``OSError`` from anywhere below; callers are promised typed errors.
+Such a failure is an ``OSError`` from any lower layer; callers of a backend get ``BackendUnavailable``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sandbox_kernel.limits import quoted
 
 
 class Listener:
-    """The caller's listener; remembers what it raised, which is the caller's own and passes as it is."""
+    """Calls the output callback of the caller and remembers its exception, which is passed on unchanged."""
 
     def __init__(self, on_output: OnOutput) -> None:
         check_listener("on_output", on_output)
@@ -22,7 +22,7 @@ class Listener:
         self.failure: BaseException | None = None
 
     def __call__(self, stream: str, text: str) -> None:
-        """Hand it on."""
+        """Call the callback."""
         try:
             self._on_output(stream, text)
         except BaseException as error:
@@ -31,14 +31,14 @@ class Listener:
 
 
 def check_listener(name: str, listener: object) -> None:
-    """Refuse, before anything runs, a callback that cannot be called."""
+    """Raise ``InvalidRequest`` for a callback that cannot be called. Used before anything runs."""
     if listener is not None and not callable(listener):
         raise InvalidRequest(f"{name} must be a function, got {quoted(listener)}; for example {name}=print")
 
 
 @contextmanager
 def host_trouble(listener: Listener | None = None) -> Iterator[None]:
-    """Turn an ``OSError`` of ours into ``BackendUnavailable``; one of the listener's stays."""
+    """Turn an ``OSError`` into ``BackendUnavailable``, except one that the listener raised."""
     try:
         yield
     except OSError as error:
@@ -48,7 +48,7 @@ def host_trouble(listener: Listener | None = None) -> Iterator[None]:
 
 
 def told(error: OSError) -> BackendUnavailable:
-    """What the caller is told of the host's trouble."""
+    """Return the error for the caller when the host failed."""
     return BackendUnavailable(
-        f"the host could not run it: {error}; see to its open files, disk and control groups, then run it again"
+        f"the host could not run it: {error}; check its open files, disk space and control groups, then run it again"
     )

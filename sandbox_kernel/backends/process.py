@@ -1,4 +1,4 @@
-"""The process backend: every request in a jail of its own, behind walls that the operating system enforces."""
+"""The process backend: runs every request in a jail of its own, behind walls that the operating system enforces."""
 
 from __future__ import annotations
 
@@ -52,12 +52,21 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=8)
 def shared_pool(size: int) -> Pool:
-    """One pool of a size for all backends of this process: a spare serves whoever asks for its walls."""
+    """Return the pool of this size, shared by all backends of this process: a spare serves any request of its walls."""
     return Pool(size, templates=Templates())
 
 
 class ProcessBackend(BlockingBackend):
-    """Runs languages as jailed processes. ``enforcer=None`` runs without walls and must be asked for by name."""
+    """Runs programs as jailed processes of the host.
+
+    Args:
+        config: Interpreters and compilers, size of the pool, caches; None for the defaults.
+        enforcer: The tool that builds the walls: ``auto`` (the best of this host), ``bubblewrap`` or ``landlock``.
+            None runs programs without walls.
+        policy: What programs may read, write, reach and start; None for the preset ``standard``.
+        proxy: Function that makes the egress proxy for a ``FetchPolicy``; None for ``EgressProxy``.
+
+    """
 
     name = "process"
 
@@ -78,7 +87,7 @@ class ProcessBackend(BlockingBackend):
         self._pool = shared_pool(self.config.pool_size)
         self._proxy = proxy
         folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
-        # What the policy shows of the host can be compiled in, and changes without our knowing.
+        # A program can include host files that the policy shows, and these may change: its compilation is not cached.
         shown = self.policy.allowed_paths or self.policy.mounts
         self._cache = CompileCache(folder) if folder and not shown else None
 
@@ -96,13 +105,15 @@ class ProcessBackend(BlockingBackend):
         return self.policy.network or bool(self.policy.network_rules)
 
     def capabilities(self) -> BackendCapabilities:
-        """See ``SandboxBackend``; measured once, in a jail of this very kind."""
-        from sandbox_kernel.backends.measured.capabilities import process_capabilities  # few ask, and it is heavy
+        """See ``SandboxBackend``; measured once, in a jail with the same walls."""
+        from sandbox_kernel.backends.measured.capabilities import (
+            process_capabilities,  # slow to import and rarely needed
+        )
 
         return process_capabilities(self)
 
     def available_languages(self) -> tuple[Language, ...]:
-        """See ``SandboxBackend``; looks for the programs only, and once."""
+        """See ``SandboxBackend``; searches for interpreters and compilers once, without running a canary."""
         return tuple(language for language in RECIPES if availability(self.config, language).available)
 
     def run(
@@ -116,7 +127,7 @@ class ProcessBackend(BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_input`` is asked for a line whenever the program sleeps until it gets one."""
+        """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input."""
         check_listener("on_input", on_input)
         check_request(request)
         recipe = self._recipe(request)
@@ -129,7 +140,7 @@ class ProcessBackend(BlockingBackend):
             def attempt() -> ExecResult:
                 jail = self._pool.take(walls)
                 try:
-                    plan = recipe.plan(request, self._kitchen(request, recipe, jail.places))
+                    plan = recipe.plan(request, self._step_builder(request, recipe, jail.places))
                     job = self._job(request, plan, jail.places)
                     job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
                     outcome = run_job(
@@ -160,7 +171,7 @@ class ProcessBackend(BlockingBackend):
                 return attempt()
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
-        """A proxy for one run or session, when the policy allows any network; without walls there is no way around."""
+        """Return a proxy for one run or session; None inside the block without network or without walls."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
@@ -169,10 +180,10 @@ class ProcessBackend(BlockingBackend):
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
     def network_env(self) -> dict[str, str]:
-        """What a program needs to know beside the address of the proxy, which the jail adds; empty without network.
+        """Return the network variables of a program except the proxy address, which the jail adds; empty if offline.
 
-        Its own servers on loopback are not asked for at the proxy, unless a rule means the loopback of the host.
-        Node.js does not look at the variables of others before it is told to.
+        Servers of the program on its own loopback are reached directly, unless a rule names the loopback of the host.
+        Node.js uses the proxy variables only with ``NODE_USE_ENV_PROXY``.
         """
         if not self._lets_out:
             return {}
@@ -181,28 +192,51 @@ class ProcessBackend(BlockingBackend):
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
 
     def network_notes(self, stderr: str) -> tuple[str, ...]:
-        """What the result of a run or a cell says of the network; without walls there is nothing to say."""
+        """Return notes about the network for the result of a run or cell; none without walls.
+
+        Args:
+            stderr: The error output of the program.
+
+        """
         return network_notes(self.policy, stderr) if self.enforcer is not None else ()
 
     def check_network(self) -> None:
-        """Refuse, before anything runs, a network that the enforcer cannot hold."""
+        """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
         if self.enforcer is not None:
             self.enforcer.check_network(self.policy)
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
-        """Begin to make ready what the first request of a language will need."""
+        """Start to make a spare jail for the first request of a language, in the background.
+
+        Args:
+            language: The language of the request.
+            memory_mb: The memory limit of the request; None for the default.
+
+        """
         request = ExecRequest(language=language, code="#", timeout=1, memory_limit_mb=memory_mb)
         self._pool.warm(self.walls(request, self._recipe(request)))
 
     def check_command(self, request: ExecRequest, command: str) -> None:
-        """``CommandNotFound`` for a program that the walls of a request do not show; nothing is started."""
+        """Raise ``CommandNotFound`` for a program that does not exist inside the walls of a request. Starts nothing.
+
+        Args:
+            request: The request that would run the program.
+            command: Name or path of the program.
+
+        """
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
-        env = self._kitchen(request, recipe, Places()).environment(request)
+        env = self._step_builder(request, recipe, Places()).environment(request)
         check_command(command, env["PATH"], (*walls.runtime, *walls.grants) if self.enforcer is not None else None)
 
     def walls(self, request: ExecRequest, recipe: Recipe) -> Walls:
-        """The walls that a request needs."""
+        """Return the walls that a request needs.
+
+        Args:
+            request: The request.
+            recipe: The recipe of its language.
+
+        """
         python = find_python(self.config.python_path)
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
@@ -210,7 +244,7 @@ class ProcessBackend(BlockingBackend):
         box, tmp, shm = sizes(request.limits, request.memory_mb)
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
-        warm = Warm(command, limits, self._no_spawn()) if command else None
+        warm = Warm(command, limits, self.step_filter()) if command else None
         grants = resolve_grants(self.policy)
         name, templates = self._enforcer_name, self.config.templates
         return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates)
@@ -240,10 +274,15 @@ class ProcessBackend(BlockingBackend):
             own_disk=has_own_disk(self._enforcer_name),
         )
 
-    def _no_spawn(self) -> bytes | None:
-        return None if self.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch())
+    def step_filter(self) -> bytes | None:
+        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter."""
+        may_spawn = self.policy.process_spawn
+        watched = self.enforcer is not None and find_hierarchies() is None
+        if may_spawn and not watched:
+            return None
+        return seccomp.build_step_filter(seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched)
 
-    def _kitchen(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
+    def _step_builder(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
         python = find_python(self.config.python_path)
         return StepBuilder(
             config=self.config,
@@ -251,7 +290,7 @@ class ProcessBackend(BlockingBackend):
             path=search_path(python.executable),
             policy_env=self.policy.env,
             rlimits=self._rlimits(request, recipe),
-            no_spawn=self._no_spawn(),
+            no_spawn=self.step_filter(),
             cache=self._cache,
             network_env=self.network_env(),
         )

@@ -1,6 +1,7 @@
-"""Whether a program that is asked for by its name is there, as a jail will see it; looked at before anything starts.
+"""Checks before a run whether the command that it names exists inside the jail.
 
-Only what is certain is refused. Files that a run brings or makes (below /box, /tmp and the like) are left to the run.
+Only commands that certainly do not exist are refused. A run may make files below /box or /tmp itself; these are not
+checked.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from sandbox_kernel.jail.core.interpreter import is_system
 from sandbox_kernel.jail.core.walls import CELL, TMP, WORK
 from sandbox_kernel.policy import Grant
 
-#: The script that becomes the program: its arguments are never read as shell.
+#: A script that becomes the program; the shell does not interpret its arguments.
 BECOME = 'exec "$@"'
-#: Places that are filled when a run begins, or by it.
+#: Folders whose content is written at the start of a run or by it.
 _RUNS_OWN = (WORK, TMP, CELL, "/proc", "/dev")
 _REMEDY = "install it on this machine, or show it with policy.mount(…) and call it by its path"
 
 
 def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> None:
-    """``CommandNotFound`` when no folder of ``path`` inside has this program, or a whole path leads to none.
+    """Raise ``CommandNotFound`` when no folder of ``path`` has this program, or its full path does not exist.
 
-    ``shown`` is what the jail shows of the host beside the system; None where there are no walls.
+    ``shown`` are the host paths that the jail shows in addition to the system; None when there are no walls.
     """
     if not isinstance(command, str) or not command or "\0" in command or command.startswith("-"):
         raise InvalidRequest(f"{command!r:.100} is not the name of a program; give one, and its arguments apart")
@@ -36,7 +37,7 @@ def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> Non
         return
     places = [place for folder in folders if (place := _on_host(folder, shown)) is not None]
     if not any(_has(os.path.join(place, command)) for place in places):
-        import difflib  # every start of a program would pay for it
+        import difflib  # importing it at every start would cost time
 
         near = difflib.get_close_matches(command, _programs(places), n=1, cutoff=0.8)
         hint = f"did you mean {near[0]!r}?" if near else _REMEDY
@@ -44,13 +45,13 @@ def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> Non
 
 
 def _is_runs_own(path: str, shown: Sequence[Grant] | None) -> bool:
-    """Whether only the run can tell. An interpreter below the host's /tmp is shown there, and can be looked at."""
+    """Return whether the run itself may make this path. A host path that is shown below /tmp can be checked."""
     path = os.path.normpath(path)
     return any(_is_beneath(path, place) for place in _RUNS_OWN) and _covering(path, shown or ()) is None
 
 
 def _on_host(inside: str, shown: Sequence[Grant] | None) -> str | None:
-    """Where something inside is on the host; None for what is shown nowhere."""
+    """Return the host path of a path inside; None when the jail does not show it."""
     inside = os.path.normpath(inside)
     if shown is None:
         return inside
@@ -61,7 +62,7 @@ def _on_host(inside: str, shown: Sequence[Grant] | None) -> str | None:
 
 
 def _covering(inside: str, shown: Sequence[Grant]) -> Grant | None:
-    """The grant that shows a path; the last one covers earlier ones."""
+    """Return the grant that shows a path; later grants cover earlier ones."""
     return next((grant for grant in reversed(shown) if _is_beneath(inside, grant.target)), None)
 
 

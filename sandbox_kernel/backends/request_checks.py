@@ -1,4 +1,4 @@
-"""Whether a request can be run at all: said before anything starts, not by a full disk inside."""
+"""Checks of a request before anything starts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from sandbox_kernel.jail.core.walls import sizes
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest
 
-#: A file of a memory file system takes whole pages.
+#: Files in a memory file system take whole pages.
 _PAGE = 4096
 
 
 def check_request(request: object) -> None:
-    """Say what a backend runs to whoever gives it something else."""
+    """Raise ``InvalidRequest`` for anything but an ``ExecRequest``."""
     if not isinstance(request, ExecRequest):
         raise InvalidRequest(
             f"a backend runs an ExecRequest, got {quoted(request)}; "
@@ -21,9 +21,9 @@ def check_request(request: object) -> None:
 
 
 def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:
-    """Refuse files that are larger, all together, than the work folder of the run may be.
+    """Raise ``InvalidRequest`` when the files of a request do not fit into its work folder.
 
-    ``runtime_mb`` is what a backend adds to the memory limit for itself.
+    ``runtime_mb`` is the memory that a backend adds to the limit for its own use.
     """
     room = sizes(request.limits, request.memory_mb + runtime_mb)[0]
     taken = sum(-(-_length(data) // _PAGE) * _PAGE for data in request.files.values())

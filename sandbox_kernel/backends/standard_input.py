@@ -1,4 +1,4 @@
-"""An open file of the caller's as standard input, for backends whose programs it cannot reach as a terminal."""
+"""Standard input from an open file of the caller, for backends that cannot pass a terminal to the program."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 
 def unless_terminal(source: int | None) -> int | None:
-    """A descriptor to read from; None for a terminal, on which nobody would know that something waits for an end."""
+    """Return the descriptor; None for a terminal, because its user would not know that the end of input is needed."""
     return None if source is None or os.isatty(source) else source
 
 
 def read_to_end(source: int) -> bytes:
-    """Everything that a descriptor has, waiting for its end; it stays the caller's."""
+    """Read a descriptor to its end; does not close it."""
     with open(source, "rb", closefd=False) as file:
         return file.read()

@@ -1,7 +1,7 @@
-"""What leaves the machine, and only that.
+"""Network access of sandboxes: decides which requests may leave the machine, and carries them out.
 
-One policy engine (``fetch_policy``) decides for three doors: ``safe_client`` fetches for the host's own callers,
-``egress_proxy`` serves programs in a network namespace of their own, and ``fetch_bridge`` serves wasm guests through
-the client. Names are resolved once, on the host, and the connection goes to the very address that was checked.
-Import the modules; this package re-exports nothing, so that the kernel starts without an HTTP library.
+One set of rules (``rules/fetch_policy.py``) decides for three ways out: ``client/`` fetches for callers on the host,
+``proxy/`` serves programs in a network namespace of their own, and ``guest_fetch/`` serves wasm guests through the
+client. Names are resolved once, on the host, and the connection goes to the address that was checked.
+Import the modules: this package re-exports nothing, so that the kernel starts without importing an HTTP library.
 """

@@ -1,7 +1,7 @@
-"""The audit log: one JSON line for everything that was let out, refused, failed or finished.
+"""The audit log: one JSON line for each request that was allowed, refused, failed or finished.
 
-Lines name method, host, port, address and sizes. They never hold bodies, headers or query strings, which may be
-secrets. A log that was asked for and cannot be written stops the request: ``FetchError`` with rule ``audit_failed``.
+Lines name method, host, port, address and sizes. They never hold bodies, headers or query strings, which may hold
+secrets. When the log cannot be written, the request fails: ``FetchError`` with rule ``audit_failed``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from sandbox_kernel.errors import FetchError, PolicyViolation
 
 _MAX_TEXT = 500
-#: A program that is refused in a loop must not fill the host's disk; a full log stops what it should have recorded.
+#: Largest log file, so that a program cannot fill the disk of the host. When the log is full, requests fail.
 MAX_FILE_BYTES = 256 << 20
 
 
@@ -40,7 +40,7 @@ class AuditRecord:
     time: float = field(default_factory=time.time)
 
     def to_json_line(self) -> str:
-        """The record as one ASCII line; texts from the guest are cut and escaped, so they cannot forge a line."""
+        """Return the record as one ASCII line. Guest texts are cut and escaped, so they cannot forge a line."""
         values = {
             name: value[:_MAX_TEXT] if isinstance(value, str) else value
             for name, value in asdict(self).items()
@@ -49,12 +49,12 @@ class AuditRecord:
         return json.dumps(values, sort_keys=True) + "\n"
 
 
-#: Where records go. Called from any thread.
+#: A function that receives the records; called from any thread.
 AuditSink = Callable[[AuditRecord], None]
 
 
 class AuditFile:
-    """Appends records to a file that only the owner can read. Closed with the last reference, or by hand."""
+    """Appends records to a file that only its owner can read. Closes it in ``close`` or with the last reference."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -70,7 +70,7 @@ class AuditFile:
         self._close = weakref.finalize(self, os.close, fd)
 
     def __call__(self, record: AuditRecord) -> None:
-        """Append one line, whole."""
+        """Append one record as a whole line."""
         line = record.to_json_line().encode("ascii")
         with self._lock:
             try:
@@ -88,13 +88,13 @@ class AuditFile:
                 ) from None
 
     def close(self) -> None:
-        """Give the file back; may be called twice."""
+        """Close the file; may be called twice."""
         with self._lock:
             self._close()
 
 
 def audit_sink(audit: AuditSink | str | os.PathLike[str] | None) -> AuditSink:
-    """What a caller gave as ``audit=``: nothing, a path to append to, or a function of its own."""
+    """Return the sink for an ``audit=`` argument: None, a path to append to, or a function."""
     if audit is None:
         return _forget
     if callable(audit):

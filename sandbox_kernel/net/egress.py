@@ -1,7 +1,7 @@
-"""How the host lets its sandboxes out, beside what their policy allows: one value for proxies, fetches and guests.
+"""Network settings that only the host program may choose, for proxies, fetches and wasm guests.
 
-The policy says who may be talked to. This says what only the host's program may decide: where it is written down, which
-private hosts are meant, who resolves names, and which secrets stay outside.
+The policy says which hosts may be reached. These settings add the audit log, the private hosts that are allowed, the
+resolver, and the secrets that never enter a sandbox.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret, Vault
     from sandbox_kernel.policy import SandboxPolicy
 
-#: Names the audit log of every sandbox of a process, kernels included, that was not given one.
+#: Environment variable: audit log of every sandbox of the process that has no ``audit`` argument, kernels included.
 AUDIT_VARIABLE = "SANDBOX_KERNEL_AUDIT"
 
-
-#: Names the secrets of every sandbox of a process that was given none: NAME@HOST, with commas between.
+#: Environment variable: secrets of every sandbox of the process that has no ``secrets``, as NAME@HOST with commas.
 SECRETS_VARIABLE = "SANDBOX_KERNEL_SECRETS"
 
 
 class Egress:
-    """Makes proxies and clients that share one audit log; ``PolicyViolation`` at once for a log that cannot be opened.
+    """Makes proxies and clients that share one audit log. Raises ``PolicyViolation`` for a log that cannot be opened.
 
-    ``audit`` is a file to append JSON lines to, or a function that gets each record. ``allow_private_for`` names hosts
-    that may have private addresses; the policy must allow them too. ``secrets`` are put into headers on their way out.
+    Args:
+        audit: File to append JSON lines to, or a function that receives each record; None for no log.
+        allow_private_for: Hosts that may have private addresses. The policy must allow them too.
+        resolver: Function from host name and port to addresses; by default the resolver of the host.
+        secrets: Secrets that proxies and clients fill into headers.
+
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class Egress:
             from sandbox_kernel.net.secret_headers import Vault
 
             self.vault = Vault(held)
-        #: Whether anything was asked for that only holds on this machine.
+        #: Whether any setting was made. Settings hold on this machine only, so Dask workers cannot use them.
         self.special = log is not None or bool(self._private) or resolver is not None or bool(held)
         if self._private:
             from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
@@ -64,13 +67,13 @@ class Egress:
             self._opened(FetchPolicy())
 
     def proxy(self, policy: FetchPolicy) -> EgressProxy:
-        """The way out of one sandbox."""
+        """Return a new proxy for one sandbox."""
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
         return EgressProxy(self._opened(policy), resolver=self._resolver, audit=self._audit, vault=self.vault)
 
     def client(self, policy: FetchPolicy) -> SafeClient:
-        """Fetches of the host, or of one guest, under the same rules."""
+        """Return a new client for fetches of the host or of one wasm guest."""
         from sandbox_kernel.net.client.safe_client import SafeClient
 
         return SafeClient(self._opened(policy), self._resolver, self._audit, vault=self.vault)
@@ -89,7 +92,7 @@ def _secrets_of_environment() -> tuple[Secret, ...]:
 
 
 def with_placeholders(policy: SandboxPolicy, vault: Vault | None) -> SandboxPolicy:
-    """The policy whose programs find the placeholders of these secrets in their environment."""
+    """Return the policy with the placeholders of the secrets as environment variables of its programs."""
     for name, placeholder in (vault.placeholders if vault is not None else {}).items():
         if name in policy.env:
             raise PolicyViolation(f"the policy sets {name} itself, so no secret can have that name; remove one")

@@ -1,6 +1,7 @@
 """One background thread with one event loop, shared by every proxy and every blocking fetch of this process.
 
-It starts with the first use, is a daemon, and is made anew in a forked child, where threads do not survive.
+The thread starts at the first use and is a daemon. A forked child starts its own, because threads do not survive a
+fork.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _thread: threading.Thread | None = None
 
 
 def network_loop() -> asyncio.AbstractEventLoop:
-    """The running loop of the network thread."""
+    """Return the running event loop of the network thread; starts the thread if there is none."""
     global _loop, _thread
     with _lock:
         if _loop is None:
@@ -30,7 +31,10 @@ def network_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_on_network_loop(work: Coroutine[object, object, _T]) -> _T:
-    """Run to completion there and wait; an interrupt of the caller cancels the work. Never call it from that thread."""
+    """Run a coroutine on the network loop, wait for it and return its result.
+
+    An interrupt of the caller cancels the coroutine. Raises ``RuntimeError`` when called from the network thread.
+    """
     loop = network_loop()
     if threading.current_thread() is _thread:
         work.close()

@@ -1,7 +1,7 @@
-"""Resolve a name once, judge every answer, and hand out the addresses that were judged.
+"""Resolves a name once, checks every address, and returns the checked addresses.
 
-Whoever connects uses the pinned addresses and asks no resolver again, so a name that changes its mind between check and
-use changes nothing. Only names that the policy allowed come here: a denied name never leaves as a DNS question.
+The connection uses these pinned addresses and no second lookup, so a DNS answer that changes between check and use has
+no effect. Only names that the policy allows are resolved: a denied name causes no DNS query.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.net.rules.targets import Target
 
-#: Host name and port in, numeric addresses out; may block, and may raise OSError.
+#: A function from host name and port to numeric addresses. It may block and may raise OSError.
 Resolver = Callable[[str, int], list[str]]
-#: All answers are judged; no more than this many are tried.
+#: Every address is checked; at most this many are tried.
 MAX_TRIED = 6
-#: Lookups at once for one sandbox; they block threads, and one sandbox must not take another's.
+#: Lookups at the same time for one sandbox. Each blocks a thread, so each sandbox has threads of its own.
 LOOKUPS = 4
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A target with the addresses that were checked for it, in the resolver's order."""
+    """A target with its checked addresses, in the order of the resolver."""
 
     target: Target
     addresses: tuple[str, ...]
@@ -40,13 +40,13 @@ class Pinned:
 
 
 def system_resolver(host: str, port: int) -> list[str]:
-    """The host's own resolver."""
+    """Resolve a name with the resolver of the host."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolver) -> Pinned:
-    """Resolve and judge; one non-public answer among many refuses them all (``FetchRefused``, ``FetchError``)."""
+    """Resolve a target and check every address. One refused address refuses all (``FetchRefused``, ``FetchError``)."""
     if target.address is not None:
         answers = [str(target.address)]
     else:
@@ -58,7 +58,7 @@ def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolve
         raise _unresolved(target, "the resolver knows no address for it")
     for answer in answers:
         try:
-            # A scoped answer (fe80::1%eth0) is link-local: judged without its scope, it is refused.
+            # A scoped address (fe80::1%eth0) is link-local: checked without its scope, it is refused.
             address = ip_address(answer.partition("%")[0])
         except ValueError:
             raise _unresolved(target, f"the resolver answered {answer!r}, which is no address") from None
@@ -69,12 +69,12 @@ def pin(target: Target, policy: FetchPolicy, resolver: Resolver = system_resolve
 
 
 def lookup_threads() -> ThreadPoolExecutor:
-    """The threads in which the names of one sandbox are resolved; they start when they are needed."""
+    """Return a thread pool for the lookups of one sandbox; its threads start on demand."""
     return ThreadPoolExecutor(LOOKUPS, thread_name_prefix="sandbox-kernel-dns")
 
 
 async def pin_in_thread(target: Target, policy: FetchPolicy, resolver: Resolver, executor: Executor) -> Pinned:
-    """``pin`` off the event loop, within the policy's connect time."""
+    """Run ``pin`` in a thread, within the connect timeout of the policy."""
     if target.address is not None:
         return pin(target, policy, resolver)
     call = asyncio.get_running_loop().run_in_executor(executor, pin, target, policy, resolver)

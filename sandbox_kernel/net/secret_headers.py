@@ -1,9 +1,9 @@
 """Secrets that never enter a sandbox: the program has a placeholder, and the host puts the value into the headers.
 
-A program sends the placeholder where it would send the secret, for example in ``Authorization``. On its way out, and
-only in requests to the hosts that the secret is for, the host writes the value in its place, over TLS. Whatever the
-program prints, stores or sends elsewhere holds the placeholder. What a server answers is not searched: one that
-repeats what it was sent gives the value away, so name hosts that do not.
+A program sends the placeholder where it would send the secret, for example in ``Authorization``. In requests to the
+hosts that the secret is for, and only there, the host replaces the placeholder with the value and sends it over TLS.
+Everything that the program prints, stores or sends elsewhere holds the placeholder. Responses are not searched: a
+server that echoes request headers reveals the value to the program, so name hosts that do not.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ from sandbox_kernel.net.rules.domain_pattern import DomainPattern
 from sandbox_kernel.net.rules.refusal import refused
 from sandbox_kernel.net.rules.targets import DEFAULT_PORTS, Target
 
-#: What may stand in a header without changing what is around it.
+#: Values that a header can carry without changing the rest of the request.
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,4094}[\x21-\x7e])?\Z")
 
-#: Placeholders of one secret are the same in all sandboxes of a process, and tell nothing about its value.
+#: Key of the placeholders: one secret has the same placeholder in all sandboxes of a process, and it reveals nothing.
 _KEY = os.urandom(32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Secret:
-    """One value, the variable in which programs find its placeholder, and the hosts that it is for.
+    """One secret value and the hosts that may receive it.
 
-    ``hosts`` are written as in an allow list, which must allow them too. ``plain_http`` also sends the value without
-    TLS, for hosts of one's own network.
+    Args:
+        name: Environment variable in which programs find the placeholder.
+        value: The secret: 1 to 4096 printable ASCII characters.
+        hosts: Hosts that may receive the value, written as in an allow list. The policy must allow them too.
+        plain_http: Send the value without TLS too, for hosts in a local network.
+
     """
 
     name: str
@@ -60,11 +64,11 @@ class Secret:
         if not hosts:
             raise PolicyViolation(f"the secret {self.name} is for no host; name one: hosts=['api.example.org']")
         object.__setattr__(self, "hosts", hosts)
-        told = hmac.new(_KEY, f"{self.name}={self.value}".encode(), "sha256").hexdigest()
-        object.__setattr__(self, "placeholder", f"sandbox-secret-{told[:32]}")
+        digest = hmac.new(_KEY, f"{self.name}={self.value}".encode(), "sha256").hexdigest()
+        object.__setattr__(self, "placeholder", f"sandbox-secret-{digest[:32]}")
 
     def is_for(self, target: Target) -> bool:
-        """Whether this target may have the value."""
+        """Return whether this target may receive the value."""
         return any(
             isinstance(host, DomainPattern)
             and host.matches(target.host)
@@ -73,7 +77,7 @@ class Secret:
         )
 
     def put_into(self, text: str) -> str:
-        """A header's value with the secret in place of its placeholder, also inside the base64 of ``Basic``."""
+        """Return a header value with the placeholder replaced by the secret, also inside the base64 of ``Basic``."""
         scheme, space, rest = text.partition(" ")
         if scheme.lower() == "basic" and space:
             try:
@@ -87,7 +91,7 @@ class Secret:
 
 
 def read_secrets(words: Iterable[str], variables: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Secrets written as ``NAME@HOST``, whose values are variables of the host; one name may be for several hosts."""
+    """Parse ``NAME@HOST`` words. ``variables`` has the values; one name may have several hosts."""
     hosts: dict[str, list[str]] = {}
     for word in words:
         name, given, domain = word.strip().partition("@")
@@ -100,7 +104,7 @@ def read_secrets(words: Iterable[str], variables: Mapping[str, str]) -> tuple[Se
 
 
 class Vault:
-    """The secrets of one sandbox, as the client and the proxy use them; empty for most."""
+    """The secrets of one sandbox, used by the client and the proxy. Most sandboxes have none."""
 
     def __init__(self, held: Iterable[Secret] = ()) -> None:
         self._held = tuple(held)
@@ -113,11 +117,14 @@ class Vault:
 
     @property
     def placeholders(self) -> dict[str, str]:
-        """What programs find in their environment."""
+        """The environment variables of programs: the placeholder of each secret by its name."""
         return {secret.name: secret.placeholder for secret in self._held}
 
     def fill(self, target: Target, headers: Headers) -> Headers:
-        """The headers of a judged request as they leave; ``Refused`` for a placeholder on its way to anybody else."""
+        """Return the headers of an allowed request with secrets filled in.
+
+        Raises ``FetchRefused`` when a placeholder would go to a host that its secret is not for.
+        """
         for secret in self._used(headers):
             if not secret.is_for(target):
                 reason = f"the value of {secret.name} is not for this host"
@@ -129,9 +136,9 @@ class Vault:
         return headers
 
     def over_tls(self, target: Target, headers: Headers) -> Target:
-        """Where a plain request to the proxy goes: one with a secret is sent on over TLS.
+        """Return the target of a plain HTTP request to the proxy; one that carries a secret is sent over TLS.
 
-        The program cannot do that itself: into what it encrypts, nobody can put anything.
+        The program cannot use TLS itself: the proxy could not fill the secret into encrypted headers.
         """
         wants = [secret for secret in self._used(headers) if secret.is_for(target) and not secret.plain_http]
         if target.scheme != "http" or not wants:
@@ -139,11 +146,11 @@ class Vault:
         return replace(target, scheme="https", port=DEFAULT_PORTS["https"] if target.port == 80 else target.port)
 
     def fills_in_plain(self, target: Target, ports: Collection[int]) -> bool:
-        """Whether a tunnel may carry a plain request in which a secret is wanted."""
+        """Return whether a tunnel to this target may carry a plain request that needs a secret."""
         return target.port in ports and any(secret.is_for(target) for secret in self._held)
 
     def check_tunnel(self, target: Target) -> None:
-        """Refuse a tunnel to the host of a secret: the program would send the placeholder, and wonder."""
+        """Refuse a tunnel to the host of a secret: the server would receive the placeholder instead of the value."""
         for secret in self._held:
             if secret.is_for(target):
                 reason = f"the value of {secret.name} cannot be put into TLS that the program encrypts itself"

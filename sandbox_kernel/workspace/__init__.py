@@ -1,1 +1,1 @@
-"""Files in and out of a sandbox, always beneath a root."""
+"""Work folders: copies files into and out of sandboxes and finds changes, always beneath a root descriptor."""

@@ -1,8 +1,8 @@
-"""A work folder as one tar file, and back: how a sandbox's files outlive it.
+"""Saves a work folder as one tar file and restores it.
 
-Reading is the dangerous half. An archive is checked whole before anything is written: plain relative names, regular
-files and folders only, no name twice, no name below a file, sizes within the limits. Then each file is written beneath
-the root, so that even a mistake in the checks could not reach outside.
+An archive may be hostile. It is checked completely before anything is written: plain relative names, regular files and
+folders only, no name twice, no name below a file, sizes within the limits. Each file is then written beneath the root,
+so that even a bug in the checks could not write outside.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_ARCHIVE_BYTES = 1024 * MIB
 MAX_ARCHIVE_FILES = 100_000
 
 _CHUNK = MIB
-#: A deeper tree could not be put into a sandbox.
+#: A deeper tree could not be copied into a sandbox.
 _MAX_DEPTH = WalkLimits().depth
-#: Times beyond the year 2242 are no times that a file system keeps.
+#: Latest time of a file, in the year 2242; file systems do not store later ones.
 _LATEST = 1 << 33
 
 
@@ -42,9 +42,9 @@ def save(
     max_bytes: int = MAX_ARCHIVE_BYTES,
     max_files: int = MAX_ARCHIVE_FILES,
 ) -> tuple[Skipped, ...]:
-    """Write the files and folders beneath the root to a tar at a host path; return what a tar of ours does not hold.
+    """Write the files and folders beneath the root to a tar at a host path. Returns the entries that it cannot hold.
 
-    The file appears complete or not at all. A tree beyond the limits is refused: part of one must not pass for all.
+    The file appears complete or not at all. A tree beyond the limits is refused.
     """
     packed = pack_files(rooted, max_bytes, max_files)
     target = os.path.abspath(path)
@@ -83,7 +83,7 @@ def _add_file(tar: tarfile.TarFile, rooted: Rooted, names: Names) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """What is needed of a checked member; ``offset`` is where its content begins in the archive."""
+    """A checked member; ``offset`` is the start of its content in the archive."""
 
     names: Names
     is_folder: bool
@@ -100,7 +100,7 @@ def restore(
     max_bytes: int = MAX_ARCHIVE_BYTES,
     max_files: int = MAX_ARCHIVE_FILES,
 ) -> None:
-    """Unpack a tar at a host path beneath the root. Nothing is written unless every member is acceptable."""
+    """Unpack a tar at a host path beneath the root. Nothing is written unless every member passes the checks."""
     with _at_host("restored from", path):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -110,7 +110,7 @@ def restore(
 
 
 def unpack(fd: int, rooted: Rooted, *, into: Names = (), max_bytes: int, max_files: int) -> None:
-    """Unpack the tar behind a descriptor beneath the root, or beneath the folder ``into`` of it."""
+    """Unpack an open tar beneath the root, or beneath its folder ``into``."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
@@ -130,7 +130,7 @@ def unpack(fd: int, rooted: Rooted, *, into: Names = (), max_bytes: int, max_fil
 
 
 class _Tree:
-    """The names of an archive as folders in folders, so that each is looked at once; a file is None."""
+    """The names of an archive as nested dictionaries; a file is None."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -138,23 +138,21 @@ class _Tree:
         self._root: dict[str, Any] = {}
 
     def add(self, member: _Member) -> None:
-        """Find a place for a member; ``InvalidRequest`` where there is none, or when there are too many names."""
+        """Add a member. Raises ``InvalidRequest`` for a conflicting name, or when there are too many names."""
         folder = self._root
         for name in member.names[:-1] if not member.is_folder else member.names:
             folder = folder[name] if name in folder else self._make(folder, name, {})
             if folder is None:
                 raise InvalidRequest(
-                    f"the archive names {shown(member.names)} twice, or below a file; which one is meant cannot be told"
+                    f"the archive names {shown(member.names)} twice, or below a file; it is not clear which one to use"
                 )
         if not member.is_folder:
             if member.names[-1] in folder:
-                raise InvalidRequest(
-                    f"the archive names {shown(member.names)} twice; which one is meant cannot be told"
-                )
+                raise InvalidRequest(f"the archive names {shown(member.names)} twice; it is not clear which one to use")
             self._make(folder, member.names[-1], None)
 
     def _make(self, folder: dict[str, Any], name: str, content: dict[str, Any] | None) -> Any:
-        # Folders that are only on the way to a member are made too, so they count.
+        # Parents that the archive does not name are made too, so they count.
         self._made += 1
         if self._made > self._most:
             raise InvalidRequest(
@@ -184,7 +182,7 @@ def _checked(found: Iterable[TarHeader], max_bytes: int, max_files: int, archive
 
 
 def _demand_end(fd: int, members: list[_Member]) -> None:
-    """An archive that was cut between two members looks complete; the mark at its end tells."""
+    """Check the end mark: without it, the archive may have been cut between two members."""
     last = max(members, key=lambda member: member.offset, default=None)
     end = 0 if last is None else last.offset + -(-last.size // BLOCK) * BLOCK
     if os.pread(fd, BLOCK, end) != bytes(BLOCK):
@@ -219,7 +217,7 @@ def _content(fd: int, member: _Member) -> Iterator[bytes]:
 
 @contextmanager
 def _damage_explained() -> Iterator[None]:
-    """What cannot be read is one kind of error to the caller."""
+    """Turn every error of reading the archive into ``InvalidRequest``."""
     try:
         yield
     except (OSError, ValueError, OverflowError) as error:

@@ -1,13 +1,13 @@
-"""What a program did to a work folder: two looks at it and the difference between them.
+"""Finds what a program changed in a work folder: takes snapshots and compares two of them.
 
-A look is ``lstat`` of everything, nothing followed and hardly anything read. Size, times, inode and mode tell whether a
-file changed; the change time, which no program can set, is among them, so a modification cannot be hidden by putting
-the modification time back. Times are coarse, though: a file written in the same tick before and after a look shows the
-same ones. The content of files *that* young is hashed, and so is the content of a file that has a hash to compare with.
+A snapshot is ``lstat`` of every entry; links are not followed and few files are read. Size, times, inode and mode show
+whether a file changed. They include the change time, which no program can set, so resetting the modification time hides
+nothing. Times are coarse: a file that is written just before and just after a snapshot may have the same times. The
+content of such young files is hashed, and so is the content of a file whose earlier hash is known.
 
-Where programs live on after a look, a file may be mapped, and then only the first write to each page gives it a new
-time. Such looks (``shared``) ask of each file that has changed whether anything can still write to it (``writers.py``).
-While something can, its content is hashed at each look, and one that is too large for that counts as modified.
+When programs run on after a snapshot (``shared``), a file may be mapped, and only the first write to each page gives it
+a new time. Such a snapshot finds out for each changed file whether a process can still write to it (``writers.py``).
+While one can, every snapshot hashes its content; a file that is too large for that counts as modified.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
 from sandbox_kernel.workspace.writers import open_for_writing, tells_who_writes
 
-#: Longer than the coarsest kernel tick (10 ms): a file changed this long before the look can be told from later ones.
+#: Longer than the coarsest kernel tick (10 ms). A file that is older than this at a snapshot shows every later change.
 TICK_NS = 20_000_000
-#: A file beyond this is compared by what ``lstat`` says alone.
+#: A larger file is compared by ``lstat`` alone.
 HASHED_FILE_BYTES = MIB
-#: The same for a file that somebody can still write to.
+#: The same limit for a file that a process can still write to.
 HASHED_OPEN_BYTES = 16 * MIB
-#: What one look reads at most.
+#: Most bytes that one snapshot reads.
 HASHED_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One look at a tree. ``unseen`` maps folders that were not seen in full (``""`` is the root) to the reason.
+    """The entries of a tree at one time. ``unseen`` maps folders that were not seen completely to the reason.
 
-    ``open`` are the inodes of files that somebody could write to, ``unasked`` those that there was no time to ask for.
+    ``open`` are the inodes of files that a process could write to; ``unasked`` those that were not checked for it in
+    time.
     """
 
     entries: Mapping[str, TreeEntry] = field(default_factory=dict)
@@ -53,15 +54,15 @@ class Snapshot:
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit or an unreadable folder kept part of the tree from being seen."""
+        """Whether part of the tree was not seen because of a limit or an unreadable folder."""
         return bool(self.unseen)
 
     def is_young(self, entry: TreeEntry) -> bool:
-        """Whether the entry could still have changed after this look without showing other times."""
+        """Return whether the entry could have changed after this snapshot without new times."""
         return entry.ctime_ns > self.taken_ns - TICK_NS
 
     def knows(self, path: str) -> bool:
-        """Whether this look can say that there was, or was not, something at ``path``."""
+        """Return whether this snapshot shows if ``path`` existed."""
         if not self.unseen or path in self.entries:
             return True
         return not any(folder in self.unseen for folder in _folders_above(path))
@@ -76,10 +77,10 @@ def _folders_above(path: str) -> Iterator[str]:
 def snapshot(
     rooted: Rooted, limits: WalkLimits | None = None, *, since: Snapshot | None = None, shared: bool = False
 ) -> Snapshot:
-    """Look at a tree; give the earlier look as ``since`` when the two will be compared.
+    """Take a snapshot of a tree. Never raises for the content of the tree: what was not seen is in ``unseen``.
 
-    ``shared``: programs that use the tree live and go on. Never fails for what the tree holds: what could not be seen
-    stands in ``unseen``.
+    ``since`` is the earlier snapshot that it will be compared with. ``shared`` is true when programs that use the tree
+    run on.
     """
     limits = limits or WalkLimits()
     taken_ns, deadline = time.time_ns(), time.monotonic() + limits.seconds
@@ -90,7 +91,7 @@ def snapshot(
 
 
 def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, shared: bool) -> Snapshot:
-    """The same look with what only reading tells."""
+    """Return the snapshot with digests and open files added."""
     digests: dict[str, bytes] = {}
     still_open: set[int] = set()
     unasked: set[int] = set()
@@ -103,7 +104,7 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
         known = since.digests.get(path)
         if entry.inode not in maybe_open and entry == since.entries.get(path) and not since.is_young(entry):
             if known is not None:
-                digests[path] = known  # unchanged for certain: not read again
+                digests[path] = known  # certainly unchanged: not read again
             continue
         hashed = known is not None or look.is_young(entry)
         if not (hashed or shared):
@@ -128,7 +129,7 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
 
 @contextmanager
 def _opened(rooted: Rooted, entry: TreeEntry) -> Iterator[int | None]:
-    """A file, open for reading; None where it cannot be read: then what ``lstat`` said decides."""
+    """Yield a descriptor of a file; None when it cannot be read, so that ``lstat`` alone decides."""
     try:
         fd = rooted.open_file(entry.names)
     except SandboxError:
@@ -141,7 +142,7 @@ def _opened(rooted: Rooted, entry: TreeEntry) -> Iterator[int | None]:
 
 
 def _digest(fd: int, most_bytes: int) -> bytes | None:
-    """The hash of an open file; None where it cannot be read."""
+    """Return the hash of an open file; None when it cannot be read."""
     try:
         state = hashlib.sha256()
         for piece in chunks(fd, most_bytes):
@@ -152,10 +153,11 @@ def _digest(fd: int, most_bytes: int) -> bytes | None:
 
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
-    """The differences, by path. Where a look did not see, nothing is claimed: ask ``truncated`` of both.
+    """Return the differences of two snapshots, sorted by path.
 
-    A file that moved unchanged is ``renamed``, also as part of a folder. ``modified`` is another content, type, mode or
-    link target. Folders are not modified by what happens in them.
+    Reports nothing for folders that a snapshot did not see: check ``truncated`` of both. A file that moved unchanged is
+    ``renamed``, also as part of a folder. ``modified`` means another content, type, mode or link target. A folder is
+    not modified by changes in it.
     """
     vanished: dict[tuple[object, ...], list[str]] = {}
     gone: set[str] = set()
@@ -168,7 +170,7 @@ def compare(before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
         old = before.entries.get(path)
         if old is not None:
             digests = before.digests.get(path), after.digests.get(path)
-            # Somebody could write to it without a trace, and what it held is not known.
+            # A process could write to it without a new time, and its earlier content is not known.
             could = old.inode in before.open or old.inode in before.unasked & after.open
             unsure = could and None in digests and entry.type == FILE
             if unsure or _differs(old, entry, *digests):
@@ -190,7 +192,7 @@ def _change(entry: TreeEntry, kind: str) -> FsChange:
 
 
 def _identity(entry: TreeEntry) -> tuple[object, ...]:
-    """What stays when a thing is renamed. Inode numbers are used again after a removal: the time tells those apart."""
+    """Return the values that a rename keeps. The time is among them, because inode numbers are reused."""
     return entry.inode, entry.type, entry.size, entry.mtime_ns, entry.target
 
 
@@ -209,9 +211,9 @@ def _differs(old: TreeEntry, new: TreeEntry, old_digest: bytes | None, new_diges
 
 
 def displayed(changes: tuple[FsChange, ...]) -> tuple[FsChange, ...]:
-    """The same changes with names as ``display_name`` shows them: for results that people and JSON get to see.
+    """Return the changes with names that are safe to show (``display_name``), for results.
 
-    ``collect`` needs the changes as ``compare`` made them.
+    ``collect`` needs the exact names that ``compare`` returns.
     """
     return tuple(
         replace(

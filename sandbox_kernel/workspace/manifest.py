@@ -1,7 +1,7 @@
-"""What a work folder holds at the start, as data: files, folders and archives, put there in order.
+"""``Manifest``: the files, folders and archives that a work folder holds at the start.
 
-A manifest may come from an agent: every path in it is checked before anything is written, and an archive is looked for
-only in the folder that the caller set apart for archives.
+A manifest may come from an agent. Every path in it is checked before anything is written, and archives are read only
+from the folder that the caller names for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file with this content."""
+    """A file to write.
+
+    Args:
+        path: Path in the work folder.
+        content: Content of the file.
+
+    """
 
     path: str
     content: bytes
@@ -37,7 +43,12 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class DirectoryEntry:
-    """A folder."""
+    """A folder to make.
+
+    Args:
+        path: Path in the work folder.
+
+    """
 
     path: str
 
@@ -47,7 +58,13 @@ class DirectoryEntry:
 
 @dataclass(frozen=True)
 class ArchiveEntry:
-    """A tar from the caller's folder of archives, unpacked into a folder of the work folder."""
+    """A tar file to unpack.
+
+    Args:
+        path: Path in the folder of archives that the caller gives to ``provision``.
+        into: Folder in the work folder that receives the content.
+
+    """
 
     path: str
     into: str = "."
@@ -62,13 +79,24 @@ ManifestEntry = FileEntry | DirectoryEntry | ArchiveEntry
 
 @dataclass(frozen=True)
 class Manifest:
-    """Entries in the order in which they are put; a later one may replace an earlier one's file."""
+    """The initial content of a work folder.
+
+    Args:
+        entries: Files, folders and archives in the order in which they are written. A later entry may replace a file
+            of an earlier one.
+
+    """
 
     entries: tuple[ManifestEntry, ...] = ()
 
     @classmethod
     def from_document(cls, document: object) -> Manifest:
-        """Read the JSON form: a list of tables, or a table with the list as ``entries``."""
+        """Parse the JSON form: a list of objects, or an object with that list as ``entries``.
+
+        Args:
+            document: The parsed JSON value.
+
+        """
         if isinstance(document, Mapping) and set(document) == {"entries"}:
             document = document["entries"]
         if not isinstance(document, Sequence) or isinstance(document, str | bytes):
@@ -76,7 +104,13 @@ class Manifest:
         return cls(tuple(map(_entry, document)))
 
     def provision(self, rooted: Rooted, archives: Rooted | None = None) -> None:
-        """Put everything beneath the root; ``archives`` is where tars are looked for."""
+        """Write all entries beneath a root.
+
+        Args:
+            rooted: The work folder.
+            archives: The folder of the tar files; None allows no archive entries.
+
+        """
         for entry in self.entries:
             if isinstance(entry, ArchiveEntry) and archives is None:
                 raise InvalidRequest(

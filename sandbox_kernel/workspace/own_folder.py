@@ -1,8 +1,8 @@
-"""Folders that this program keeps on the host between runs, which no other user of the machine may be able to change.
+"""Cache folders of this program on the host, which no other user of the machine may be able to change.
 
-Compiled programs are kept there, and files that are shown in every sandbox. That a folder is ours with mode 700 is not
-enough: who may write to one of the folders above it can rename it and put another in its place, between a check and the
-use. So every folder and link on the way is looked at.
+They hold compiled programs and files that every sandbox sees. It is not enough that such a folder has our owner and
+mode 700: a user who may write to a folder above it can replace it between check and use. So every folder and link on
+the path is checked.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _OVERFLOW = "/proc/sys/kernel/overflowuid"
 
 
 class NotPrivate(PermissionError):
-    """Another user could change what lies in a folder; the message says which folder on the way lets them."""
+    """Another user could change the content of a folder; the message names the folder on the path that allows it."""
 
 
 def cache_root() -> str:
-    """The user's folder for caches: ``XDG_CACHE_HOME`` where that is absolute, else ``~/.cache``."""
+    """Return the user's cache folder: ``XDG_CACHE_HOME`` if that is absolute, else ``~/.cache``."""
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     return chosen if os.path.isabs(chosen) else os.path.join(os.path.expanduser("~"), ".cache")
 
 
 def make_own_folder(folder: str) -> None:
-    """Make a folder and those above it that are missing, open to nobody else whatever the umask is.
+    """Make a folder and its missing parents with mode 700 under any umask.
 
-    ``NotPrivate`` says who else could change what lies there; another ``OSError`` why it cannot be made.
+    Raises ``NotPrivate`` when another user could change its content, another ``OSError`` when it cannot be made.
     """
     missing: list[str] = []
     path = os.path.abspath(folder)
@@ -41,16 +41,16 @@ def make_own_folder(folder: str) -> None:
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
-            continue  # another process of ours was faster, or somebody else: looked at below
+            continue  # another process made it first, perhaps another user's: checked below
     problem = weakness(folder)
     if problem is not None:
         raise NotPrivate(problem)
 
 
 def weakness(folder: str) -> str | None:
-    """Why somebody else could change what lies in a folder, or put another one in its place; None when nobody can.
+    """Return why another user could change or replace a folder; None when no other user can.
 
-    ``OSError`` when it is not there.
+    Raises ``OSError`` when it does not exist.
     """
     path = os.path.abspath(folder)
     if os.path.islink(path):
@@ -67,16 +67,16 @@ def weakness(folder: str) -> str | None:
 
 
 def parent_weakness(parent: str) -> str | None:
-    """Why somebody else could exchange a folder that we make in this one; None when nobody can.
+    """Return why another user could replace a folder that we make in this one; None when no other user can.
 
-    For folders that are not ours, as /tmp is.
+    For parents that belong to another user, such as /tmp.
     """
     found = (_replaceable(path, status) for path, status in _walked(os.path.abspath(parent)))
     return next((problem for problem in found if problem is not None), None)
 
 
 def _walked(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything that the kernel passes through on the way to a path: folders and links, the last one included."""
+    """Yield every folder and link that the kernel passes through to resolve a path, the last one included."""
     names = [name for name in path.split("/") if name]
     here, links = "/", 0
     yield here, os.lstat(here)
@@ -100,11 +100,11 @@ def _walked(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _replaceable(path: str, found: os.stat_result) -> str | None:
-    """Why another user could exchange this, or what lies in it; None when none can."""
+    """Return why another user could replace this entry or its content; None when no other user can."""
     if found.st_uid not in _trusted():
         return f"{path} belongs to another user (uid {found.st_uid})"
     if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
-        return None  # the mode of a link means nothing; below a sticky folder only owners rename and remove
+        return None  # the mode of a link has no effect; in a sticky folder only owners rename and remove
     if found.st_mode & stat.S_IWOTH:
         return f"{path} can be written by everybody (run: chmod o-w {path})"
     if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
@@ -113,7 +113,7 @@ def _replaceable(path: str, found: os.stat_result) -> str | None:
 
 
 def _trusted() -> set[int]:
-    """Root and we ourselves; inside a user namespace also the owner whom it has no number for, as it is the host's."""
+    """Return the trusted users: root, this user, and in a user namespace the owner that is not mapped (the host's)."""
     trusted = {0, os.geteuid()}
     try:
         with open("/proc/self/uid_map") as file:
@@ -127,7 +127,7 @@ def _trusted() -> set[int]:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether a group is root's, or the private one that many systems give to each user."""
+    """Return whether a group is that of root, or the private group that many systems give each user."""
     if gid == 0:
         return True
     try:

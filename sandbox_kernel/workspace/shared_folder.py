@@ -1,8 +1,8 @@
-"""One session's share in the folder of its sandbox: what its cells do is done there too, and the other way round.
+"""Keeps the work folder of one session and the folder of its sandbox in step.
 
-A session has a work folder of its own, which goes back with its state. So the files are not the same ones: between
-cells, what a cell changed is copied into the sandbox's folder, and what anybody else changed there (``write_file``,
-fresh runs, other sessions) is copied in before the next cell. Large files stay where they were made, and it is said.
+A session has a work folder of its own, which rollback restores together with the state. Files are therefore copied
+between cells: changes of a cell go into the folder of the sandbox, and other changes there (``write_file``, fresh runs,
+other sessions) go into the session before its next cell. Large files are not copied, and the result says so.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-#: Fresh runs get a copy of everything that is shared, so a data set in a session must not slow each of them.
+#: Limits of shared files. Every fresh run gets a copy of them, so a large data set would slow each run.
 MAX_SHARED_FILE = 16 * MIB
 MAX_SHARED_BYTES = 64 * MIB
 MAX_SHARED_FILES = 5000
-#: How many files a note names.
+#: Most files that notes name.
 _NAMED = 5
 
 
 class FolderLink:
-    """Joins one session's work folder to a ``BoxFolder``; used by whoever has the session's turn."""
+    """Links the work folder of one session to a ``BoxFolder``. Used only by the call that has the session's turn."""
 
     def __init__(self, folder: BoxFolder) -> None:
         self._folder = folder
         self._look = Snapshot()
         self._seen = 0
-        #: What others gave to the session and its cells have not touched since.
+        #: Paths that were copied into the session and that its cells have not changed since.
         self._given: set[str] = set()
 
     def another(self) -> FolderLink:
-        """A share in the same folder for another session."""
+        """Return a link to the same folder for another session."""
         return FolderLink(self._folder)
 
     def begin(self) -> None:
-        """The session begins with an empty folder: all that is shared is new to it."""
+        """Start with an empty session folder: every shared file counts as new."""
         self._look, self._seen, self._given = Snapshot(), 0, set()
 
     def push(self, box: Rooted) -> tuple[bool, list[str]]:
-        """Bring in what others have changed since the last time; says whether anything was."""
+        """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes."""
         folder = self._folder
         with folder.lock:
             if folder.generation == self._seen:
@@ -64,10 +64,10 @@ class FolderLink:
                 return False, []
             left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
         self._given |= {change.path for change in changes if change.kind != "deleted"}
-        return True, _told(left, "was not put into this session")
+        return True, _notes(left, "was not put into this session")
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[str]:
-        """Do to the shared folder what the session's cells did to theirs; returns notes on what was left out."""
+        """Copy changes of the session's folder into the sandbox's folder. Returns notes on files that were left out."""
         if not changes:
             return []
         wanted = list(_shareable(changes))
@@ -90,10 +90,14 @@ class FolderLink:
         large = [change.path for change in changes if _is_large(change)]
         why = f"files above {MAX_SHARED_FILE // MIB} MB are not shared with other runs"
         stays = [f"{display_name(path)} stays in this session: {why}" for path in large[:_NAMED]]
-        return stays + _told(left, "is not shared with other runs")
+        return stays + _notes(left, "is not shared with other runs")
 
     def take_back(self, box: Rooted, changes: Sequence[FsChange]) -> bool:
-        """An undo changed the session's folder: others follow, but what they gave is given again; says if it was."""
+        """Copy the changes of an undo into the sandbox's folder.
+
+        Files that came from the sandbox's folder and that the undo removed are copied in again; returns whether there
+        were any.
+        """
         gone = {change.path for change in changes} & self._given
         self.pull(box, [change for change in changes if change.path not in gone])
         again = [FsChange(path=path, kind="created", type=FILE) for path in sorted(gone)]
@@ -110,7 +114,7 @@ def _is_large(change: FsChange) -> bool:
 
 
 def _shareable(changes: Iterable[FsChange]) -> Iterable[FsChange]:
-    """A file that grew too large disappears for the others: an old version of it would be worse than none."""
+    """Turn the change of a file that is too large into a deletion, so that no outdated version stays shared."""
     for change in changes:
         if not _is_large(change):
             yield change
@@ -121,7 +125,7 @@ def _shareable(changes: Iterable[FsChange]) -> Iterable[FsChange]:
 
 
 def _merged(old: Snapshot, now: Snapshot, paths: set[str]) -> Snapshot:
-    """A look that knows of these paths what stands there now, and of all others what it knew before."""
+    """Return a snapshot with the new entries of ``paths`` and the old entries of all other paths."""
 
     def joined(before: Iterable[tuple[str, Item]], after: Iterable[tuple[str, Item]]) -> dict[str, Item]:
         kept = {path: item for path, item in before if path not in paths}
@@ -135,6 +139,6 @@ def _merged(old: Snapshot, now: Snapshot, paths: set[str]) -> Snapshot:
     )
 
 
-def _told(left: Sequence[Skipped], what: str) -> list[str]:
+def _notes(left: Sequence[Skipped], what: str) -> list[str]:
     notes = [f"{display_name(item.path)} ({item.type}) {what}: {item.reason}" for item in left[:_NAMED]]
     return notes + ([f"{len(left) - _NAMED} more files: the same"] if len(left) > _NAMED else [])

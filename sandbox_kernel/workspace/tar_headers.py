@@ -1,8 +1,8 @@
-"""Read the headers of a tar from hostile hands: strictly, in one pass, at a cost that grows with the file alone.
+"""Parses the headers of a hostile tar: strictly, in one pass, in time linear in the size of the file.
 
-Python's ``tarfile`` reads more kinds of tars than anybody sends here, and pays for it: it calls itself for each header
-before a header, copies all global headers for each member, and in many releases searches them in quadratic time. Here a
-header is a value, nothing is kept from one member to the next, and what is unclear is a ``ValueError``.
+Python's ``tarfile`` supports more formats than are needed here, at a cost: it recurses for each extension header,
+copies all global headers for each member, and searches them in quadratic time in many releases. This parser keeps no
+state from one member to the next, and raises ``ValueError`` for anything unclear.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BLOCK = 512
-#: What stands before a member to describe it (its long name, for example) is read in one piece; no honest one is near.
+#: Largest extension header (a long name, for example). It is read in one piece; real ones are much smaller.
 MAX_EXTENSION_BYTES = 1 << 20
 
 _FILE_TYPES = (b"0", b"\0", b"7")
 _FOLDER_TYPE = b"5"
 _PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK = (b"x", b"X"), b"g", b"L", b"K"
-#: What a global header must not say: it would speak for every member.
+#: Keys that a global header must not have, because they would apply to every member.
 _OF_ONE_MEMBER = (b"path", b"size", b"linkpath")
 _SPARSE = b"GNU.sparse."
 
 
 @dataclass(frozen=True, slots=True)
 class TarHeader:
-    """One member. ``kind`` is file, folder or other; ``offset`` is where its content begins in the tar."""
+    """One member. ``kind`` is file, folder or other; ``offset`` is the start of its content in the tar."""
 
     name: str
     kind: str
@@ -36,13 +36,13 @@ class TarHeader:
 
 
 def read_headers(fd: int) -> Iterator[TarHeader]:
-    """The members of the tar behind a descriptor, in order; ``ValueError`` for one that is damaged."""
+    """Yield the members of an open tar in order. Raises ``ValueError`` when it is damaged."""
     position = 0
-    told: dict[bytes, bytes] = {}
+    records: dict[bytes, bytes] = {}
     while True:
         block = os.pread(fd, BLOCK, position)
         if not block or block == bytes(BLOCK):
-            if told:
+            if records:
                 raise ValueError("it ends between a header and the member that it describes")
             return
         if len(block) < BLOCK or not _is_sound(block):
@@ -53,42 +53,42 @@ def read_headers(fd: int) -> Iterator[TarHeader]:
             extension = _extension(fd, position, size)
             position += _whole_blocks(size)
             if kind in _PAX:
-                told |= _records(extension)
+                records |= _records(extension)
             elif kind == _PAX_GLOBAL:
                 _check_global(_records(extension))
             elif kind == _LONG_NAME:
-                told[b"path"] = extension.partition(b"\0")[0]
+                records[b"path"] = extension.partition(b"\0")[0]
             continue
-        header = _header(block, told, position)
-        told = {}
+        header = _header(block, records, position)
+        records = {}
         yield header
         position += _whole_blocks(header.size)
 
 
-def _header(block: bytes, told: dict[bytes, bytes], offset: int) -> TarHeader:
-    name = told.get(b"path") or _name(block)
+def _header(block: bytes, records: dict[bytes, bytes], offset: int) -> TarHeader:
+    name = records.get(b"path") or _name(block)
     kind = "other"
     if block[156:157] == _FOLDER_TYPE or (block[156:157] == b"\0" and name.endswith(b"/")):
         kind = "folder"
-    elif block[156:157] in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in told):
+    elif block[156:157] in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in records):
         kind = "file"
-    size = _decimal(told[b"size"]) if b"size" in told else _number(block[124:136])
+    size = _decimal(records[b"size"]) if b"size" in records else _number(block[124:136])
     return TarHeader(
         name=os.fsdecode(name),
         kind=kind,
         mode=_number(block[100:108]) & 0o7777,
-        mtime=_time(told[b"mtime"]) if b"mtime" in told else _number(block[136:148], least=None),
+        mtime=_time(records[b"mtime"]) if b"mtime" in records else _number(block[136:148], least=None),
         size=size if kind == "file" else 0,
         offset=offset,
     )
 
 
 def _is_sound(block: bytes) -> bool:
-    """Whether the checksum is right; old programs summed signed bytes."""
-    told = _number(block[148:156])
+    """Return whether the checksum of a header is right; old programs added signed bytes."""
+    stored = _number(block[148:156])
     summed = block[:148] + b" " * 8 + block[156:]
     unsigned = sum(summed)
-    return told in (unsigned, unsigned - 256 * sum(byte > 127 for byte in summed))
+    return stored in (unsigned, unsigned - 256 * sum(byte > 127 for byte in summed))
 
 
 def _name(block: bytes) -> bytes:
@@ -98,7 +98,7 @@ def _name(block: bytes) -> bytes:
 
 
 def _number(field: bytes, least: int | None = 0) -> int:
-    """Octal digits, or (marked in the first byte) a binary number; ``least=None`` allows negative ones."""
+    """Parse octal digits, or a binary number if the first byte marks one. ``least=None`` allows negative numbers."""
     if field[0] in (0x80, 0xFF):
         value = int.from_bytes(field[1:], "big") - (256 ** (len(field) - 1) if field[0] == 0xFF else 0)
     else:
@@ -113,13 +113,13 @@ def _number(field: bytes, least: int | None = 0) -> int:
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
-        raise ValueError("a size in a header is no number")
+        raise ValueError("a size in a header is not a number")
     return int(text)
 
 
 def _time(text: bytes) -> float:
     if len(text) > 40 or text.strip(b"-.0123456789"):
-        raise ValueError("a time in a header is no number")
+        raise ValueError("a time in a header is not a number")
     return float(text)
 
 
@@ -133,7 +133,7 @@ def _extension(fd: int, position: int, size: int) -> bytes:
 
 
 def _records(content: bytes) -> dict[bytes, bytes]:
-    """The records of an extended header: ``length key=value`` with a line end, the length counting all of it."""
+    """Parse the records of an extended header: ``length key=value`` and a line end; the length counts all of these."""
     found: dict[bytes, bytes] = {}
     at = 0
     while at < len(content) and content[at]:

@@ -1,8 +1,8 @@
-"""Files between two trees: artefacts out of a sandbox, a work folder into one.
+"""Copies files between two trees: results out of a sandbox, a work folder into one.
 
-Only regular files and folders cross. Links, FIFOs, sockets and devices mean something on one side only, and are the
-usual way to trick whoever copies: they are left behind and listed. Nothing is lost in silence, and nothing is read or
-written beyond the limits, holes of sparse files included.
+Only regular files and folders are copied. Links, FIFOs, sockets and devices are meaningful on one side only, and a
+hostile program uses them to mislead a copy: they are skipped and listed. Nothing is skipped silently, and nothing is
+read or written beyond the limits; holes of sparse files count.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sandbox_kernel.workspace.tree.refusals import explained, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, TreeEntry, WalkLimits
 
-#: What a work folder may bring into a sandbox unless the caller says otherwise.
+#: Default limits of a work folder that is copied into a sandbox.
 MAX_PACKED_BYTES = 256 * MIB
 MAX_PACKED_FILES = 20_000
-#: A look at such a folder.
+#: Limits of a walk through such a folder.
 PACKED = WalkLimits(entries=MAX_PACKED_FILES, path_bytes=64 * MIB, file_bytes=MAX_PACKED_BYTES, seconds=30.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """Something that was left behind, and why."""
+    """An entry that was not copied, and why."""
 
     path: str
     type: str
@@ -45,14 +45,21 @@ def collect(
     delete: bool = False,
     reusable: bool = False,
 ) -> tuple[Skipped, ...]:
-    """Bring created, modified and renamed files and folders over; return what was left behind.
+    """Copy created, modified and renamed files and folders. Returns what was not copied.
 
-    ``changes`` is what ``compare`` made of ``source``. With ``delete`` the destination follows in full: what is deleted
-    or renamed disappears there too, and a file gives way to a folder of its name or the other way round; a folder that
-    holds more than the sandbox knew of stays. ``reusable`` leaves behind what no sandbox could be given again: it would
-    be in the way of every later run, as a folder that cannot be put into a sandbox whole is refused.
+    Set-user, set-group and sticky bits are dropped. Sizes count as shown: holes of a sparse file count.
 
-    Set-user, set-group and sticky bits do not cross. Sizes count as shown: a file of holes cannot pass the limit.
+    Args:
+        source: The tree to copy from.
+        destination: The tree to copy into.
+        changes: Changes of ``source``, as ``compare`` returns them.
+        max_bytes: Most bytes that are copied.
+        max_files: Most files and folders that are copied.
+        delete: Apply deletions and renames to ``destination`` too, and let a file replace a folder or the other way
+            round. A folder that holds files which the sandbox did not know stays.
+        reusable: Skip what cannot be copied into a sandbox again. It would make every later run fail, because a folder
+            that does not fit as a whole is refused.
+
     """
     order = sorted(changes, key=lambda change: change.path)
     skipped: list[Skipped] = list(_follow_deletions(destination, order)) if delete else []
@@ -103,7 +110,7 @@ def _copy(source: Rooted, destination: Rooted, entry: TreeEntry, give_way: bool)
         return
     fd = source.open_file(entry.names)
     try:
-        # What the owner may not read is of no use to anybody: the copy is at least the owner's.
+        # The owner can always read and write the copy.
         with destination.replacing(entry.names, entry.mode & 0o777 | 0o600) as target, explained("copy", entry.path):
             copy_sparsely(chunks(fd, entry.size), target)
     finally:
@@ -111,7 +118,7 @@ def _copy(source: Rooted, destination: Rooted, entry: TreeEntry, give_way: bool)
 
 
 def copy_sparsely(pieces: Iterable[bytes], target: int) -> None:
-    """Write the pieces to an empty file; pieces of zeros become holes, so that they take no room."""
+    """Write the pieces to an empty file; pieces of zeros become holes, which take no space."""
     size = 0
     for piece in pieces:
         if piece.count(0) == len(piece):
@@ -126,11 +133,11 @@ def copy_sparsely(pieces: Iterable[bytes], target: int) -> None:
 
 def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[Skipped]:
     gone = {change.path if change.kind == "deleted" else change.renamed_from: change for change in changes}
-    for path in sorted(filter(None, gone), reverse=True):  # what is in a folder before the folder
+    for path in sorted(filter(None, gone), reverse=True):  # the content of a folder before the folder
         names = tuple(path.split("/"))
         try:
             if _is_there(destination, names):
-                destination.remove(names)  # never with what the sandbox did not know of
+                destination.remove(names)  # fails for a folder with files that the sandbox did not know
         except SandboxError as error:
             yield Skipped(path=path, type=gone[path].type, reason=str(error))
 
@@ -149,10 +156,10 @@ def _is_there(destination: Rooted, names: Names) -> bool:
 
 
 class PackedFiles(Mapping[str, bytes]):
-    """The regular files of a tree by path, read one at a time when asked for; made by ``pack_files``.
+    """The regular files of a tree by path; each is read when it is accessed. Made by ``pack_files``.
 
-    Host memory holds one file, not the tree. ``folders`` are all folders, ``modes`` the permission bits of the files,
-    ``skipped`` what cannot cross.
+    Host memory holds one file at a time. ``folders`` are all folders, ``modes`` the permission bits of the files,
+    ``skipped`` the entries that are not copied.
     """
 
     def __init__(self, rooted: Rooted, entries: Iterable[TreeEntry]) -> None:
@@ -184,7 +191,7 @@ class PackedFiles(Mapping[str, bytes]):
         return len(self._files)
 
     def put_into(self, destination: Rooted) -> None:
-        """Write everything beneath another root, folders and permission bits included."""
+        """Write all files beneath another root, with folders and permission bits."""
         for folder in self.folders:
             destination.make_folder(tuple(folder.split("/")))
         for entry in self._files.values():
@@ -194,9 +201,10 @@ class PackedFiles(Mapping[str, bytes]):
 def pack_files(
     rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES, *, seconds: float = 30.0
 ) -> PackedFiles:
-    """The files of a work folder, to be put into a sandbox. A folder that is too large is refused, never cut.
+    """Return the files of a work folder, to be copied into a sandbox.
 
-    A program that lacks part of its input gives a wrong answer instead of an error.
+    Raises ``InvalidRequest`` for a folder beyond the limits: with part of its input a program would give a wrong
+    result instead of an error.
     """
     walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=seconds))
     packed = PackedFiles(rooted, walk)
@@ -207,7 +215,7 @@ def pack_files(
 
 
 def refuse_partial(unseen: Mapping[str, str], purpose: str, max_bytes: int, max_files: int) -> None:
-    """Raise when a walk did not see everything, and say what was too much."""
+    """Raise ``InvalidRequest`` with the reason when a walk did not see everything."""
     if not unseen:
         return
     folder, reason = next(iter(unseen.items()))

@@ -35,7 +35,8 @@ ATTACKS = (
     Attack(id="R05", language="python", status=("memory_exceeded",), limit="memory", code="x=bytearray(64<<30)"),
     Attack(
         id="R07", language="python", status=("memory_exceeded",), limit="memory",
-        code="import mmap,os\nfd=os.memfd_create('x'); os.ftruncate(fd,3<<30); m=mmap.mmap(fd,3<<30)\n"
+        code="import mmap,os\ntry: fd=os.memfd_create('x'); os.ftruncate(fd,3<<30)\n"
+             "except OSError: fd=-1\nm=mmap.mmap(fd,3<<30)\n"
              "for i in range(0,3<<30,4096): m[i]=1",
     ),
     Attack(
@@ -205,8 +206,8 @@ ATTACKS = (
     ),
     Attack(
         id="S11", language="python", status=("ok",), says=("from memory",),
-        code="import os\nfd=os.memfd_create('x'); os.write(fd,open('/bin/echo','rb').read())\n"
-             "os.execve(fd,['echo','from','memory'],{})",
+        code="import os\ntry: fd=os.memfd_create('x')\nexcept OSError: print('nothing from memory'); raise SystemExit\n"
+             "os.write(fd,open('/bin/echo','rb').read())\nos.execve(fd,['echo','from','memory'],{})",
     ),
     Attack(
         id="S12", language="command", policy="strict", status=("failed", "killed"), never_says=("curl 7", "curl 8"),

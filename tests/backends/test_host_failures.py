@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.soak_faults import without_descriptors
+from sandbox_kernel.backends import async_bridge  # noqa: F401 - imported before descriptors are taken away
 from sandbox_kernel.backends.host_failures import Listener, host_trouble
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.wasm.store import WasmStore

@@ -1,4 +1,4 @@
-"""Output of a run, told to a client while it comes: a few words now and then, never more than the client asked for."""
+"""Sends the output of a running call to the client as progress messages, at a limited rate and size."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
-#: (seconds so far, the limit if there is one, what was printed last)
+#: Sends one progress message: seconds so far, the limit if there is one, the latest output.
 Tell = Callable[[float, float | None, str | None], Awaitable[None]]
 
-#: A client hears at most this often, and at least this often.
+#: Shortest and longest time between two messages, in seconds.
 SHORTEST_S, LONGEST_S = 0.1, 5.0
-#: What is kept of the output between two messages.
+#: Most characters of output in one message.
 MOST_CHARACTERS = 1000
 
 
 class CallProgress:
-    """Collects what a run prints and tells it until cancelled. Bounded however much is printed."""
+    """Collects the output of a run and sends progress messages until cancelled. Keeps the latest output only."""
 
     def __init__(self, limit_s: float | None = None) -> None:
         self._limit_s = limit_s
         self._began = time.monotonic()
         self._last = 0.0
         self._latest = ""
-        self._news = asyncio.Event()
+        self._has_output = asyncio.Event()
 
     def add(self, stream: str, text: str) -> None:
-        """Take a piece of output; called on the event loop."""
+        """Add a piece of output. Called on the event loop."""
         self._latest = (self._latest + text)[-MOST_CHARACTERS:]
-        self._news.set()
+        self._has_output.set()
 
     async def keep_telling(self, tell: Tell) -> None:
-        """Tell what is new, and a sign of life when nothing is; ends by being cancelled."""
+        """Send messages until cancelled: when there is output, and at least every ``LONGEST_S``."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LONGEST_S)
+                await asyncio.wait_for(self._has_output.wait(), LONGEST_S)
             await self.tell_once(tell)
             await asyncio.sleep(SHORTEST_S)
 
     async def tell_once(self, tell: Tell) -> None:
-        """Tell what has come since the last time."""
-        self._news.clear()
+        """Send the output since the last message."""
+        self._has_output.clear()
         latest, self._latest = self._latest, ""
-        # Progress must grow from message to message.
+        # The protocol requires that progress grows with each message.
         self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))
         await tell(self._last, self._limit_s, printable(latest) or None)
 
     @property
     def has_news(self) -> bool:
-        """Whether something was printed that nobody has been told."""
+        """Whether there is output that was not sent."""
         return bool(self._latest)
 
 
 def printable(text: str) -> str:
-    """Output for a status line: escape sequences and other control characters are shown, not obeyed."""
+    """Return text for a status line; control characters are replaced."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,8 +1,8 @@
-"""HTTP connections of strangers are cut short: every local user can open them, and each takes one of our descriptors.
+"""Closes idle HTTP connections: every local user can open them, and each takes one of our descriptors.
 
-The HTTP server itself waits for a request for ever. Here a connection that has not made one in time is closed, and so
-is the one that has waited longest when too many wait. A request without the token is answered and its connection closed
-(``mcp_http.py``), so only who has the token can keep one.
+The HTTP server itself waits for a request without a limit. Here a connection without a request is closed after
+``PATIENCE_S``, and the oldest one when there are more than ``MOST_WAITING``. A request without the token is answered
+and its connection closed (``mcp_http.py``), so only clients with the token can keep a connection.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: How long a connection may take for the head of its first request, and how many may be that far at once.
+#: Seconds until the head of the first request must arrive, and most connections that wait for one.
 PATIENCE_S = 10.0
 MOST_WAITING = 64
 
 
 def impatient_protocol() -> type[H11Protocol]:
-    """The HTTP of one server; uvicorn, which is an optional part, is imported here."""
+    """Return the protocol class for one HTTP server. Imports uvicorn, which is an optional dependency."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     waiting: dict[Impatient, asyncio.TimerHandle] = {}
 
     class Impatient(H11Protocol):
-        """Closes what does not come to the point."""
+        """HTTP/1.1 that closes connections without a request."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)

@@ -1,8 +1,7 @@
-"""The MCP server over streamable HTTP: on this machine only, and only for who has the token.
+"""The MCP server over streamable HTTP: on loopback only, and only for clients with the token.
 
-Loopback is shared with every other user and every web page of this machine. So each request must carry the bearer
-token, whatever else is right about it; Host and Origin are checked by the SDK (a page that rebinds its name gets in
-neither way).
+Every user and every web page of this machine can connect to loopback. So each request must carry the bearer token. The
+SDK also checks Host and Origin, against web pages that use DNS rebinding.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ _SHUTDOWN_S = 3
 
 
 class BearerOnly:
-    """Lets requests through that carry the token; the others learn nothing but that."""
+    """Passes on requests with the token and answers all others with 401."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._digest = _digest(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Called by the HTTP server for each request."""
+        """Handle one request. Called by the HTTP server."""
         if scope["type"] == "lifespan" or (scope["type"] == "http" and self._admits(scope)):
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
             return
-        # Without "close" the connection would stay, at no cost to a stranger.
+        # Without "close" a client without the token could keep the connection open.
         headers = [
             (b"www-authenticate", b'Bearer realm="sandbox-kernel"'),
             (b"content-length", b"0"),
@@ -64,7 +63,7 @@ class BearerOnly:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) != 1 or given[0][:7].lower() != b"bearer ":
             return False
-        # Digests have one length: the comparison tells nothing about the token's.
+        # Digests have a fixed length, so the comparison does not reveal the length of the token.
         return hmac.compare_digest(_digest(given[0][7:].strip()), self._digest)
 
 
@@ -73,14 +72,14 @@ def _digest(token: bytes) -> bytes:
 
 
 def make_app(toolbox: Toolbox, token: str, version: str = "") -> ASGIApp:
-    """The server as an ASGI application."""
+    """Return the server as an ASGI application."""
     return BearerOnly(make_server(toolbox, version).streamable_http_app(streamable_http_path=PATH), token)
 
 
 def read_token(file: str | None) -> tuple[str, bool]:
-    """The token and whether it was made just now: from a file, else the environment, else a new one.
+    """Return the token, from a file, else the environment, else a new one; and whether it is new.
 
-    There is no option for it: a command line is visible to every user of the machine.
+    There is no command line option for it: other users of the machine can see command lines.
     """
     token = Path(file).read_text().strip() if file is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token and file is None:
@@ -92,7 +91,7 @@ def read_token(file: str | None) -> tuple[str, bool]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket on a loopback address, and nowhere else."""
+    """Return a listening socket on a loopback address. Raises for any other address."""
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
@@ -119,7 +118,7 @@ def serve_http(
     allow_private_for: Iterable[str] = (),
     secrets: Iterable[Secret] = (),
 ) -> None:
-    """Serve until interrupted; says on standard error where, and the token if it made one."""
+    """Serve until interrupted. Prints the address, and a new token, to standard error."""
     need_sdk()
     token, made = read_token(token_file)
     private = tuple(allow_private_for)

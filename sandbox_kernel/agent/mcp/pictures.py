@@ -1,7 +1,7 @@
-"""Pictures that a session has shown, for models that can see: PNG only, checked by its header, few and small.
+"""Selects pictures of a session for the client: PNG only, checked by the header, few and small.
 
-What a program calls a picture is untrusted. Nothing is decoded here; what is handed on begins as a PNG, is small in
-bytes, and is not one of those that unpack to gigabytes.
+Pictures are untrusted. They are not decoded here; a picture that is passed on has the header of a PNG, few bytes, and
+dimensions that do not decode to gigabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_PIXELS = 25_000_000
 
 
 def pictures_of(displays: Iterable[Display]) -> tuple[str, ...]:
-    """The last few pictures as canonical base64."""
+    """Return the last few pictures as canonical base64."""
     found = [picture for shown in displays if (picture := _picture(shown.data.get(PNG))) is not None]
     return tuple(found[-MOST_PICTURES:])
 

@@ -1,4 +1,4 @@
-"""The tools that are served over MCP: names, words and schemas. Data only; ``toolbox.py`` acts."""
+"""The MCP tools: names, descriptions and schemas. Data only; ``toolbox.py`` carries them out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Schema = dict[str, object]
 
 DEFAULT_SESSION = "default"
 MOST_CELLS_UNDONE = 100
-#: What one call reads or writes of a file.
+#: Most bytes of a file that one call reads or writes.
 MOST_FILE_BYTES = 1 << 20
 DEFAULT_READ_BYTES = 64 << 10
 ENCODINGS = ("utf-8", "base64")
@@ -20,7 +20,7 @@ ENCODINGS = ("utf-8", "base64")
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """One tool. The last three are hints for the user of a client, no promise to anyone."""
+    """One tool. The last three fields are hints for clients, not promises."""
 
     name: str
     title: str
@@ -33,12 +33,12 @@ class ToolSpec:
 
 
 def object_schema(required: list[str], **properties: Schema) -> Schema:
-    """An object that has these fields and no others."""
+    """Return the JSON Schema of an object with these fields and no others."""
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def answer_schema(*required: str, **properties: Schema) -> Schema:
-    """What an answer always holds; it may hold more."""
+    """Return the JSON Schema of an answer with these fields; it may have more."""
     status: Schema = {"type": "string", "enum": ["success", "failed", "timeout", "memory_exceeded", "error"]}
     return {"type": "object", "properties": {"status": status, **properties}, "required": ["status", *required]}
 
@@ -74,11 +74,15 @@ SESSION_RUN = ToolSpec(
             "type": "string",
             "enum": [str(language) for language in session_languages()],
             "default": str(Language.PYTHON),
-            "description": "What the cell is written in; that of the session, if it exists.",
+            "description": "Language of the cell; by default that of an existing session.",
         },
         session=_SESSION,
         timeout_secs=timeout_schema(),
-        restart={"type": "boolean", "default": False, "description": "Begin again with nothing before the code runs."},
+        restart={
+            "type": "boolean",
+            "default": False,
+            "description": "Restart the session before the code runs.",
+        },
     ),
     output=RUN_ANSWER,
 )
@@ -118,7 +122,7 @@ WRITE_FILE = ToolSpec(
         ["path", "content"],
         path=_PATH,
         content={"type": "string"},
-        encoding={**_ENCODING, "description": "Of content."},
+        encoding={**_ENCODING, "description": "Encoding of content."},
     ),
     output=answer_schema(size={"type": "integer"}),
     destructive=True,
@@ -139,7 +143,7 @@ REPORT = ToolSpec(
         "the reason for those that do not."
     ),
     parameters=object_schema(
-        [], again={"type": "boolean", "default": False, "description": "Measure anew; takes some seconds."}
+        [], again={"type": "boolean", "default": False, "description": "Measure again; takes some seconds."}
     ),
     output=answer_schema(lines={"type": "array", "items": {"type": "object"}}),
     read_only=True,

@@ -1,6 +1,6 @@
-"""The tools of one sandbox: runs, sessions, files and the report, each a call that answers with JSON.
+"""Carries out the tools of one sandbox: runs, sessions, files and the report. Each call answers with JSON.
 
-One toolbox serves one user: whoever may call it may see its files and sessions. Nothing here knows about MCP.
+One toolbox serves one user: every caller can see its files and sessions. This module does not depend on MCP.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call: what was asked, who wants to see the output as it comes, and how it is called off."""
+    """One call: its arguments, the callback for output, and the event that cancels it."""
 
     args: Mapping[str, object]
     on_output: OnOutput | None = None
@@ -59,14 +59,14 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """The answer, and pictures beside it as base64 PNG."""
+    """The answer of a call, and pictures as base64 PNG."""
 
     answer: Answer
     pictures: tuple[str, ...] = ()
 
 
-class _Seat:
-    """A named session. Calls take turns here: cancelling one that waits must not interrupt one that runs."""
+class _NamedSession:
+    """A named session. ``turn`` lets one call run at a time, so that cancelling a waiting call interrupts no other."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -75,12 +75,12 @@ class _Seat:
 
 
 class Toolbox:
-    """The tools of a sandbox; use it on one event loop, and end it with the sandbox."""
+    """The tools of a sandbox. Use it on one event loop; it ends with the sandbox."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
-        self._seats: dict[str, _Seat] = {}
+        self._sessions: dict[str, _NamedSession] = {}
         self._writing = threading.Lock()
         self._acts: dict[str, Callable[[Call], Awaitable[Reply]]] = {
             self.exec.name: self._exec,
@@ -94,11 +94,11 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every tool that ``call`` takes."""
+        """The names of all tools."""
         return tuple(self._acts)
 
     async def specs(self) -> tuple[ToolSpec, ...]:
-        """What each tool is and takes; the first look measures the sandbox, which takes some seconds."""
+        """Return the description of each tool. The first call measures the sandbox, which takes some seconds."""
         tool = self.exec
         description = await asyncio.to_thread(lambda: tool.description)
         run = ToolSpec(
@@ -113,7 +113,7 @@ class Toolbox:
         return (run, session, specs.SESSION_UNDO, specs.READ_FILE, specs.WRITE_FILE, specs.LIST_DIR, specs.REPORT)
 
     async def call(self, name: str, call: Call) -> Reply:
-        """Do what a tool does; never raises for a name that it has."""
+        """Call a tool by its name and return the reply. Never raises for a known name."""
         act = self._acts[name]
         began = time.monotonic()
         try:
@@ -134,22 +134,22 @@ class Toolbox:
         name, code = _session_name(fields, language), fields.text("code")
         timeout = fields.whole("timeout_secs", int(DEFAULT_TIMEOUT_S), 1, MOST_TIMEOUT_S)
         restart = fields.flag("restart")
-        seat = self._seat(name)
-        async with seat.turn:
+        named = self._named(name)
+        async with named.turn:
             if call.cancel.is_set():
                 raise InvalidRequest("the call was cancelled before its turn came; nothing was run")
-            session = seat.session
+            session = named.session
             if session is None:
-                session = seat.session = await asyncio.to_thread(self._open, name, language or Language.PYTHON)
-                seat.language = language or Language.PYTHON
-            elif language not in (None, seat.language):
-                raise InvalidRequest(f"session {shown(name)} speaks {seat.language}, not {language}; use another name")
+                session = named.session = await asyncio.to_thread(self._open, name, language or Language.PYTHON)
+                named.language = language or Language.PYTHON
+            elif language not in (None, named.language):
+                raise InvalidRequest(f"session {shown(name)} runs {named.language}, not {language}; use another name")
             elif restart:
                 await asyncio.to_thread(session.restart)
             result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
-        told = replace(result, timeout=result.timeout or float(timeout))
+        complete = replace(result, timeout=result.timeout or float(timeout))
         answer = {
-            **with_failures(result_answer(told, self.exec.limits.output_bytes)),
+            **with_failures(result_answer(complete, self.exec.limits.output_bytes)),
             "session": name,
             **_shown(result),
         }
@@ -159,12 +159,12 @@ class Toolbox:
         fields = Fields(call.args, ("session", "cells"))
         name = _session_name(fields)
         cells = fields.whole("cells", 1, 1, specs.MOST_CELLS_UNDONE)
-        seat = self._seats.get(name)
-        if seat is None or seat.session is None:
-            known = ", ".join(known for known, other in self._seats.items() if other.session is not None)
+        named = self._sessions.get(name)
+        if named is None or named.session is None:
+            known = ", ".join(known for known, other in self._sessions.items() if other.session is not None)
             raise InvalidRequest(f"there is no session {shown(name)}; open sessions: {known or 'none'}")
-        async with seat.turn:
-            result = await asyncio.to_thread(seat.session.undo, cells)
+        async with named.turn:
+            result = await asyncio.to_thread(named.session.undo, cells)
         return Reply(answer={**result_answer(result), "session": name})
 
     async def _read_file(self, call: Call) -> Reply:
@@ -189,7 +189,7 @@ class Toolbox:
         return Reply(answer={"status": "success", "size": len(data)})
 
     def _write(self, path: str, data: bytes) -> None:
-        """Write within what a sandbox can be given: a folder beyond it would end all later runs, and fill the host."""
+        """Write a file if the folder then still fits into a sandbox: a larger folder would make all later runs fail."""
         with self._writing:
             held = self.box.files
             names = set(held) - {path}
@@ -222,18 +222,18 @@ class Toolbox:
     def _open_world(self) -> bool:
         return self.box.policy.network or bool(self.box.policy.network_rules)
 
-    def _seat(self, name: str) -> _Seat:
-        taken = [known for known, seat in self._seats.items() if seat.session is not None or seat.turn.locked()]
+    def _named(self, name: str) -> _NamedSession:
+        taken = [known for known, named in self._sessions.items() if named.session is not None or named.turn.locked()]
         if name not in taken and len(taken) >= MOST_SESSIONS:
             raise InvalidRequest(f"there are {MOST_SESSIONS} sessions already, use one of them: {', '.join(taken)}")
-        return self._seats.setdefault(name, _Seat())
+        return self._sessions.setdefault(name, _NamedSession())
 
     def _open(self, name: str, language: Language) -> Session:
         return self.box.session(language, name=name, limits=self.exec.limits)
 
 
 def _language(fields: Fields) -> Language | None:
-    """What a cell is written in, where that is said; sessions are not for every language."""
+    """Return the language of a cell; None when it is not given. Not every language has sessions."""
     name = fields.optional_text("language")
     if name is None:
         return None
@@ -245,7 +245,7 @@ def _language(fields: Fields) -> Language | None:
 
 
 def _session_name(fields: Fields, language: Language | None = None) -> str:
-    """The session that is meant; each language has an unnamed one."""
+    """Return the name of the session; each language has a default session."""
     name = fields.optional_text("session")
     if name is None:
         return specs.DEFAULT_SESSION if language in (None, Language.PYTHON) else f"{specs.DEFAULT_SESSION}-{language}"
@@ -255,17 +255,20 @@ def _session_name(fields: Fields, language: Language | None = None) -> str:
 
 
 def _shown(result: ExecResult) -> Answer:
-    """What a cell showed besides printing: values as text, and the kinds of what is not text."""
-    told: Answer = {}
+    """Return the displays of a cell: values as text, and the MIME types of others."""
+    parts: Answer = {}
     displays = [_display(item.data) for item in result.displays[:_MOST_DISPLAYS] if item.kind != "result"]
     values = [_display(item.data) for item in result.displays if item.kind == "result"]
     if values:
-        told["value"] = values[-1]["text"]
+        parts["value"] = values[-1]["text"]
     if displays:
-        told["displays"] = displays
+        parts["displays"] = displays
     if result.error is not None:
-        told["error"] = {"name": result.error.ename, "message": bounded(result.error.evalue, _MOST_DISPLAY_BYTES)}
-    return told
+        parts["error"] = {
+            "name": result.error.ename,
+            "message": bounded(result.error.evalue, _MOST_DISPLAY_BYTES),
+        }
+    return parts
 
 
 def _display(data: Mapping[str, object]) -> Answer:
@@ -278,7 +281,7 @@ def _display(data: Mapping[str, object]) -> Answer:
 
 
 def _as_text(data: bytes) -> tuple[str, str, int]:
-    """Part of a file as text, or else as base64, and how many bytes of it that is: no character is cut in two."""
+    """Return part of a file as text or base64, and its number of bytes; no character is cut in two."""
     try:
         text, taken = codecs.utf_8_decode(data, "strict", False)
     except UnicodeDecodeError:

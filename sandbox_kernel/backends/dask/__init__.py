@@ -1,4 +1,5 @@
-"""The Dask backend: requests run on the workers of a cluster, each behind the walls of its machine.
+"""The Dask backend: runs requests on the workers of a cluster, each behind the walls of its machine.
 
-Answers of workers are checked bytes, never pickles of ours. Read ``dask_backend.py`` first.
+Workers answer with bytes that are checked here, never with pickled objects of this package.
+Read ``dask_backend.py`` first.
 """

@@ -1,8 +1,8 @@
-"""Runs requests on the workers of a Dask cluster, each behind the walls of the machine that it lands on.
+"""Runs requests on the workers of a Dask cluster, each behind the walls of the worker's machine.
 
-The cluster brings no walls: a worker runs the request through the process backend of its own machine, and the result
-says what was active there. Output comes back as events while the program runs, the files it made with the result.
-The cluster itself is trusted, as Dask demands; ``dask_delivery.py`` says what is checked all the same.
+Dask itself builds no walls: a worker runs the request with the process backend of its machine, and the result says what
+was enforced there. Output arrives as events while the program runs; files arrive with the result.
+The cluster is trusted, as Dask requires; ``dask_delivery.py`` says what is checked nevertheless.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.dask.dask_delivery import decode_capabilities, decode_delivery
-from sandbox_kernel.backends.dask.dask_worker import BEGAN, Kitchen, measure_on_worker, run_on_worker, stop_on_worker
+from sandbox_kernel.backends.dask.dask_worker import (
+    BEGAN,
+    WorkerSetup,
+    measure_on_worker,
+    run_on_worker,
+    stop_on_worker,
+)
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.meter.meter import OnUsage
@@ -37,9 +43,9 @@ from sandbox_kernel.workspace.tree.walk import DIRECTORY
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-#: How long a run may take beyond its own time once it has begun: to start, to end, to bring its files.
+#: Seconds that a run may take beyond its time limit after it began: to start, to end, to send its files.
 PATIENCE_S = 120.0
-#: How long a worker has to answer after it was asked to stop a run.
+#: Seconds that a worker has to answer after it was asked to stop a run.
 STOP_S = 30.0
 _LOOK_MS = 1000
 _REMEDY = (
@@ -49,7 +55,17 @@ _REMEDY = (
 
 
 class DaskBackend(BlockingBackend):
-    """Spreads runs over a cluster; ``client`` is one of ``distributed``, else the one that is connected already."""
+    """Runs requests on the workers of a Dask cluster.
+
+    Args:
+        client: A ``distributed.Client``. None uses the client that is already connected, or one for the cluster that
+            ``DASK_SCHEDULER_ADDRESS`` names.
+        config: Interpreters and compilers on the workers; None for the defaults.
+        policy: What programs may read, write, reach and start; None for the preset ``standard``.
+        enforcer: The tool that builds the walls on the workers: ``auto``, ``bubblewrap`` or ``landlock``. None runs
+            programs without walls.
+
+    """
 
     name = "dask"
 
@@ -64,11 +80,11 @@ class DaskBackend(BlockingBackend):
         self.client = client if client is not None else connected_client()
         check_policy(policy)
         standard = policy if policy is not None else SandboxPolicy.preset("standard")
-        self._kitchen = Kitchen(config or ProcessConfig(), standard, enforcer)
+        self._setup = WorkerSetup(config or ProcessConfig(), standard, enforcer)
 
     def capabilities(self) -> BackendCapabilities:
-        """See ``SandboxBackend``; measured on one worker: a cluster of unlike machines is not described by it."""
-        future = self.client.submit(measure_on_worker, self._kitchen, pure=False)
+        """See ``SandboxBackend``; measured on one worker. Other machines of the cluster may differ."""
+        future = self.client.submit(measure_on_worker, self._setup, pure=False)
         return decode_capabilities(_answer(future))
 
     def run(
@@ -82,37 +98,37 @@ class DaskBackend(BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_output`` is called on a thread of the client, ``on_usage``, ``on_input`` never.
+        """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
 
-        What ``stdin_from`` holds travels with the request, so that it is read to its end first, and no terminal is.
+        ``stdin_from`` is read to its end first and sent with the request; a terminal is not read.
         """
         source = unless_terminal(stdin_from)
         request = request if source is None else replace(request, stdin=read_to_end(source))
         name = f"sandbox-{uuid.uuid4().hex}"
-        heard = _Heard(on_output)
-        self.client.subscribe_topic(name, heard.hear)
+        events = _OutputEvents(on_output)
+        self.client.subscribe_topic(name, events.receive)
         done = os.eventfd(0, os.EFD_CLOEXEC)
         try:
             future = self.client.submit(
-                run_on_worker, self._kitchen, request, name, on_output is not None, keep is not None, pure=False
+                run_on_worker, self._setup, request, name, on_output is not None, keep is not None, pure=False
             )
             future.add_done_callback(lambda _: _tell(done))
-            if not self._wait(name, request, heard, done, stop):
+            if not self._wait(name, request, events, done, stop):
                 future.cancel()
                 return _unanswered(request)
             delivery = decode_delivery(_answer(future), request)
             if on_output is not None:
-                heard.wait_for(delivery.pieces)
+                events.wait_for(delivery.pieces)
         finally:
             self.client.unsubscribe_topic(name)
             with _closing:
                 os.close(done)
         return delivery.result if keep is None else _kept(delivery.result, delivery.files, keep)
 
-    def _wait(self, name: str, request: ExecRequest, heard: _Heard, done: int, stop: Stop | None) -> bool:
-        """Return when the run is over; False when it was stopped and its worker does not answer.
+    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: int, stop: Stop | None) -> bool:
+        """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
 
-        ``BackendUnavailable`` when the worker began the run and says nothing for longer than it can take.
+        Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.
         """
         either = select.poll()
         for fd in (done,) if stop is None else (done, stop.fileno()):
@@ -123,7 +139,7 @@ class DaskBackend(BlockingBackend):
             now = time.monotonic()
             if ready:
                 asked_at = asked_at or now
-                # Asked again and again: a run that waits for its turn on a worker begins later.
+                # Checked in a loop: a run that waits for a free worker begins later.
                 if asking is None or not asking.is_alive():
                     asking = threading.Thread(target=self._stop_everywhere, args=(name,), daemon=True)
                     asking.start()
@@ -131,20 +147,20 @@ class DaskBackend(BlockingBackend):
                     return True
                 if now > asked_at + STOP_S:
                     return False
-            if heard.began_at is not None and now > heard.began_at + request.timeout + PATIENCE_S:
+            if events.began_at is not None and now > events.began_at + request.timeout + PATIENCE_S:
                 raise BackendUnavailable(
-                    f"the Dask cluster did not finish the run: a worker began it {now - heard.began_at:.0f} s ago, its "
-                    f"limit is {request.timeout:g} s, and nothing came back; look at that worker, then run it again"
+                    f"the Dask cluster did not finish the run: a worker began it {now - events.began_at:.0f} s ago, "
+                    f"its limit is {request.timeout:g} s, and nothing came back; look at that worker, then run it again"
                 )
         return True
 
     def _stop_everywhere(self, name: str) -> None:
-        """Ask every worker to stop a run; on a thread of its own, because one that hangs would be waited for."""
+        """Ask every worker to stop a run, in another thread: a worker that hangs would block this one."""
         with contextlib.suppress(Exception):
             self.client.run(stop_on_worker, name, on_error="ignore")
 
 
-#: Held while a descriptor is closed that another thread may be about to write to.
+#: Held while a descriptor is closed, because another thread may be about to write to it.
 _closing = threading.Lock()
 
 
@@ -154,7 +170,7 @@ def _tell(done: int) -> None:
 
 
 def _unanswered(request: ExecRequest) -> ExecResult:
-    """The result of a run that was stopped here, and whose worker does not say what became of it."""
+    """Return the result of a run that was stopped and whose worker did not answer."""
     return ExecResult(
         status=Status.INTERRUPTED,
         language=str(request.language),
@@ -166,7 +182,7 @@ def _unanswered(request: ExecRequest) -> ExecResult:
 
 
 def connected_client() -> Client:
-    """The client that the program has connected already, or one to the cluster that the environment names."""
+    """Return the client that is already connected, or a new one for the cluster that the environment names."""
     try:
         import dask
         import distributed
@@ -185,18 +201,18 @@ def connected_client() -> Client:
         raise BackendUnavailable(f"backend 'dask' cannot reach the cluster at {address}: {error}; {_REMEDY}") from None
 
 
-class _Heard:
-    """Output as it arrives, counted, so that the last piece is not lost behind the result."""
+class _OutputEvents:
+    """Receives the output events of a run and counts them, so that no piece is missing when the result arrives."""
 
     def __init__(self, on_output: OnOutput | None) -> None:
         self._on_output = on_output
         self._pieces = 0
         self._more = threading.Condition()
-        #: When a worker said that it has begun.
+        #: Time at which a worker reported that the run began.
         self.began_at: float | None = None
 
-    def hear(self, event: object) -> None:
-        """Called by the client, in order; what is no event of ours is dropped."""
+    def receive(self, event: object) -> None:
+        """Handle one event; ignores events of other kinds. Called by the client, in order."""
         said = event[1] if isinstance(event, tuple | list) and len(event) == 2 else None
         if not isinstance(said, tuple | list) or len(said) != 2 or not all(isinstance(part, str) for part in said):
             return
@@ -212,22 +228,22 @@ class _Heard:
             self._more.notify_all()
 
     def wait_for(self, pieces: int) -> None:
-        """Events travel beside the result; a connection that broke loses them, so nobody waits for ever."""
+        """Wait until this many pieces have arrived, for a limited time: a broken connection loses events."""
         with self._more:
             self._more.wait_for(lambda: self._pieces >= pieces, timeout=10.0)
 
 
 def _answer(future: Future[bytes]) -> object:
-    """What a worker answered; errors of the cluster are those of a backend that is not there."""
+    """Return the answer of a worker. Raises ``BackendUnavailable`` for an error of the cluster."""
     try:
         return future.result()
     except Exception as error:
         said = str(error) or type(error).__name__
-        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; is it alive?") from error
+        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; check that it runs") from error
 
 
 def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecResult:
-    """Hand over the files as the caller would have found them here."""
+    """Call ``keep`` with the files of the run in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder:
         with Rooted.at(folder) as rooted:
             for change in result.changes:

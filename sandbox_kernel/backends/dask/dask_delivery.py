@@ -1,11 +1,11 @@
-"""What a worker of a cluster sends back: plain bytes, which are checked here as if another program had made them.
+"""The answer of a Dask worker: plain bytes, which are checked here like untrusted input.
 
     length of the header, header (JSON), standard output, standard error, files one after another
 
-Dask's own messages are pickles, so whoever is part of a cluster can run code in every other part of it, this host
-included: its scheduler and its workers are trusted. Programs that run there are not, and a worker may be of another
-version, broken or cut off. What it says therefore has known fields of known types, and names no file that did not
-change; time and memory limits are those of the request, whatever it says of them.
+Messages of Dask itself are pickles, so each member of a cluster can run code on every other member, this host included:
+scheduler and workers are trusted. Programs that run there are not, and a worker may have another version, be broken or
+be cut off. An answer must therefore have known fields of known types and name only files that changed. Time and memory
+limits in the result are those of the request.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Status, Violation
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, SOCKET, SYMLINK
 
-#: What a run may bring back in files; more stays behind, and the result says so.
+#: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
 MAX_FILES_BYTES = 64 << 20
 _MAX_HEADER, _MAX_TEXT = 16 << 20, 100_000
 _LENGTH = struct.Struct(">I")
 _KINDS = ("created", "modified", "deleted", "renamed")
 _TYPES = (FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE)
-#: Errors that are made of one sentence, and those that name an enforcer before it.
+#: Error classes with one argument (the message), and those with the enforcer before it.
 _PLAIN = (
     errors.InvalidRequest, errors.PolicyViolation, errors.PathTraversal, errors.CommandNotFound,
     errors.NetworkingDisabled, errors.SessionError, errors.BackendUnavailable,
@@ -44,7 +44,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Delivery:
-    """The result of a run and the files it made. ``pieces`` is how many pieces of output were sent before."""
+    """The result of a run and its files. ``pieces`` is the number of output events that were sent before."""
 
     result: ExecResult
     files: Mapping[str, bytes]
@@ -52,7 +52,7 @@ class Delivery:
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
-    """A delivery as it travels; called on the worker."""
+    """Encode a delivery. Called on the worker."""
     result = delivery.result
     texts = [text.encode("utf-8", "replace") for text in (result.stdout, result.stderr)]
     header = {
@@ -65,7 +65,7 @@ def encode_delivery(delivery: Delivery) -> bytes:
 
 
 def encode_error(error: SandboxError) -> bytes:
-    """An error of ours as it travels; called on the worker."""
+    """Encode an error of ``sandbox_kernel.errors``. Called on the worker."""
     for kind in (*_PLAIN, *_NAMED):
         if isinstance(error, kind):
             told = [error.enforcer, error.message] if isinstance(error, _NAMED) else [str(error)]
@@ -74,7 +74,7 @@ def encode_error(error: SandboxError) -> bytes:
 
 
 def encode_capabilities(found: BackendCapabilities) -> bytes:
-    """What a worker's machine enforces as it travels; called on the worker."""
+    """Encode the capabilities of the worker's machine. Called on the worker."""
     limits = {name: [line.enforced, line.mechanism, line.evidence] for name, line in found.enforced_limits.items()}
     languages = {
         str(language): [one.available, one.version, one.origin, one.reason, one.remedy]
@@ -89,12 +89,12 @@ def encode_capabilities(found: BackendCapabilities) -> bytes:
 
 
 def decode_delivery(data: object, request: ExecRequest) -> Delivery:
-    """What a worker sent for a request, checked; raises the error that it sent instead."""
+    """Decode and check the delivery for a request. Raises the error that the worker sent instead."""
     return _checked(data, lambda header, rest: _delivery(header, rest, request))
 
 
 def decode_capabilities(data: object) -> BackendCapabilities:
-    """What a worker says of its machine, checked; raises the error that it sent instead."""
+    """Decode and check the capabilities of a worker. Raises the error that the worker sent instead."""
     return _checked(data, lambda header, _: _capabilities(header))
 
 
@@ -118,7 +118,7 @@ def _checked(data: object, read: Callable[[Fields, bytes], Item]) -> Item:
             return read(header, whole[_LENGTH.size + size :])
     except (ValueError, TypeError, KeyError, RecursionError, struct.error) as problem:
         raise BackendUnavailable(
-            f"a worker of the Dask cluster answered what no worker of this version does ({problem}); "
+            f"a worker of the Dask cluster sent an invalid answer ({problem}); "
             "install the same sandbox-kernel on the workers as here"
         ) from None
     raise error

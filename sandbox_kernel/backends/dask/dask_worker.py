@@ -1,4 +1,4 @@
-"""What runs on the workers of a Dask cluster: called there by name, with what the host sends (``dask.py``)."""
+"""Functions that run on the workers of a Dask cluster; ``dask_backend.py`` submits them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
 
-#: The event by which a worker says that it has begun a run; others are named after the stream that they are of.
+#: Name of the event that a run has begun. Events of output have the name of their stream.
 BEGAN = "began"
 
 
 @dataclass(frozen=True)
-class Kitchen:
-    """How a worker is to run requests."""
+class WorkerSetup:
+    """How a worker runs requests: configuration, policy and enforcer."""
 
     config: ProcessConfig
     policy: SandboxPolicy
     enforcer: str | None
 
     def backend(self) -> ProcessBackend:
-        """The backend of the machine that this is called on."""
+        """Return a process backend for the machine that this is called on."""
         return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
@@ -44,8 +44,8 @@ _stopped: set[str] = set()
 _lock = threading.Lock()
 
 
-def run_on_worker(kitchen: Kitchen, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> bytes:
-    """Run on the machine of a worker; called there. Returns a delivery, or an error of ours, as they travel."""
+def run_on_worker(setup: WorkerSetup, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> bytes:
+    """Run a request on this worker. Returns an encoded delivery or error."""
     from distributed import get_worker
 
     pieces = 0
@@ -74,7 +74,7 @@ def run_on_worker(kitchen: Kitchen, request: ExecRequest, name: str, tell: bool,
             stop.set()
     try:
         worker.log_event(name, (BEGAN, ""))
-        result = kitchen.backend().run(
+        result = setup.backend().run(
             request, on_output=say if tell else None, stop=stop, keep=take if bring_files else None
         )
         return encode_delivery(Delivery(result, files, pieces))
@@ -88,7 +88,7 @@ def run_on_worker(kitchen: Kitchen, request: ExecRequest, name: str, tell: bool,
 
 
 def stop_on_worker(name: str) -> bool:
-    """Stop a run if it is on this worker, now or when it begins; called on every worker."""
+    """Stop a run on this worker, now or when it begins. Called on every worker."""
     with _lock:
         running = _running.get(name)
         if running is not None:
@@ -98,9 +98,9 @@ def stop_on_worker(name: str) -> bool:
         return running is not None
 
 
-def measure_on_worker(kitchen: Kitchen) -> bytes:
-    """What the machine of a worker enforces, or an error of ours, as they travel; called there."""
+def measure_on_worker(setup: WorkerSetup) -> bytes:
+    """Measure this worker's machine. Returns encoded capabilities or an encoded error."""
     try:
-        return encode_capabilities(kitchen.backend().capabilities())
+        return encode_capabilities(setup.backend().capabilities())
     except SandboxError as error:
         return encode_error(error)

@@ -1,4 +1,4 @@
-"""What the host puts out for the canaries to reach, and the proof that it can be reached where that is allowed."""
+"""Files, sockets and processes of the host that canaries try to reach, and checks that the host can reach them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sandbox_kernel.backends.measured.canary_programs import REACH
 
 @dataclass(frozen=True)
 class Bait:
-    """What the host has put out to be reached."""
+    """The objects of the host that a canary tries to reach."""
 
     folder: str
     secret: str
@@ -33,7 +33,7 @@ class Bait:
     process: int
 
     def datagrams(self) -> bool:
-        """Whether anything was received."""
+        """Return whether a datagram was received."""
         self.udp_socket.setblocking(False)
         try:
             return bool(self.udp_socket.recv(16))
@@ -43,13 +43,13 @@ class Bait:
 
 @contextlib.contextmanager
 def set_out() -> Iterator[Bait]:
-    """Put out the bait, and take it in again."""
-    # A socket's path may have 107 bytes; a long TMPDIR must not break the report.
+    """Make the bait, and remove it at the end of the block."""
+    # The path of a socket may have 107 bytes; with a long TMPDIR the report must still work.
     roomy = len(tempfile.gettempdir()) < 60
     folder = tempfile.mkdtemp(prefix="sandbox-kernel-canary-", dir=None if roomy else "/tmp")
     os.chmod(folder, 0o755)
     secret, variable = secrets.token_hex(16), f"CANARY_{secrets.token_hex(8).upper()}"
-    # What is set later does not show in /proc, so one process of the host is started with the variable.
+    # /proc shows only variables from the start of a process, so one is started with the variable.
     process = subprocess.Popen(
         ["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={variable: secret}, close_fds=True
     )
@@ -78,7 +78,7 @@ def set_out() -> Iterator[Bait]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-#: What a process of the host that is in no sandbox can do; started with the host's own environment.
+#: Program for a process outside the sandbox, with the environment of the host.
 _OUTSIDE = f"""{REACH}
 import json, sys
 print(json.dumps({{
@@ -91,7 +91,7 @@ print(json.dumps({{
 
 @dataclass(frozen=True)
 class Outside:
-    """How the same acts end in an ordinary process: its system calls' errors by name of the line (0: it went well)."""
+    """Results of the same actions outside the sandbox; ``reached`` has the errno of each line (0: success)."""
 
     reached: Mapping[str, int] = field(default_factory=dict)
     variable: bool = False
@@ -99,7 +99,7 @@ class Outside:
 
 
 def look_outside(bait: Bait, cmdline: str) -> Outside:
-    """Start a plain process and let it do what the canary did; one that cannot be started proves nothing."""
+    """Run the actions of the canary in a process outside the sandbox. If it cannot start, the result is empty."""
     command = [sys.executable, "-I", "-c", _OUTSIDE, bait.variable, str(os.getpid()), cmdline]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=True)
@@ -109,7 +109,7 @@ def look_outside(bait: Bait, cmdline: str) -> Outside:
 
 
 def controls(bait: Bait, outside: Outside) -> dict[str, bool]:
-    """The same acts from the host, where they are allowed. What the canary sent must have been read before."""
+    """Run the actions of the canary on the host, where they are allowed. Read the canary's datagrams before this."""
 
     def works(act: Callable[[], object]) -> bool:
         try:

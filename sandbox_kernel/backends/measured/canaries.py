@@ -1,8 +1,8 @@
-"""Attacks on ourselves: small programs that try the forbidden thing in the very jail that runs requests.
+"""Runs the canaries: small hostile programs that try forbidden actions in a jail like those that run requests.
 
-Each is believed only together with its control: the same act where it is allowed must succeed, or the line says "not
-testable here". The host sets up what is to be reached (a secret file, listeners on loopback, a variable in its own
-environment), the canary tries to reach it, and what came back is the evidence.
+Each canary has a control: the same action must succeed where it is allowed, or the line says "not testable here". The
+host makes the bait (a secret file, listeners on loopback, a variable in its environment), the canary tries to reach it,
+and the outcome is the evidence.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One line of the report. ``enforced`` is None where it could not be tried here.
+    """One line of the report. ``enforced`` is None when it could not be measured here.
 
-    ``absent``: the host itself has no such thing or may not do it, so there is nothing that had to be stopped.
+    ``absent``: the host lacks the object or may not do the action itself, so nothing had to be prevented.
     """
 
     area: str
@@ -43,13 +43,13 @@ class Measurement:
 
     @property
     def kept(self) -> bool:
-        """Whether a promise may rest on this line."""
+        """Whether this line supports a promise."""
         return self.enforced is True or self.absent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanisms:
-    """Words for what stands behind each kind of line, on this backend and host."""
+    """Names of the mechanisms behind each kind of line, for this backend and host."""
 
     walls: str
     filter: str
@@ -59,7 +59,7 @@ class Mechanisms:
     clock: str = "the host's clock and SIGKILL of the namespace's init"
     disk: str = "size of the memory file system"
     environment: str = "an environment of its own"
-    #: Empty: the walls.
+    #: Empty when the walls isolate the network.
     network: str = ""
 
 
@@ -71,9 +71,9 @@ _AREAS = {
     "connect to host TCP": "network", "connect to a host abstract socket": "network",
     "connect to a host socket file": "network", "send UDP to the host": "network", "open a vsock": "network",
 }  # fmt: skip
-#: A daemon must be up before it can be killed; on a busy machine that takes another try.
+#: Seconds after which the daemon is killed, for each try: it must run first, which takes longer on a busy machine.
 _KILL_AFTER_S = (0.7, 5.0, 20.0)
-#: What a host may lack or may not do itself; everything else is bait that we set out, and must be there to be taken.
+#: Lines about objects that a host may lack or may not use itself. All others use bait, which must be reachable.
 _OF_THE_HOST = {"read the host's password hashes", "be root", "write host settings"}
 
 
@@ -109,14 +109,14 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
         area = _AREAS.get(name, "kernel")
         mechanism = words.filter if area == "kernel" and name != "write host settings" else words.walls
         if name == "open a vsock":
-            mechanism = words.filter  # no namespace holds these
+            mechanism = words.filter  # no namespace isolates vsock
         elif name == "inherit the host's environment":
             mechanism = words.environment
         elif area == "network":
             mechanism = words.network or words.walls
         enforced: bool | None = not succeeded and not (name == "write outside" and written)
         if name == "send UDP to the host" and succeeded and not arrived:
-            # A datagram is always "sent"; what counts is whether it came to the host's socket.
+            # Sending a datagram always succeeds; the promise holds when none arrived at the host's socket.
             enforced, said = True, "sent into its own empty network; nothing arrived"
         absent = False
         if enforced and name in reached:
@@ -141,7 +141,7 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
 
 
 def _by_answers(inside: int, outside: int | None, said: str) -> tuple[bool | None, bool, str]:
-    """Whether a refused system call was refused by the sandbox: then an ordinary process gets another answer."""
+    """Return whether the sandbox refused a system call: a process outside then gets another error."""
     if outside is None:
         return None, False, f"no ordinary process could be asked; inside: {said}"
     answer = errno.errorcode.get(outside, str(outside)) if outside else "goes through"
@@ -170,7 +170,7 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
         for code, timeout in ((trial.over, trial.timeout), (trial.below, trial.below_timeout))
     )
     took = (time.monotonic() - began) * 1e3
-    evidence = f"{trial.exceeds}: {_told(over)}; {trial.stays}: {_told(below)}"
+    evidence = f"{trial.exceeds}: {_ending(over)}; {trial.stays}: {_ending(below)}"
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
     if below.status is not Status.OK or below.limit is not None:
         enforced = None
@@ -181,13 +181,13 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     )
 
 
-def _told(result: ExecResult) -> str:
-    """How it ended; a limit that it met is told too where the status does not name it."""
+def _ending(result: ExecResult) -> str:
+    """Return status and limit of a run as text."""
     return f"{result.status}, stopped at the {result.limit} limit" if result.limit is not None else str(result.status)
 
 
 def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:
-    """A daemon in a session of its own must be gone when the run is: when it ended by itself, or was ended."""
+    """Check that a daemon in its own process session ends with its run, both after a normal end and after a kill."""
     marker = f"canary-{secrets.token_hex(8)}"
     code = DAEMON.replace("{marker}", marker).replace("{stays}", str(killed))
     began = time.monotonic()
@@ -217,10 +217,10 @@ def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:
 def measure(
     run: Run, words: Mechanisms, *, walls: bool = True, on_progress: OnProgress | None = None
 ) -> tuple[Measurement, ...]:
-    """Run every canary; called by ``capabilities`` and by the report.
+    """Run every canary. Called by ``capabilities`` and by the report.
 
-    Without ``walls``, what would really be done to the host is not tried, and counts as not stopped. ``on_progress`` is
-    called on this thread with the number of canaries that are back, and of all.
+    Without ``walls``, actions that would change the host are not tried and count as not prevented. ``on_progress`` is
+    called on this thread with the number of finished canaries and of all.
     """
     lines: list[Measurement] = []
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:

@@ -1,4 +1,4 @@
-"""The canaries' programs: what is tried inside the jail, and the same thing done within the limits."""
+"""The programs of the canaries: forbidden actions for the jail, and controls that stay within the limits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.limits import Limits
 
-#: System calls with arguments that no kernel takes. Whoever gets them says so in its own way: the kernel finds the
-#: fault (EFAULT, EINVAL, ...), a filter refuses without looking (EPERM, ENOSYS). Run inside and outside, the two
-#: answers tell whether it is the sandbox that stops the call; nothing is ever done by it.
+#: System calls with invalid arguments, which have no effect. The kernel answers EFAULT or EINVAL; a filter answers
+#: EPERM or ENOSYS without looking at the arguments. The errors inside and outside show whether the sandbox refuses
+#: the call.
 REACH = r"""
 import ctypes, os, platform, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -33,8 +33,8 @@ reached = {
 }
 """
 
-#: Tries everything that needs no limit to be exceeded, and prints what happened, one JSON object. What would really be
-#: done to the host where no wall stands (``dangerous``) is only tried behind walls.
+#: Tries every forbidden action that is not about a limit, and prints the outcomes as one JSON object. Actions that
+#: would change a host without walls (``dangerous``) are tried only behind walls.
 LOOK = f"""{REACH}
 found = {{"reached": reached}}"""
 LOOK += r"""
@@ -111,7 +111,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A limit, a program that exceeds it, and one that stays below: the control. Both in words too, as evidence."""
+    """A limit, a program that exceeds it and one that stays below it (the control), and descriptions of both."""
 
     name: str
     over: str
@@ -124,9 +124,9 @@ class Trial:
     below_timeout: float = 20.0
 
 
-#: What a canary prints when its daemon runs.
+#: Output of a canary when its daemon runs.
 UP = "the daemon runs"
-#: What a canary prints where the policy lets nobody start a process: then there is nothing to count or to outlive.
+#: Output of a canary when the policy allows no new processes, so that there is nothing to count or to survive.
 NO_START = "no process may be started"
 
 _FORKS = f"""
@@ -208,7 +208,7 @@ LIMIT_OF = {
     "disk": "disk", "open files": "open_files", "CPU time": "cpu", "output": "output",
 }  # fmt: skip
 
-#: A daemon in a session of its own, which is seen to run before this program ends, or stays until it is killed.
+#: Starts a daemon in its own process session, waits until it runs, and then ends or waits to be killed.
 DAEMON = f"""
 import os, sys, time
 try: child = os.fork()

@@ -1,4 +1,4 @@
-"""What the process backend enforces on this host: the canaries' lines, summed up by what a policy can ask for."""
+"""Sums up the canaries: what the process backend enforces on this host, for each promise of a policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sandbox_kernel.languages.registry import RECIPES, availability
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
 
-#: Which canaries must all have failed for a promise to be kept.
+#: The canaries of each promise. The promise holds when all of them were stopped.
 _PROOFS = {
     "timeout": ("time", "outlive the run", "survive the kill"),
     "memory": ("memory", "memory shared between processes"),
@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 
 def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None) -> Measured:
-    """The canaries' lines for a backend: measured once a boot for each kind of walls, or again when asked."""
+    """Return the measurements of a backend: once a boot for each kind of walls, or again if asked."""
     kept = fingerprint(backend)
     key = (kept, backend.enforcer, backend.policy, backend.config)
     with _lock:
@@ -62,13 +62,13 @@ def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: O
 
 
 def mechanisms(backend: ProcessBackend) -> Mechanisms:
-    """Words for this host and this backend's walls."""
+    """Return the names of the mechanisms for this host and the walls of this backend."""
     where = find_hierarchies()
     name = backend.enforcer.name if backend.enforcer is not None else None
     walls = _named(backend.enforcer.name, backend.enforcer.version) if backend.enforcer is not None else "none"
     alone = unavailable() if name == bubblewrap.NAME else None
     if alone is not None:
-        # The same walls, at the price of a whole start for each.
+        # The same walls without templates: each jail takes a full start.
         walls += f"; ready-made sandboxes are started one by one: {alone}"
     by_group = where is not None and where.unified is not None
     killed = "the control group" if by_group else "all that is found below the gate, until nothing is (best effort)"
@@ -97,7 +97,7 @@ def mechanisms(backend: ProcessBackend) -> Mechanisms:
 
 
 def group_notes() -> tuple[str, ...]:
-    """What a reader should know about the control groups of this process: where they are, or why there are none."""
+    """Return notes on the control groups of this process: where they are, or why there are none."""
     where, missing = find_hierarchies(), shortfall()
     if where is not None:
         return where.notes
@@ -108,7 +108,7 @@ def group_notes() -> tuple[str, ...]:
 
 
 def _named(name: str, version: str) -> str:
-    """A program and its version; most versions begin with the name."""
+    """Return a program with its version; most version texts begin with the name."""
     return version if version.startswith(f"{name} ") else f"{name} ({version})"
 
 
@@ -126,7 +126,7 @@ def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:
 
 
 def _sum_up(lines: list[Measurement]) -> Enforcement:
-    """Kept when every canary was stopped; one that could not be tried proves nothing, unless nothing was there."""
+    """Return a promise as enforced when every canary was stopped or its target is absent on this host."""
     kept = bool(lines) and all(line.kept for line in lines)
     telling = next((line for line in lines if not line.kept), lines[0] if lines else None)
     if telling is None:

@@ -1,8 +1,8 @@
-"""What was measured on this host, kept until the next boot: attacking ourselves takes seconds, and little changes.
+"""Caches measurements until the next boot, because running the canaries takes seconds.
 
-The name of an entry is a digest of everything that the answer depends on (``measured_key.py``), so no entry is stale.
-Entries are files of ours in a folder that is ours alone. One that is damaged, or that anybody else could have written,
-counts as none.
+The name of an entry is a digest of everything that the measurement depends on (``measured_key.py``), so no entry is
+outdated. Entries are files in a private folder. An entry that is damaged, or that another user could have written, is
+ignored.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from sandbox_kernel.backends.measured.canaries import Measurement
 from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
 
 MAX_BYTES = 1 << 20
-#: More kinds of walls than this are not remembered; the oldest go.
+#: Most entries; the oldest are removed.
 MAX_ENTRIES = 50
 _FORM = {field.name for field in fields(Measurement)}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The lines, and when they were measured."""
+    """The measurements, and their time."""
 
     lines: tuple[Measurement, ...]
     at: float
 
 
 def cache_folder() -> str:
-    """Below the user's cache folder."""
+    """Return the folder of entries, below the user's cache folder."""
     return os.path.join(cache_root(), "sandbox-kernel", "measured")
 
 
 def recall(key: str) -> Measured | None:
-    """What was measured under this fingerprint, if it is known and surely ours."""
+    """Return the measurements with this fingerprint; None when there are none that can be trusted."""
     if not key:
         return None
     try:
@@ -58,7 +58,7 @@ def recall(key: str) -> Measured | None:
 
 
 def remember(key: str, measured: Measured) -> None:
-    """Keep it; a folder that cannot be used is no error, it only makes the next report slower."""
+    """Store measurements. A folder that cannot be used is ignored; the next report then measures again."""
     if not key:
         return
     body = json.dumps({"at": measured.at, "lines": [asdict(line) for line in measured.lines]}).encode()
@@ -80,7 +80,7 @@ def remember(key: str, measured: Measured) -> None:
 
 
 def _folder() -> str:
-    """The folder, made if need be; OSError when it is not ours alone."""
+    """Return the folder, made if needed. Raises OSError when other users could change it."""
     folder = cache_folder()
     with contextlib.suppress(FileNotFoundError):
         kind = os.lstat(folder)

@@ -1,8 +1,8 @@
-"""What a kept measurement depends on, as one key: another key means another measurement.
+"""The key of a cached measurement: a digest of everything that the measurement depends on.
 
-A report says what is enforced in *this* process. So the key names everything that the answers can change with: of the
-machine, of the user, of the process and of our own code. A fact that is missed shows an old answer, one too many costs
-a measurement; in doubt it is in.
+A report says what is enforced in *this* process. The key therefore covers facts of the machine, the user, the process
+and our own code. A missing fact would show an outdated measurement, and one too many only costs a new measurement, so
+doubtful facts are included.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sandbox_kernel.jail.rules.landlock import landlock_abi
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
 
-#: Settings of the kernel that walls and limits are made of; those that a kernel lacks count as absent.
+#: Kernel settings that walls and limits depend on; a missing setting counts as absent.
 SETTINGS = (
     "/proc/sys/kernel/unprivileged_userns_clone",
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
@@ -52,17 +52,17 @@ SETTINGS = (
     "/sys/kernel/security/lsm",
     "/proc/self/attr/current",
 )
-#: Lines of /proc/self/status: what the process may do beyond its uid, and what stands around it already.
+#: Lines of /proc/self/status: capabilities of the process, and restrictions that it already has.
 STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "Seccomp", "Seccomp_filters", "NoNewPrivs", "Umask")
-#: Variables that decide which programs and folders are used, and all that begin like the second group.
+#: Environment variables that select programs and folders, and prefixes of such variables.
 VARIABLES = ("PATH", "HOME", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 VARIABLES_LIKE = ("SANDBOX_KERNEL_", "LD_", "PYTHON")
-#: Mounts whose kind and options decide what a sandbox is built on.
+#: Mounts whose type and options a sandbox depends on.
 _MOUNTS = ("/", "/proc", "/sys", "/dev", "/dev/shm", "/tmp", "/run", "/sys/fs/cgroup")
 
 
 def fingerprint(backend: ProcessBackend) -> str:
-    """A digest of what the canaries' answers depend on; empty where no boot can be told from another."""
+    """Return a digest of the facts; empty when the system has no boot id."""
     found = facts(backend)
     if not found["boot"]:
         return ""
@@ -70,7 +70,7 @@ def fingerprint(backend: ProcessBackend) -> str:
 
 
 def facts(backend: ProcessBackend) -> Mapping[str, object]:
-    """Everything that the answers depend on, by name."""
+    """Return everything that a measurement depends on, by name."""
     return {
         "boot": read_fact("/proc/sys/kernel/random/boot_id"),
         "kernel": list(platform.uname()),
@@ -96,7 +96,7 @@ def facts(backend: ProcessBackend) -> Mapping[str, object]:
 
 
 def code_digest(package: Path) -> str:
-    """Changes with any file of a package, however deep, so that whoever works on it measures what they wrote."""
+    """Return a digest of all files of a package, so that a change of the code causes a new measurement."""
     found = []
     for folder, inner, names in os.walk(package):
         inner[:] = sorted(name for name in inner if name != "__pycache__")
@@ -112,7 +112,7 @@ def _own_code() -> str:
 
 
 def read_fact(path: str) -> str:
-    """The text of a file of the kernel; empty where there is none or it may not be read."""
+    """Return the text of a kernel file; empty when it does not exist or cannot be read."""
     try:
         return Path(path).read_text(errors="replace").strip()
     except OSError:
@@ -120,7 +120,7 @@ def read_fact(path: str) -> str:
 
 
 def _groups() -> object:
-    """The control groups that this process has, by where they are; the names of its own places are new each time."""
+    """Return the parents of this process's control groups; the names of its own groups are new in each process."""
     where = find_hierarchies()
     if where is None:
         return [groups_at_start(), shortfall()]

@@ -1,7 +1,7 @@
-"""What the wasm backend really enforces on this host: small programs that try, and what became of them.
+"""Measures what the wasm backend enforces on this host, by small programs that try to break each promise.
 
-Measured once a process, on the very path that runs requests, because a promise that nobody tried is none. Each is
-believed only with its control: the same thing where it is allowed must go well.
+Measured once a process, in the same way as requests run. Each program has a control: the same action must succeed where
+it is allowed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
 
-#: Hears how many promises of how many have been tried.
+#: Called with the number of measured promises and of all.
 OnMeasured = Callable[[int, int], None]
 
 
 class Runs(Protocol):
-    """A backend that runs a request on this thread."""
+    """A backend with a blocking ``run``."""
 
     policy: SandboxPolicy
     enforcer: Enforcer
@@ -56,7 +56,7 @@ _WRITE = """(module
       (br_if $again (i32.and (i32.const {goes_on}) (i32.eqz
         (call $write (i32.load (i32.const 32)) (i32.const 0) (i32.const 1) (i32.const 8))))))))"""
 _FILL, _WRITE_ONCE = (_WRITE.replace("{goes_on}", number) for number in ("1", "0"))
-#: Leaves with 1 if a file could be read, plus 2 if one could be made, plus 4 for each environment variable.
+#: Exit code: 1 if a file could be read, plus 2 if one could be made, plus 4 for each environment variable.
 _REACH = """(module
   (import "{wasi}" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
   (import "{wasi}" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
@@ -108,7 +108,7 @@ def _request(
 
 @dataclass(frozen=True, kw_only=True)
 class _Trial:
-    """A limit: a module that exceeds it, one that stays below, and both in words."""
+    """A limit, a module that exceeds it, one that stays below it, and descriptions of both."""
 
     over: ExecRequest
     below: ExecRequest
@@ -140,7 +140,7 @@ def _refused(backend: Runs, *, module: str, name: str, by: str) -> Enforcement:
 
 
 def _reached(backend: Runs, request: ExecRequest) -> int:
-    """What a module could reach, in bits; all of them when it did not say."""
+    """Return as bits what a module could reach; all bits when it did not exit normally."""
     code = backend.run(request).exit_code
     return 0xFF if code is None else code
 
@@ -184,7 +184,7 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
         over=_request(_GROW, memory_mb=1),
         below=_request(_GROW, memory_mb=64),
         kept=lambda result: result.limit == "memory",
-        by="the engine refuses, and the jail's own limit stands behind it",
+        by="the engine refuses, and the jail has a limit of its own",
         what="growing by 16 MB with 1 MB",
         stays="with 64 MB",
     ),
@@ -222,7 +222,7 @@ _TRIALS: dict[str, Callable[[Runs], Enforcement]] = {
     "filesystem_write_isolation": partial(_files, bit=2, what="a file outside", done="made", own="one in its folder"),
     "environment_isolation": _environment,
     "syscall_filter": partial(
-        _refused, module="env", name="syscall", by="no system call can be expressed; seccomp stands behind"
+        _refused, module="env", name="syscall", by="a module cannot make system calls; seccomp refuses them too"
     ),
 }
 
@@ -231,7 +231,7 @@ _found: dict[tuple[str, SandboxPolicy], EnforcedLimits] = {}
 
 
 def measured(backend: Runs, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
-    """Try every promise: once a process for a kind of walls and a policy, or again when asked.
+    """Measure every promise: once a process for each kind of walls and policy, or again if asked.
 
     ``on_progress`` is called on this thread.
     """

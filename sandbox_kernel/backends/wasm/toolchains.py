@@ -1,4 +1,4 @@
-"""The compilers whose programs run inside WebAssembly: Zig for C, C++ and itself, rustc where it has a WASI target."""
+"""The compilers to WebAssembly: Zig for C, C++ and Zig, rustc with a WASI target for Rust."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
-#: The module that a compiler leaves in the work folder.
+#: File name of the compiled module in the work folder.
 OUT = ".cell.wasm"
 TARGET = "wasm32-wasi"
-#: Exceptions need a proposal that is switched off. Optimisation and target decide which built libraries fit, so they
-#: are those of ``zig_toolchain``; symbols stay, because traps name functions by them.
+#: C++ exceptions need a WebAssembly proposal that is switched off. Optimisation and target must match the libraries of
+#: ``zig_toolchain``. Symbols are kept, because the messages of traps name functions.
 _COMMON = ("-target", TARGET, "-Wall", "-Wextra")
 _FLAGS = {
     Language.C: ("cc", ("-O1", *_COMMON)),
@@ -33,7 +33,7 @@ _FLAGS = {
     Language.ZIG: ("build-exe", ("-target", TARGET, "--color", "off")),
 }
 
-#: What Rust has called the target, newest name first.
+#: Names of the WASI target in Rust, newest first.
 RUST_TARGETS = ("wasm32-wasip1", "wasm32-wasi")
 RUST_REMEDY = (
     "add the target with: rustup target add wasm32-wasip1 (Debian: apt-get install rustc libstd-rust-dev-wasm32 lld), "
@@ -47,34 +47,34 @@ class Toolchain(ABC):
     @property
     @abstractmethod
     def version(self) -> str:
-        """Which compiler this is, for reports."""
+        """Name and version of the compiler, for reports."""
 
     @property
     @abstractmethod
     def executable(self) -> str:
-        """Where it is."""
+        """Path of the compiler."""
 
     @abstractmethod
     def warm(self) -> None:
-        """Build what every program of the language needs; from nothing to minutes, once."""
+        """Build the libraries that every program of the language needs, once. May take minutes, or nothing."""
 
     @property
     def is_warm(self) -> bool:
-        """Whether that is done, or there is nothing to build."""
+        """Whether these libraries are built, or there are none to build."""
         return True
 
     @abstractmethod
     def runtime(self) -> Sequence[Grant]:
-        """What the compiler must see of the host."""
+        """Return the host paths that the compiler needs."""
 
     @abstractmethod
     def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
-        """The command that makes ``OUT`` of the request's source."""
+        """Return the command that compiles the source of a request to ``OUT``."""
 
 
 @dataclass(frozen=True)
 class ZigToolchain(Toolchain):
-    """Zig, which brings the libraries of C and C++ for WASI as sources."""
+    """Zig; it contains the sources of the C and C++ libraries for WASI."""
 
     zig: Zig
     language: Language
@@ -118,11 +118,11 @@ class ZigToolchain(Toolchain):
 
 @dataclass(frozen=True)
 class RustToolchain(Toolchain):
-    """rustc with a standard library for WASI beside that of the host."""
+    """rustc with the standard library for WASI."""
 
     rustc: Rustc
     target: str
-    #: A linker of the system's, where the toolchain brings none of its own.
+    #: Linker of the system, used when the toolchain has none.
     linker: str | None
 
     @property
@@ -136,7 +136,7 @@ class RustToolchain(Toolchain):
         return self.rustc.executable
 
     def warm(self) -> None:
-        """See ``Toolchain``; its library comes compiled."""
+        """See ``Toolchain``; its library is already compiled."""
 
     def runtime(self) -> Sequence[Grant]:
         """See ``Toolchain``."""
@@ -144,7 +144,7 @@ class RustToolchain(Toolchain):
         return runtime_grants([self.rustc.sysroot, self.rustc.executable, *linker])
 
     def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
-        """See ``Toolchain``; overflow is checked as in a debug build, as on the process backend."""
+        """See ``Toolchain``; integer overflow is checked, as on the process backend."""
         source, columns = wrap(request.source.decode())
         linking = ["-C", f"linker={self.linker}", "-C", "linker-flavor=wasm-ld"] if self.linker is not None else []
         argv = [
@@ -163,7 +163,7 @@ class RustToolchain(Toolchain):
 
 
 def find_toolchain(language: Language) -> Toolchain:
-    """The compiler of a language; ``BackendUnavailable`` says what is missing and how to get it."""
+    """Return the compiler of a language. Raises ``BackendUnavailable`` that says what is missing and how to get it."""
     if language is Language.RUST:
         return find_wasi_rust("rustc")
     zig = find_zig()
@@ -174,7 +174,7 @@ def find_toolchain(language: Language) -> Toolchain:
 
 @functools.lru_cache(maxsize=4)
 def find_wasi_rust(path: str) -> RustToolchain:
-    """Rustc with a WASI target and something that links for it."""
+    """Return a rustc with a WASI target and a linker for it."""
     try:
         rustc = find_rustc(path)
     except BackendUnavailable as error:
@@ -191,7 +191,7 @@ def find_wasi_rust(path: str) -> RustToolchain:
 
 
 def _wasm_linker() -> str | None:
-    """``wasm-ld``, or the newest ``wasm-ld-NN`` as distributions call it."""
+    """Return the path of ``wasm-ld``, or of the newest ``wasm-ld-NN``."""
     plain = shutil.which("wasm-ld")
     if plain is not None:
         return plain
@@ -201,7 +201,7 @@ def _wasm_linker() -> str | None:
 
 
 def toolchain_availability(language: Language) -> Availability:
-    """Whether a compiled language can run inside WebAssembly here."""
+    """Return whether a compiled language can run in WebAssembly here."""
     try:
         found = find_toolchain(language)
     except BackendUnavailable as error:

@@ -1,8 +1,9 @@
-"""The wasm backend: programs inside WebAssembly, and the engine itself behind the walls of a jail.
+"""The wasm backend: runs programs in a WebAssembly engine, and the engine in a jail.
 
-Two walls, one inside the other. The engine never runs in this process, and a module reaches it in two steps, each a
-jailed child of its own: compile (checked, under limits, its outcome sealed in the private store), then run. Both share
-the request's clock. Languages run on interpreters that are such modules (``languages/guests.toml``), made ready once.
+A program is behind two walls, the engine and the jail. The engine never runs in the process of the host. A module takes
+two steps, each in a jail of its own: compile (checked, limited, the result sealed in the private store), then run. Both
+count against the time limit of the request. Languages run on interpreters that are modules too
+(``languages/guests.toml``) and are prepared once.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Ears:
-    """Who hears of a run, and who may stop it; see ``BlockingBackend.run``."""
+class _RunCallbacks:
+    """Callbacks, stop signal and input of a run; see ``BlockingBackend.run``."""
 
     on_output: OnOutput | None
     stop: Stop | None
@@ -67,8 +68,17 @@ class _Ears:
 class WasmBackend(WasmLanguages, BlockingBackend):
     """Runs WebAssembly modules, and languages whose interpreters or programs are such modules.
 
-    A language that is not ready is made ready by its first request, before that request's clock starts;
-    ``on_progress`` is told how far it is, on the thread that waits.
+    The first request of a language prepares it if needed, before the time limit of that request starts.
+
+    Args:
+        policy: What programs may read, write and reach; None for the preset ``standard``.
+        enforcer: The tool that builds the walls around the engine: ``auto``, ``bubblewrap`` or ``landlock``.
+        store: Folder of compiled modules; None for the store of the user.
+        pool_size: Number of spare jails that wait for runs.
+        check_types: Check the types of TypeScript before a run.
+        on_progress: Called with the progress of a preparation, on the thread that waits for it.
+        client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
+
     """
 
     name = "wasm"
@@ -95,7 +105,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
 
     def capabilities(self) -> BackendCapabilities:
-        """See ``SandboxBackend``; each limit was tried once."""
+        """See ``SandboxBackend``; each limit is measured once."""
         languages = self._languages()
         return BackendCapabilities(
             supported_languages=tuple(name for name, found in languages.items() if found.available),
@@ -105,7 +115,13 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         )
 
     def measure(self, *, again: bool = False, on_progress: OnMeasured | None = None) -> EnforcedLimits:
-        """What is enforced here: tried once a process for these walls and policy, or again. Called by the report."""
+        """Return what is enforced here. Called by ``capabilities`` and the report.
+
+        Args:
+            again: Measure again, instead of using the measurement of this process for these walls and this policy.
+            on_progress: Called with the number of finished measurements and of all.
+
+        """
         return measured(self, again=again, on_progress=on_progress)
 
     def run(
@@ -119,7 +135,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; the memory that is told includes the engine's own. No terminal is read from."""
+        """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read."""
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)
@@ -129,14 +145,14 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         asked = on_input if request.stdin is None and source is None else None
         with host_trouble(listener):
             try:
-                return self._run(request, _Ears(listener, stop, keep, on_usage, asked, source))
+                return self._run(request, _RunCallbacks(listener, stop, keep, on_usage, asked, source))
             finally:
-                # Last of all: whoever makes the next jail takes the interpreter from us at our next system call.
+                # Last: making the next spare competes with this thread for the Python interpreter.
                 self.pool.done()
 
-    def _run(self, request: ExecRequest, ears: _Ears) -> ExecResult:
+    def _run(self, request: ExecRequest, callbacks: _RunCallbacks) -> ExecResult:
         if request.language is Language.WASM:
-            return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, ears)
+            return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, callbacks)
         guest = self._guest(request.language)
         if request.memory_mb < guest.memory_mb:
             raise InvalidRequest(
@@ -144,17 +160,17 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 f"start; give at least {guest.memory_mb} MB"
             )
         if guest.is_compiled:
-            return self._run_compiled(request, guest, ears)
+            return self._run_compiled(request, guest, callbacks)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         entry = self.ready(guest, switches)
-        return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, ears)
+        return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, callbacks)
 
     def check_network(self) -> None:
-        """Refuse, before anything runs, a network that the enforcer cannot hold."""
+        """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
         self.enforcer.check_network(self.policy)
 
     def egress(self) -> AbstractContextManager[FetchBridge | None]:
-        """What fetches for one guest, when the policy allows any network; the guest itself has no socket."""
+        """Return the fetch server of one guest; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
         from sandbox_kernel.net.client.safe_client import SafeClient
@@ -166,7 +182,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     def _interpreter(
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry
     ) -> GuestRun:
-        """The program as a file beside the helpers of its interpreter."""
+        """Return the run of an interpreter with the program as a file."""
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         helpers = {name: (folder / ours).read_bytes() for name, ours in guest.helpers.items()}
         image = guest.entry == "quickjs"
@@ -188,14 +204,14 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self,
         request: ExecRequest,
         guest: WasmLanguage,
-        ears: _Ears,
+        callbacks: _RunCallbacks,
     ) -> ExecResult:
         find_toolchain(request.language).warm()
-        built = build(request, guest.script, self.pool, self.enforcer.name, ears.stop)
+        built = build(request, guest.script, self.pool, self.enforcer.name, callbacks.stop)
         if isinstance(built, ExecResult):
             return built
         source = WasmSource(built.module, text=False)
-        result = self._run_module(request, source, guest.argv[0], built.seconds, ears)
+        result = self._run_module(request, source, guest.argv[0], built.seconds, callbacks)
         messages = built.messages.decode("utf-8", "replace")
         return replace(result, stderr=messages + result.stderr, stderr_bytes=result.stderr_bytes + len(built.messages))
 
@@ -205,13 +221,13 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         source: WasmSource,
         name: str,
         spent_s: float,
-        ears: _Ears,
+        callbacks: _RunCallbacks,
     ) -> ExecResult:
         switches = EngineSwitches(fuel=request.limits.fuel is not None)
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
-        made = self._modules.get(request, source, switches, left, ears.stop)
+        made = self._modules.get(request, source, switches, left, callbacks.stop)
         if isinstance(made, ExecResult):
             return replace(made, duration=made.duration + spent_s)
         guest = GuestRun(
@@ -220,14 +236,14 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             switches=switches,
             module=SealedMemory(made.code),
         )
-        return self._run_guest(request, guest, spent_s + made.seconds, ears)
+        return self._run_guest(request, guest, spent_s + made.seconds, callbacks)
 
     def _run_guest(
         self,
         request: ExecRequest,
         guest: GuestRun,
         spent_s: float,
-        ears: _Ears,
+        callbacks: _RunCallbacks,
     ) -> ExecResult:
         left = request.timeout - spent_s
         if left <= 0:
@@ -235,35 +251,35 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         ahead = guest.module if isinstance(guest.module, str) and guest.switches == PLAIN else None
         walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
         try:
-            return self._run_in_jail(request, guest, walls, spent_s, ears)
+            return self._run_in_jail(request, guest, walls, spent_s, callbacks)
         except SpareGone:
-            return self._run_in_jail(request, guest, walls, spent_s, ears)
+            return self._run_in_jail(request, guest, walls, spent_s, callbacks)
 
     def _run_in_jail(
-        self, request: ExecRequest, guest: GuestRun, walls: Walls, spent_s: float, ears: _Ears
+        self, request: ExecRequest, guest: GuestRun, walls: Walls, spent_s: float, callbacks: _RunCallbacks
     ) -> ExecResult:
         left = request.timeout - spent_s
         with self.egress() as bridge:
             jail = self.pool.take(walls)
             try:
-                job = run_job_of(request, guest, jail, left, asks=ears.on_input is not None)
-                job = replace(job, stdin_from=ears.stdin_from)
+                job = run_job_of(request, guest, jail, left, asks=callbacks.on_input is not None)
+                job = replace(job, stdin_from=callbacks.stdin_from)
                 listen = bridge.start if bridge is not None else None
                 outcome = run_job(
                     jail,
                     job,
-                    on_output=ears.on_output,
+                    on_output=callbacks.on_output,
                     on_listener=listen,
-                    stop=ears.stop,
-                    on_usage=ears.on_usage,
-                    on_input=ears.on_input,
+                    stop=callbacks.stop,
+                    on_usage=callbacks.on_usage,
+                    on_input=callbacks.on_input,
                 )
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
                 if bridge is not None:
                     notes = (*result.notes, *network_notes(self.policy, ""))
                     result = replace(result, violations=bridge.violations, notes=notes)
-                return with_changes(result, jail.box_fd, request, ears.keep)
+                return with_changes(result, jail.box_fd, request, callbacks.keep)
             finally:
                 jail.destroy()
                 jail.forget()

@@ -1,4 +1,4 @@
-"""From a request to what the jail is told: plans for the runner, walls, limits. Pure but for looking at the host."""
+"""Turns a request into walls, limits and plans for the runner in the jail. Pure, except that it looks at the host."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 
-#: The interpreter, the engine and the code of the guest, beside the guest's own memory.
+#: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
 RUNTIME_MB = 256
-#: What a compilation may cost; Cranelift cannot be interrupted, so the jail ends it.
+#: Limits of a compilation. Cranelift cannot be interrupted, so the jail ends it.
 COMPILE_MEMORY_MB, COMPILE_CPU_S = 2048, 30.0
-#: What the preparation of a language may cost; its files are known, so this only stops a machine that is too small.
+#: Limits of preparing a language. Its files are known, so they are met only on a machine that is too small.
 PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
-#: Threads of the engine; the guest itself cannot start any.
+#: Threads of the engine; a guest cannot start any.
 _PROCESSES = 64
-#: Descriptors of the runner itself, beside the guest's.
+#: Open files of the runner itself, in addition to those of the guest.
 _OWN_FILES = 32
-#: Compiled modules above this do not fit into the folder of the cell.
+#: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
 
 MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
-#: The module that waits in each jail for a plan.
+#: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.warm.warm_run"
 
 
 @dataclass(frozen=True)
 class TrustedFile:
-    """A file of the store that a jail reads, at the place where it is."""
+    """A file of the store that a jail reads at its host path."""
 
     path: str
 
     @property
     def grant(self) -> Grant:
-        """What makes it visible."""
+        """The grant that shows the file in a jail."""
         return Grant(self.path, self.path, False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRun:
-    """What to run in the engine: a compiled module and how it is called; see ``guest/wasm/plan.py``."""
+    """A compiled module and its arguments; see ``guest/wasm/plan.py``."""
 
-    #: A compiled module: a file of the store that the jail sees, or memory that is handed to it.
+    #: The compiled module: a store file that the jail sees, or memory that is passed to it.
     module: str | SealedMemory
     argv: Sequence[str]
     env: Mapping[str, str]
     switches: EngineSwitches = PLAIN
-    #: What is put into the folder of the cell, which the guest may read as /cell when ``sees_cell``.
+    #: Files for the cell folder, which the guest can read as /cell when ``sees_cell`` is true.
     files: Mapping[str, bytes] = field(default_factory=dict)
     sees_cell: bool = False
     runtime: Sequence[Grant] = ()
@@ -80,9 +80,9 @@ def make_walls(
     runtime: Sequence[Grant] = (),
     ahead: str | None = None,
 ) -> Walls:
-    """The walls around the engine; equal for most requests, so that a waiting jail can serve them.
+    """Return the walls around the engine. They are equal for most requests, so that spares can serve them.
 
-    ``ahead`` is a compiled module of ours that is loaded while the jail waits.
+    ``ahead`` is a compiled module of the store that is loaded while the jail waits.
     """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
@@ -95,7 +95,7 @@ def make_walls(
             )
     together = tuple(dict.fromkeys((*python.runtime, *runtime)))
     rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
-    # A guest that broke out of the engine could still not start a program.
+    # A guest that escapes from the engine still cannot start a process.
     no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
     warm = Warm((_WAITING,) if ahead is None else (_WAITING, ahead), rlimits, no_spawn)
     preload = ("site", _WAITING)
@@ -103,14 +103,14 @@ def make_walls(
 
 
 def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
-    """The kernel's limits for a process with the engine in it."""
+    """Return the resource limits of a process with the engine."""
     exact = find_hierarchies() is not None
     most = rlimits(limits, memory_mb, exact_memory=exact, processes=None, own_disk=own_disk)
     return {**most, "NOFILE": limits.open_files + _OWN_FILES}
 
 
 def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> Step:
-    """The order for the runner that waits in a jail with these walls; its limits stand since it was made."""
+    """Return the step for the runner that waits in a jail with these walls; its limits were set when it started."""
     return Step(
         kind="warm",
         argv=[json.dumps(plan), str(REPORT_FD)],
@@ -125,7 +125,7 @@ def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> 
 def compile_job(
     jail: Jail, data: bytes, *, text: bool, switches: EngineSwitches, timeout_s: float, memory_bytes: int | None
 ) -> Job:
-    """Check and compile a module; the outcome is in the report, and in ``module.cwasm`` of the work folder."""
+    """Return the job that checks and compiles a module; the result is ``module.cwasm`` in the work folder."""
     plan = {
         "task": "compile",
         "source": f"{jail.places.cell}/{MODULE}",
@@ -146,7 +146,7 @@ def compile_job(
 
 
 def trusted_compile_job(jail: Jail, module: TrustedFile, switches: EngineSwitches, *, plain: bool = False) -> Job:
-    """Compile a module of the catalogue, which may be large and takes its time."""
+    """Return the job that compiles a module of the catalogue, with higher limits."""
     plan = {
         "task": "compile",
         "source": module.path,
@@ -166,7 +166,7 @@ def bake_job(
     functions: Sequence[str],
     switches: EngineSwitches,
 ) -> Job:
-    """Make an image of the JavaScript engine with its libraries; see ``guest/wasm/images/bake.py``."""
+    """Return the job that makes an image of the JavaScript engine; see ``guest/wasm/images/bake.py``."""
     plan = {
         "task": "bake",
         "source": module.path,
@@ -191,7 +191,7 @@ def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
 
 
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
-    """The folders of a guest: by the same names in every kind of jail, whatever the jail itself calls them."""
+    """Return the folders of a guest; they have the same names for the guest in every kind of jail."""
     places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
     folders = [(places.work, WORK, True), (places.work, ".", True)]
     folders += [(places.cell, CELL, False)] if sees_cell else []
@@ -200,7 +200,7 @@ def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
 
 
 def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -> dict[str, object]:
-    """The plan for ``guest/wasm/run.py``; relative paths of the guest are paths in the work folder."""
+    """Return the plan for ``guest/wasm/run.py``; relative paths of the guest are in the work folder."""
     return {
         "task": "run",
         "module": guest.module if isinstance(guest.module, str) else "",
@@ -222,7 +222,7 @@ def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -
 
 
 def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
-    """Run a compiled module with the request's limits; with ``asks`` its standard input is its user."""
+    """Return the job that runs a compiled module; with ``asks``, its standard input comes from ``on_input``."""
     given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
     given += [
         JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
@@ -243,7 +243,7 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
 
 
 def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:
-    """``SANDBOX_TIME`` (seconds since 1970) and ``SANDBOX_SEED`` make a run repeatable."""
+    """Read ``SANDBOX_TIME`` (seconds since 1970) and ``SANDBOX_SEED``, which make a run repeatable."""
     text = env.get(name)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Which languages the wasm backend has, which are ready, and how the others are made so."""
+"""The languages of the wasm backend: which are prepared, and how to prepare the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox_kernel.model import Language
 
 
 class WasmLanguages:
-    """The languages of one backend; ``on_progress`` hears how far one is that is made ready in passing."""
+    """The languages of one backend; ``on_progress`` is the progress callback of on-demand preparation."""
 
     def __init__(self, store: WasmStore, enforcer: str, *, check_types: bool, on_progress: OnProgress | None) -> None:
         self.store = store
@@ -24,7 +24,7 @@ class WasmLanguages:
         self._preparer = Preparer(store, enforcer)
 
     def available_languages(self) -> tuple[Language, ...]:
-        """See ``SandboxBackend``; what is not ready yet is made ready at its first use."""
+        """See ``SandboxBackend``; a language that is not prepared is prepared at its first use."""
         return tuple(name for name, found in self._languages().items() if found.available)
 
     def _languages(self) -> dict[Language, Availability]:
@@ -35,7 +35,13 @@ class WasmLanguages:
         return languages
 
     def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
-        """Make languages ready, all of the catalogue when none is named, with the checkers of types that they have."""
+        """Prepare languages with their type checkers.
+
+        Args:
+            languages: The languages; all that can run here when empty.
+            on_progress: Called with the progress; None for the callback of the backend.
+
+        """
         tell = on_progress or self.on_progress
         for language in languages or self._can_be_made_ready():
             self.make_ready(language, tell)
@@ -44,7 +50,15 @@ class WasmLanguages:
                 self._preparer.prepare(checked, switches_of(checked, fuel=False), tell)
 
     def is_ready(self, language: Language, *, session: bool = False) -> bool:
-        """Whether the first request has nothing to wait for; also where ``make_ready`` could do nothing about it."""
+        """Return whether the first request of a language runs without preparation.
+
+        Also true when ``make_ready`` cannot prepare it.
+
+        Args:
+            language: The language of the request.
+            session: Whether the request is the first cell of a session.
+
+        """
         if language is Language.WASM or language not in catalogue():
             return True
         guest = self._guest(language)
@@ -55,7 +69,13 @@ class WasmLanguages:
         return self._preparer.find(guest, switches_of(guest, fuel=False)) is not None
 
     def make_ready(self, language: Language, on_progress: OnProgress | None = None) -> None:
-        """Make ready what the first request in a language would have to wait for."""
+        """Prepare a language, so that its first request need not wait.
+
+        Args:
+            language: The language.
+            on_progress: Called with the progress; None for the callback of the backend.
+
+        """
         if language is Language.WASM:
             return
         tell, guest = on_progress or self.on_progress, self._guest(language)
@@ -69,7 +89,12 @@ class WasmLanguages:
             tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 
     def prepare_science(self, on_progress: OnProgress | None = None) -> None:
-        """Make the Python of sessions ready, with its scientific packages: minutes, once; never done in passing."""
+        """Prepare the Python of sessions with its scientific packages. Takes minutes, once; never done on demand.
+
+        Args:
+            on_progress: Called with the progress; None for the callback of the backend.
+
+        """
         guest = catalogue()[Language.PYTHON].session
         assert guest is not None
         self._preparer.prepare(guest, switches_of(guest, fuel=False), on_progress or self.on_progress)
@@ -78,7 +103,7 @@ class WasmLanguages:
         return [name for name, found in self._languages().items() if found.available]
 
     def ready(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry:
-        """What a language needs, made now if it must be; what takes minutes is never made in passing."""
+        """Return the store entry of a language; prepares it if needed, unless that takes minutes."""
         if guest.entry == "turn" and self._preparer.find(guest, switches) is None:
             raise BackendUnavailable(
                 f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "

@@ -1,7 +1,7 @@
-"""What the runner inside the jail said about its guest, read as if it lied, and the result made of it.
+"""Reads the report of the runner inside the jail and makes the result of a run.
 
-The runner shares its process with the guest, so its word is taken for how the guest ended and for nothing else: time,
-processor time and memory of the process are the jail's own readings.
+The runner shares its process with the guest, so its report is untrusted: only the ending of the guest is taken from it.
+Time, CPU time and memory are measured by the jail.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sandbox_kernel.languages.support.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 
 ENDS = ("exit", "trap", "fuel", "memory", "epoch", "untranslated", "invalid", "compiled")
-#: What a shell would show for a program that aborted.
+#: Exit code that a shell shows for a program that aborted.
 TRAPPED = 134
 _MOST_MESSAGE = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
 class WasmEnding:
-    """The report of one plan; ``code`` only for ``exit``."""
+    """The report of one plan; ``code`` is set only for ``exit``."""
 
     end: str
     code: int | None = None
@@ -34,7 +34,7 @@ class WasmEnding:
 
 
 def read_report(data: bytes) -> WasmEnding | None:
-    """The report, or None when there is none that can be read: the runner died."""
+    """Parse the report; None when it cannot be parsed, because the runner died."""
     line, newline, _ = data.partition(b"\n")
     if not newline:
         return None
@@ -63,7 +63,7 @@ def _whole(value: object) -> int | None:
 
 
 def judge(outcome: JobOutcome, ending: WasmEnding, otherwise: str | None) -> tuple[Status, str | None]:
-    """Status and limit of a guest that came to an end; ``otherwise`` is a limit that the jail noticed."""
+    """Return status and limit of a guest that ended; ``otherwise`` is a limit that the jail noticed."""
     met = "memory" if ending.refused else otherwise
     match ending.end:
         case "exit":
@@ -80,7 +80,7 @@ def judge(outcome: JobOutcome, ending: WasmEnding, otherwise: str | None) -> tup
 
 
 def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
-    """The result of one run: the jail's judgement where it ended the run, else the guest's own ending."""
+    """Return the result of one run: by the limit if the jail ended it, else by the ending of the guest."""
     result = make_result(
         request, outcome, job, ProgramPlan(steps=tuple(job.steps)), backend=backend, isolation=isolation
     )
@@ -101,7 +101,7 @@ def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend:
 
 
 def unfinished(request: ExecRequest, status: Status, limit: str | None, compile_s: float) -> ExecResult:
-    """The result of a run that ended before the guest began."""
+    """Return the result of a run that ended before the guest began."""
     return ExecResult(
         status=status,
         limit=limit,

@@ -164,13 +164,34 @@ def build_namespace_filter(shows_host_files: bool) -> bytes:
 
 def build_no_spawn_filter(arch: str) -> bytes:
     """Return a second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
-    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *_EPERM)
-    return _program(arch, {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS})
+    return _program(arch, _no_spawn_verdicts())
+
+
+def build_step_filter(arch: str, *, may_spawn: bool, memory_is_watched: bool) -> bytes | None:
+    """Return the second filter of one step, or None when the step needs none.
+
+    ``may_spawn`` is false when the policy allows no new processes. ``memory_is_watched`` is true when no control group
+    limits memory and the host adds up what /proc shows. Some memory then counts for no process: files in memory
+    (``memfd_create``) that are held by a process whose descriptors the host may not list or that wait in a socket, and
+    System V segments, queues and semaphores that no process has attached. The filter refuses both. ``memfd_create``
+    answers ENOSYS, as on an old kernel: libraries then use a file.
+    """
+    verdicts: dict[str, Code] = {}
+    if not may_spawn:
+        verdicts |= _no_spawn_verdicts()
+    if memory_is_watched:
+        verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS}
+    return _program(arch, verdicts) if verdicts else None
 
 
 def build_no_watch_filter(arch: str) -> bytes:
     """Return a second filter for a user that may read more than Landlock lets it open: no watching of paths."""
     return _program(arch, {"inotify_add_watch": _EPERM})
+
+
+def _no_spawn_verdicts() -> dict[str, Code]:
+    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *_EPERM)
+    return {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
 
 
 def _socket_rule(families: tuple[int, ...]) -> Code:

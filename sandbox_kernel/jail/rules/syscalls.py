@@ -65,6 +65,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
+    "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "add_key": (248, 217),
     "request_key": (249, 218),

@@ -1,4 +1,4 @@
-"""What goes into a fetch and what comes out: plain values that check themselves."""
+"""Request and response of a fetch: values that check themselves when they are made."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MAX_HEADER_BYTES = 64 * 1024
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}\Z")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
-#: Headers that speak about one connection, or that the client sets itself. A guest's Host would be a way to another
-#: site behind the same address, its framing a way to smuggle a second request.
+#: Headers of one connection, and those that the client sets itself. A guest's Host header could reach another site
+#: at the same address; its framing headers could smuggle a second request.
 CONNECTION_HEADERS = frozenset(
     (
         "host",
@@ -39,7 +39,7 @@ CONNECTION_HEADERS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class FetchRequest:
-    """A request as a guest or caller wrote it; one that exists is well-formed (``InvalidRequest`` otherwise)."""
+    """A request of a guest or caller. Raises ``InvalidRequest`` when it is not well-formed."""
 
     url: str
     method: str = "GET"
@@ -64,7 +64,7 @@ class FetchRequest:
 
     @property
     def payload(self) -> bytes:
-        """The body as bytes; empty where there is none."""
+        """The body as bytes; empty when there is none."""
         assert not isinstance(self.body, str)
         return self.body or b""
 
@@ -77,7 +77,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchResponse:
-    """The answer to a fetch, whole and bounded. ``url`` is where it came from after ``redirects``."""
+    """The complete response of a fetch. ``url`` is the last URL, reached through ``redirects``."""
 
     status: int
     headers: Headers
@@ -87,26 +87,26 @@ class FetchResponse:
 
     @property
     def ok(self) -> bool:
-        """Is the status a 2xx?"""
+        """Whether the status is 2xx."""
         return 200 <= self.status <= 299
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; what is not becomes U+FFFD. ``body`` holds the bytes as they came."""
+        """The body decoded as UTF-8; invalid bytes become U+FFFD. ``body`` holds the exact bytes."""
         return self.body.decode("utf-8", "replace")
 
     def json(self) -> object:
-        """The body as JSON; ``ValueError`` if it is not."""
+        """Parse the body as JSON. Raises ``ValueError`` when it is not JSON."""
         return json.loads(self.body)
 
     def header(self, name: str) -> str | None:
-        """One header by name, in any case; repeated ones joined with a comma."""
+        """Return one header by its name in any case; repeated headers are joined with commas."""
         values = [value for key, value in self.headers if key.lower() == name.lower()]
         return ", ".join(values) if values else None
 
 
 def forwardable(headers: Headers) -> Headers:
-    """The headers of a guest that may travel on: none of the connection's, nor those its Connection header names."""
+    """Return the headers of a guest that may be forwarded: no connection headers, nor those that Connection names."""
     named = {
         word.strip().lower() for name, value in headers if name.lower() == "connection" for word in value.split(",")
     }

@@ -1,4 +1,4 @@
-"""httpcore's way to the network, bent so that it can only reach the addresses that were checked."""
+"""The network backend for httpcore: it connects only to addresses that were checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tupl
 
 
 class PinnedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to the pinned addresses in turn; TLS above it still uses the name, for SNI and the certificate."""
+    """Tries the pinned addresses in order. TLS above it still uses the host name, for SNI and the certificate."""
 
     def __init__(self, pinned: Pinned) -> None:
         self._pinned = pinned
@@ -30,7 +30,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[_SocketOption] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Ignore the resolver: ``host`` must be the name that was pinned."""
+        """Connect without a lookup; ``host`` must be the pinned name."""
         target = self._pinned.target
         if (host, port) != (target.host, target.port):
             raise httpcore.ConnectError(f"{host}:{port} is not the checked target {target.endpoint}")
@@ -55,12 +55,12 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,
         socket_options: Iterable[_SocketOption] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Never: a fetch goes to the Internet."""
+        """Always raises: a fetch never uses a unix socket."""
         raise httpcore.ConnectError("unix sockets are not fetched from")
 
 
 def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """TLS that verifies certificate and name against the system's and certifi's roots, and ``ca_file`` if given."""
+    """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     if ca_file is not None:

@@ -1,4 +1,4 @@
-"""Where a redirect leads, as a new request that has to pass every check again."""
+"""Turns a redirect into a new request, which then passes every check again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sandbox_kernel.net.rules.targets import Target, parse_url
 
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _KEEP_METHOD = (307, 308)
-#: Meant for the first origin only.
+#: Headers that are removed when a redirect leads to another origin.
 _CREDENTIALS = ("authorization", "cookie", "cookie2", "www-authenticate")
 
 
 def next_request(request: FetchRequest, target: Target, status: int, location: str | None) -> FetchRequest | None:
-    """The request that follows this answer, or None when the answer is the end (also 300 and 304).
+    """Return the request that follows a redirect; None for any other response (also 300 and 304).
 
     307 and 308 repeat method and body; the others become GET (HEAD stays HEAD). Credentials stay with their origin.
-    Raises ``FetchError`` (``invalid_url``, ``scheme_not_allowed``) for a location that is no usable URL.
+    Raises ``FetchError`` (``invalid_url``, ``scheme_not_allowed``) for a location that is not a usable URL.
     """
     if status not in REDIRECT_STATUSES or not location:
         return None
@@ -40,12 +40,12 @@ def next_request(request: FetchRequest, target: Target, status: int, location: s
 
 
 def _ascii(location: str) -> str:
-    """A Location as servers write it: header bytes read as Latin-1, often UTF-8 and with spaces.
+    """Return a Location header as an ASCII URL. Servers often send UTF-8 and spaces in it.
 
-    Control characters stay, for the URL parser to refuse.
+    Control characters are kept, so that the URL parser refuses them.
     """
     raw = location.strip(" \t").encode("latin-1", "replace")
     if any(byte < 0x20 or byte == 0x7F for byte in raw):
-        # urljoin would drop tabs and line breaks without a word.
+        # urljoin would silently drop tabs and line breaks.
         return "http://" + location
     return quote(raw, safe="%/:?@!$&'()*+,;=-._~[]|^{}#\\")

@@ -1,8 +1,8 @@
-"""Fetch a URL for code that is not trusted.
+"""Fetches URLs for code that is not trusted.
 
-Each hop goes the same way: the policy judges the URL, the rate limit counts it, the name is resolved once and every
-answer judged, and the connection goes to a judged address with the name in SNI and Host. No proxy of the environment,
-no netrc, no cookie jar, no connection reuse, no decompression: nothing happens that the request did not say.
+Each hop takes the same steps: the policy checks the URL, the rate limit counts it, the name is resolved once and every
+address is checked, and the connection goes to a checked address with the name in SNI and Host. The client uses no
+proxy of the environment, no netrc, no cookie jar, no connection reuse and no decompression.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BODY_METHODS = ("POST", "PUT", "PATCH")
 
 @dataclass(frozen=True)
 class _Hop:
-    """One exchange: the answer, or where it wants us to go."""
+    """One request and its outcome: the response, or the request that follows a redirect."""
 
     target: Target
     response: FetchResponse | None = None
@@ -45,10 +45,15 @@ class _Hop:
 
 
 class SafeClient:
-    """Fetches within a policy, from any thread or event loop; holds no connections, so it need not be closed.
+    """Fetches URLs within a policy, from any thread or event loop. Keeps no connection open and needs no ``close``.
 
-    ``ca_file`` adds roots to trust (a company's own, a test's); verification itself cannot be turned off. ``vault``
-    holds secrets that go into headers here and are nowhere else.
+    Args:
+        policy: Which hosts may be reached, how, and how much.
+        resolver: Function from host name and port to addresses; by default the resolver of the host.
+        audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
+        ca_file: PEM file of additional root certificates. Verification cannot be turned off.
+        vault: Secrets that the client fills into headers; None for no secrets.
+
     """
 
     def __init__(
@@ -72,19 +77,29 @@ class SafeClient:
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """What was refused so far, each once."""
+        """The requests that were refused so far, each once."""
         return self._refusals.snapshot()
 
     def take_violations(self) -> tuple[Violation, ...]:
-        """What was refused since the last time, each once; forgets it."""
+        """Return the requests that were refused since the last call, each once."""
         return self._refusals.take()
 
     def fetch(self, request: FetchRequest | str) -> FetchResponse:
-        """Fetch and wait. Raises ``FetchError``; a status of 400 and more is a response, not an error."""
+        """Fetch a URL and wait for the response. A status of 400 or more is a response too. Raises ``FetchError``.
+
+        Args:
+            request: The request, or a URL for a GET request.
+
+        """
         return run_on_network_loop(self.afetch(request))
 
     async def afetch(self, request: FetchRequest | str) -> FetchResponse:
-        """Fetch on the caller's event loop; cancelling it closes the connection."""
+        """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection.
+
+        Args:
+            request: The request, or a URL for a GET request.
+
+        """
         if isinstance(request, str):
             request = FetchRequest(url=request)
         try:
@@ -147,7 +162,7 @@ class SafeClient:
         return hop
 
     def _threads(self) -> ThreadPoolExecutor:
-        """The threads of this client's lookups; a forked child has none of its parent's."""
+        """Return the threads for lookups; makes new ones in a forked child, which has no threads of its parent."""
         if self._process != os.getpid():
             self._lookups, self._process = lookup_threads(), os.getpid()
         return self._lookups
@@ -156,12 +171,12 @@ class SafeClient:
         if error.rule == "audit_failed":
             return
         event = "refused" if isinstance(error, FetchRefused) else "failed"
-        # An unparsable URL may hold a password; its reason quotes it.
+        # A URL that cannot be parsed may hold a password, and the reason quotes it.
         reason = str(error) if record.host else ""
         self._audit(replace(record, event=event, rule=error.rule, reason=reason))
 
     async def _exchange(self, request: FetchRequest, sent: FetchRequest, pinned: Pinned) -> tuple[_Hop, str]:
-        """``sent`` is the request as it leaves; a redirect begins with ``request``, which holds no secret."""
+        """Send ``sent``, which holds secrets. A redirect is built from ``request``, which holds none."""
         target = pinned.target
         if target.scheme == "https" and self._tls is None:
             self._tls = verifying_context(self._ca_file)
@@ -200,7 +215,7 @@ class SafeClient:
             raise TimeoutError from None
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
             why = str(error)[:200] or type(error).__name__
-            raise FetchError(f"{target.endpoint} broke the exchange off: {why}") from None
+            raise FetchError(f"the exchange with {target.endpoint} failed: {why}") from None
 
     async def _read(self, request: FetchRequest, target: Target, answer: httpcore.Response) -> _Hop:
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)

@@ -1,4 +1,4 @@
-"""The fetch of wasm guests: JSON over one listening socket, answered by the host's client.
+"""Serves fetches of wasm guests: JSON requests over one listening socket, carried out by the host's ``SafeClient``.
 
-Everything that comes in is hostile. Read ``fetch_server.py`` first.
+Every request is treated as hostile input. Read ``fetch_server.py`` first.
 """

@@ -1,8 +1,9 @@
-"""The fetch of wasm guests: the JSON that crosses the wall, and one function that answers it.
+"""The JSON messages of a wasm guest's fetch, and the function that carries one out.
 
 A guest calls the host import ``__sandbox_fetch`` with a request and reads the response back in pieces. The request is
 ``{url, method, headers, body | body_b64}``, the response ``{status, headers, body, body_b64, ok, error}``. ``body`` is
-text for guests that only know text; ``body_b64`` is the same, exact. ``fetch_bridge`` serves it to a jail.
+decoded text for guests that only handle text; ``body_b64`` holds the exact bytes. ``fetch_server.py`` serves these
+messages to a jail.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sandbox_kernel.net.client.safe_client import SafeClient
 from sandbox_kernel.net.guest_fetch.request_json import read_request_json
 from sandbox_kernel.net.network_thread import run_on_network_loop
 
-#: A body of 10 MiB, the most that a default policy lets out, as base64 and with room for headers.
+#: Largest request in bytes: a body of 10 MiB (the limit of the default policy) as base64, plus headers.
 MAX_REQUEST_JSON_BYTES = 16 * MIB
 NETWORKING_DISABLED = "networking disabled: no domain is allowed; add --allow-net example.org"
 
@@ -26,7 +27,7 @@ _TEXTS = ("url", "method", "body", "body_b64")
 
 
 def encode_request(request: FetchRequest) -> bytes:
-    """The JSON of a request, as a guest writes it; headers of the same name are joined."""
+    """Return the JSON of a request as a guest writes it; repeated headers are joined with commas."""
     document: dict[str, object] = {
         "url": request.url,
         "method": request.method,
@@ -38,7 +39,7 @@ def encode_request(request: FetchRequest) -> bytes:
 
 
 def decode_request(request_json: bytes) -> FetchRequest:
-    """Read what a guest wrote, as if it were hostile; ``InvalidRequest`` says what is wrong."""
+    """Parse the request of a hostile guest. Raises ``InvalidRequest`` that says what is wrong."""
     if len(request_json) > MAX_REQUEST_JSON_BYTES:
         raise InvalidRequest(f"the request has {len(request_json)} bytes, at most {MAX_REQUEST_JSON_BYTES} are read")
     found, headers = read_request_json(request_json, _TEXTS, "headers", MAX_HEADERS)
@@ -52,17 +53,17 @@ def decode_request(request_json: bytes) -> FetchRequest:
 
 
 def encode_response(response: FetchResponse) -> bytes:
-    """The JSON of an answer; names of headers in lower case, repeated ones joined."""
+    """Return the JSON of a response; header names in lower case, repeated headers joined with commas."""
     return _document(response.status, _joined(response.headers, lower=True), response.body, response.ok, None)
 
 
 def encode_error(message: str) -> bytes:
-    """The JSON of a request that got no answer."""
+    """Return the JSON of a response for a request that failed."""
     return _document(0, {}, b"", False, message)
 
 
 def decode_response(response_json: bytes) -> FetchResponse:
-    """Read an answer back, as a guest does; raises ``FetchError`` for one that holds an error."""
+    """Parse a response as a guest does. Raises ``FetchError`` when it holds an error."""
     document = json.loads(response_json)
     if document["error"] is not None:
         raise FetchError(document["error"])
@@ -71,14 +72,14 @@ def decode_response(response_json: bytes) -> FetchResponse:
 
 
 def answer(request_json: bytes, client: SafeClient | None) -> bytes:
-    """Carry out a guest's fetch and wait for it; never call it on the network thread."""
+    """Carry out a guest's fetch and wait for it. Must not be called on the network thread."""
     return run_on_network_loop(answer_async(request_json, client))
 
 
 async def answer_async(request_json: bytes, client: SafeClient | None) -> bytes:
-    """Carry out a guest's fetch. Always answers: whatever goes wrong is the response's ``error``.
+    """Carry out a guest's fetch. Always returns a response: a failure is in its field ``error``.
 
-    No client means that the sandbox has no network.
+    ``client`` is None when the sandbox has no network.
     """
     try:
         request = decode_request(request_json)
@@ -101,7 +102,7 @@ def _document(status: int, headers: dict[str, str], body: bytes, ok: bool, error
         "ok": ok,
         "error": error,
     }
-    # A lone surrogate, which an error may quote, becomes the escape by which JSON writes it.
+    # An error may quote a lone surrogate; it is written as the JSON escape of that character.
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 

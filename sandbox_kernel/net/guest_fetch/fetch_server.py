@@ -1,8 +1,8 @@
-"""The only way out of a wasm guest: the parent fetches for it, one request to a connection.
+"""The only network access of a wasm guest: the host fetches on its behalf, one request for each connection.
 
-The runner inside connects to the listening socket of its jail, sends a request and gets an answer, each a length in
-four bytes and JSON (``bridge``). The guest itself has no socket: redirects, headers and bodies are judged here, by the
-rules of ``SafeClient``, before they leave or reach it.
+The runner inside the jail connects to the listening socket of its jail, sends one request and reads one response. Each
+message is a length in four bytes and then JSON (``fetch_json.py``). The guest itself has no socket: ``SafeClient``
+checks redirects, headers and bodies on the host before they leave or reach the guest.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
-#: A guest gets the whole response at once, as text and as base64, so it is kept small.
+#: Largest response body for a guest: it holds the whole response in memory, as text and as base64.
 MAX_GUEST_BODY_BYTES = 8 * MIB
-#: A guest waits for each of its fetches; a runner that asks for more at once is no honest one.
+#: Most connections at once. An honest runner has one: a guest waits for each of its fetches.
 MAX_GUEST_FETCHES = 4
-#: Time to write a request down; the jail is on the same machine.
+#: Seconds that a request may take to arrive; the jail is on the same machine.
 _REQUEST_S = 10.0
 
 
 def guest_rules(policy: FetchPolicy) -> FetchPolicy:
-    """The policy of a sandbox, with what a guest can hold."""
+    """Return the policy of a sandbox with its limits lowered to those of a guest."""
     return replace(
         policy,
         max_response_body_bytes=min(policy.max_response_body_bytes, MAX_GUEST_BODY_BYTES),
@@ -39,7 +39,7 @@ def guest_rules(policy: FetchPolicy) -> FetchPolicy:
 
 
 class FetchBridge(JailServer):
-    """Serves the fetches of one guest, as ``EgressProxy`` serves the connections of other sandboxes."""
+    """Serves the fetches of one wasm guest. ``EgressProxy`` is its counterpart for native programs."""
 
     what = "fetch bridge"
 
@@ -61,7 +61,7 @@ class FetchBridge(JailServer):
             if len(self._connections) <= MAX_GUEST_FETCHES:
                 await self._answer(reader, writer)
         except (OSError, EOFError, TimeoutError):
-            pass  # the guest went away, or never said what it wants: nobody waits for an answer
+            pass  # the guest closed the connection or sent no request: there is no reader for a response
         finally:
             writer.close()
 

@@ -1,7 +1,8 @@
-"""Read the JSON of a guest's fetch without building what a guest made up.
+"""Parses the JSON of a guest's fetch request at a bounded cost.
 
-``json.loads`` turns 16 MB of brackets into gigabytes of lists, and holds the whole process meanwhile. A request is one
-object of texts with one table of headers in it, so nothing else is read: the cost is that of copying the text.
+``json.loads`` turns 16 MB of brackets into gigabytes of lists and blocks the whole process while it does. A request is
+one object of strings with one object of headers in it. This parser accepts only that, so parsing costs no more than
+copying the text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Reader:
         self._at = 0
 
     def object(self, most: int, known: Collection[str] | None, value: Callable[[str], _Value]) -> dict[str, _Value]:
-        """An object of at most ``most`` entries; ``value`` reads what belongs to a key."""
+        """Read an object of at most ``most`` entries; ``value(key)`` reads the value of each key."""
         found: dict[str, _Value] = {}
         self.expect("{", "an object")
         if self.next() == "}":
@@ -63,7 +64,7 @@ class _Reader:
         return True
 
     def next(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """Skip white space and return the next character; an empty string at the end."""
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
@@ -80,14 +81,14 @@ class _Reader:
 
 
 def read_request_json(data: bytes, texts: Collection[str], table: str, most: int) -> tuple[dict[str, Text], Table]:
-    """The keys ``texts``, each text or null, and the object of texts that stands under ``table``.
+    """Parse a request. Returns the values of the keys ``texts`` (string or null) and the object under ``table``.
 
-    ``InvalidRequest`` for anything else, a key that stands there twice, or more than ``most`` entries of the table.
+    Raises ``InvalidRequest`` for any other content, a repeated key, or more than ``most`` entries in the table.
     """
     try:
         reader = _Reader(data.decode())
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the request is not JSON: it is no UTF-8 ({error.reason})") from None
+        raise InvalidRequest(f"the request is not JSON: it is not UTF-8 ({error.reason})") from None
     entries: Table = {}
 
     def value(key: str) -> Text:

@@ -1,4 +1,4 @@
-"""One connection of a program inside the sandbox to the egress proxy: one request, judged, carried out, closed."""
+"""One connection of a program in the sandbox to the egress proxy: checks one request, carries it out, closes."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _log = logging.getLogger(__name__)
 
 
 class ProxyConnection:
-    """Serves one accepted connection. ``serve`` returns when it is over, and never raises for what the peers did."""
+    """Serves one accepted connection. ``serve`` returns when it is over and never raises for errors of its peers."""
 
-    def __init__(self, gate: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._gate = gate
-        activity = relay.Activity(gate.limits.idle_timeout_s)
-        self._link = Link(gate, reader, writer, activity, relay.Traffic(gate.traffic))
+    def __init__(self, rules: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._rules = rules
+        activity = relay.Activity(rules.limits.idle_timeout_s)
+        self._link = Link(rules, reader, writer, activity, relay.Traffic(rules.traffic))
         self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
 
     async def serve(self) -> None:
-        """Called by the proxy for each connection it accepts; cancelled by its ``close``."""
+        """Serve the connection. Called by the proxy for each connection; cancelled by ``EgressProxy.close``."""
         try:
-            with self._gate.rate.slot("a connection to the egress proxy"):
+            with self._rules.rate.slot("a connection to the egress proxy"):
                 await self._within_slot()
         except FetchRefused as error:
-            # Over the connection limit: one line, and no waiting for the peer.
+            # Over the connection limit: send one reply and do not wait for the peer.
             self._note(error)
             self._link.writer.write(refusal_reply(error.violation))
         except asyncio.CancelledError:
@@ -67,21 +67,21 @@ class ProxyConnection:
                 await relay.close(link.far_writer)
 
     async def _answer(self) -> None:
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
         request = read_request(await read_head(self._link, http))
         self._about(request)
-        if request.tunnel and self._gate.vault.fills_in_plain(request.target, self._gate.limits.http_ports):
+        if request.tunnel and self._rules.vault.fills_in_plain(request.target, self._rules.limits.http_ports):
             http, request = await self._inside(request.target, http.trailing_data[0])
-        target = request.target if request.tunnel else self._gate.vault.over_tls(request.target, request.headers)
+        target = request.target if request.tunnel else self._rules.vault.over_tls(request.target, request.headers)
         request = replace(request, target=target)
         self._about(request)
         pinned = await self._admit(request)
         tls = not request.tunnel and target.scheme == "https"
-        self._link.far = await connect(pinned, self._gate.policy.connect_timeout_s, tls=tls)
+        self._link.far = await connect(pinned, self._rules.policy.connect_timeout_s, tls=tls)
         if request.tunnel:
             await tunnel(self._link, target, http.trailing_data[0])
         else:
-            headers = self._gate.vault.fill(target, request.headers)
+            headers = self._rules.vault.fill(target, request.headers)
             await exchange(self._link, http, replace(request, headers=headers))
 
     def _about(self, request: ProxyRequest) -> None:
@@ -89,45 +89,45 @@ class ProxyConnection:
         self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
 
     async def _inside(self, target: Target, early: bytes) -> tuple[h11.Connection, ProxyRequest]:
-        """The request inside a tunnel to a host of secrets, read before anything is connected: it may go over TLS.
+        """Read the plain request inside a tunnel to the host of a secret, before connecting: it may be sent over TLS.
 
-        Some clients (Node.js' ``fetch``) tunnel plain HTTP too. One that brings its own TLS is refused.
+        Some clients (``fetch`` of Node.js) tunnel plain HTTP too. A tunnel that carries TLS is refused.
         """
         link = self._link
-        self._gate.policy.check_target(target).require()
+        self._rules.policy.check_target(target).require()
         await relay.send(link.writer, ESTABLISHED, link.activity)
         early = early or await first_bytes(link)
         if early[:1] == TLS_FIRST_BYTE:
             link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
-            self._gate.vault.check_tunnel(target)
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._gate.limits.head_bytes)
+            self._rules.vault.check_tunnel(target)
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
         http.receive_data(early)
         return http, read_request(await read_head(link, http), inside=target)
 
     async def _admit(self, request: ProxyRequest) -> Pinned:
-        gate = self._gate
+        rules = self._rules
         if request.tunnel:
-            decision = gate.policy.check_target(request.target)
+            decision = rules.policy.check_target(request.target)
         else:
-            decision = gate.policy.check_request(request.method, request.target.url)
+            decision = rules.policy.check_request(request.method, request.target.url)
         target = decision.require()
         if request.tunnel:
-            gate.vault.check_tunnel(target)
+            rules.vault.check_tunnel(target)
         else:
-            gate.vault.fill(target, request.headers)
-        gate.rate.count(decision.limit_key, request.subject)
-        pinned = await pin_in_thread(target, gate.policy, gate.resolver, gate.executor)
+            rules.vault.fill(target, request.headers)
+        rules.rate.count(decision.limit_key, request.subject)
+        pinned = await pin_in_thread(target, rules.policy, rules.resolver, rules.executor)
         self._record = replace(self._record, address=pinned.address)
-        gate.audit(replace(self._record, event="allowed"))
+        rules.audit(replace(self._record, event="allowed"))
         return pinned
 
     def _note(self, error: FetchError) -> None:
-        """Log before the program hears of it, so that a result made right after holds it."""
+        """Log an error. Called before the reply is sent, so that a result made right after contains it."""
         if isinstance(error, FetchRefused):
-            self._gate.refusals.add(error.violation)
+            self._rules.refusals.add(error.violation)
         else:
             endpoint = f"{self._record.host}:{self._record.port}"
-            self._gate.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
+            self._rules.failures.add(Violation(rule=error.rule, subject=endpoint, reason=str(error)))
         event = "refused" if isinstance(error, FetchRefused) else "failed"
         self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
 
@@ -137,9 +137,9 @@ class ProxyConnection:
             self._write(replace(self._record, event="finished", bytes_out=traffic.bytes_out, bytes_in=traffic.bytes_in))
 
     def _write(self, record: AuditRecord) -> None:
-        """Record what is already over: a log that fails here is told about, and stops the next request."""
+        """Write an audit record of a finished request. A failure is logged here, and stops the next request."""
         try:
-            self._gate.audit(record)
+            self._rules.audit(record)
         except FetchError as error:
             _log.warning("%s", error)
 
@@ -147,7 +147,7 @@ class ProxyConnection:
 async def connect(
     pinned: Pinned, timeout_s: float, *, tls: bool = False
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a judged address, with TLS of our own where that is asked for; ``FetchError`` if none answers."""
+    """Connect to a checked address, with TLS if ``tls``. Raises ``FetchError`` when no address answers."""
     secured: dict[str, Any] = {"ssl": verifying_context(), "server_hostname": pinned.target.host} if tls else {}
     endpoint = pinned.target.endpoint
     problem = FetchError(f"there is no address for {endpoint}", rule="connection_failed")

@@ -1,8 +1,8 @@
 """The only way out of a sandbox's empty network namespace: a forward proxy on the host, one for each sandbox.
 
-The listening socket is made inside the namespace and handed over as a descriptor, so the kernel settles who can connect
-to it: the socket is the credential. Programs inside find the proxy through ``http_proxy`` and ``https_proxy``;
-names are resolved here, on the host, and only those that the policy allows. All proxies of a process share one thread.
+The listening socket is made inside the namespace and passed to the host as a descriptor, so only programs in that
+namespace can connect to it. They find the proxy through ``http_proxy`` and ``https_proxy``. Names are resolved on the
+host, and only those that the policy allows. All proxies of a process share one thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,23 @@ from sandbox_kernel.net.secret_headers import Vault
 
 __all__ = ["EgressProxy", "ProxyLimits"]
 
-#: How many hosts that were not reached are told.
+#: Most failed requests in the notes of a result.
 _TOLD = 5
 
 
 class EgressProxy(JailServer):
-    """Serves the connections of one sandbox within a policy; use it as a context manager, or ``close`` it.
+    """Serves the connections of one sandbox within a policy. Use it as a context manager, or call ``close``.
 
-    ``allow_private_for`` adds to the policy's own. Sizes of bodies are the client's business (``SafeClient``); here
-    nothing is kept in memory, and downloads are as long as the sandbox's disk allows.
+    The proxy does not limit the size of bodies: it keeps none in memory, and the disk limit of the sandbox applies.
+
+    Args:
+        policy: Which hosts may be reached, how, and how much.
+        resolver: Function from host name and port to addresses; by default the resolver of the host.
+        audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
+        allow_private_for: Hosts that may have private addresses, in addition to those of the policy.
+        limits: Sizes, timeouts and TLS ports of connections; None for the defaults.
+        vault: Secrets that the proxy fills into headers; None for no secrets.
+
     """
 
     what = "egress proxy"
@@ -61,7 +69,7 @@ class EgressProxy(JailServer):
         self._traffic = Traffic()
         self._refusals, self._failures = ViolationLog(), ViolationLog()
         self._executor = lookup_threads()
-        self._gate = ProxyRules(
+        self._rules = ProxyRules(
             policy=self.policy,
             resolver=resolver or system_resolver,
             executor=self._executor,
@@ -103,4 +111,4 @@ class EgressProxy(JailServer):
         return self._traffic.bytes_in
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ProxyConnection(self._gate, reader, writer).serve()
+        await ProxyConnection(self._rules, reader, writer).serve()

@@ -1,7 +1,7 @@
-"""The HTTP of the egress proxy: what a request asks for, what is passed on, what a refusal looks like.
+"""The HTTP messages of the egress proxy: parses requests, builds forwarded heads and refusals.
 
-h11 reads and writes the messages. Nothing is passed on as it was written: heads are made anew from their parts and
-bodies are framed anew, so two servers cannot read one byte stream as different requests.
+h11 reads and writes the messages. Heads and the framing of bodies are always rebuilt, never forwarded as they came, so
+that two servers cannot read one byte stream as different requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandbox_kernel.net.rules.targets import Target, parse_endpoint, parse_url
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
-#: What is told of bytes that are no HTTP, which h11 quotes whole.
+#: Most characters of an error about bytes that are not HTTP; h11 quotes all of them.
 _MOST_QUOTED = 200
 _HEAD_END = re.compile(rb"\n\r?\n")
 _STATUS_WORDS = {403: "Forbidden", 502: "Bad Gateway", 504: "Gateway Timeout"}
@@ -40,7 +40,7 @@ _HOP_BY_HOP = frozenset(
 
 @dataclass(frozen=True)
 class ProxyRequest:
-    """One request to the proxy. A tunnel has neither headers nor a path that matter."""
+    """One request to the proxy. For a tunnel, headers and path are unused."""
 
     method: str
     target: Target
@@ -49,27 +49,27 @@ class ProxyRequest:
 
     @property
     def subject(self) -> str:
-        """How a violation names it."""
+        """The name of this request in a violation."""
         return f"{self.method} {self.target.endpoint if self.tunnel else self.target.url}"[:300]
 
     def head_for_upstream(self) -> h11.Request:
-        """The head that is sent on: the path alone, our Host, no second request on this connection."""
+        """Return the head for the server: path only, our own Host header, and no second request on the connection."""
         named = [("Host", self.target.authority), *self.headers, ("Connection", "close")]
-        # As they came: a value may hold bytes that are no ASCII.
+        # Latin-1 keeps the bytes of values that are not ASCII.
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named]
         return h11.Request(method=self.method, target=self.target.path, headers=headers)
 
 
 def read_request(event: h11.Request, inside: Target | None = None) -> ProxyRequest:
-    """Understand a request head; ``inside`` is the target of the tunnel that it came through, if it came through one.
+    """Parse a request head. ``inside`` is the target of the tunnel that it came through, if any.
 
-    Raises ``FetchRefused`` for what no honest client of a proxy sends.
+    Raises ``FetchRefused`` for a request that is not valid for a proxy.
     """
     method, url = event.method.decode("ascii"), event.target.decode("ascii")
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
     names = {name.lower() for name, _ in headers}
     if event.http_version not in (b"1.0", b"1.1") or method == "PRI":
-        raise malformed(f"HTTP/{event.http_version.decode('ascii')} is not spoken here, only HTTP/1.1")
+        raise malformed(f"HTTP/{event.http_version.decode('ascii')} is not supported, only HTTP/1.1")
     framing = names & {"content-length", "transfer-encoding"}
     if len(framing) == 2:
         raise malformed("a request with both Content-Length and Transfer-Encoding has two lengths")
@@ -97,7 +97,7 @@ def read_request(event: h11.Request, inside: Target | None = None) -> ProxyReque
 
 
 def check_lines(head: bytes | bytearray) -> None:
-    """Refuse a head of thousands of lines before they are read: each costs more than it takes to send."""
+    """Refuse a head with too many lines before it is parsed: parsing a line costs more than sending it."""
     end = _HEAD_END.search(head)
     if head.count(b"\n", 0, end.end() if end else len(head)) > MAX_HEADERS + 2:
         raise malformed(f"a request head has more than {MAX_HEADERS} headers")
@@ -111,12 +111,12 @@ def _parsed(parse: Callable[[str], Target], text: str) -> Target:
 
 
 def malformed(reason: str) -> FetchRefused:
-    """A refusal of something that is not a proper proxy request; a ``reason`` that quotes it is cut."""
+    """Return the refusal of an invalid proxy request; a long ``reason`` is cut."""
     return refused("malformed_request", "a request to the egress proxy", reason[:_MOST_QUOTED])
 
 
 def head_for_client(event: h11.Response) -> h11.Response:
-    """The answer's head as the program gets it: end-to-end headers, and the connection ends with it."""
+    """Return the head of a response for the program: end-to-end headers, and ``Connection: close``."""
     headers = [(name, value) for name, value in event.headers if name.decode("latin-1").lower() not in _HOP_BY_HOP]
     return h11.Response(
         status_code=event.status_code, headers=[*headers, (b"Connection", b"close")], reason=event.reason
@@ -124,7 +124,7 @@ def head_for_client(event: h11.Response) -> h11.Response:
 
 
 def refusal_reply(violation: Violation) -> bytes:
-    """The 403 for a refused request."""
+    """Return the 403 reply to a refused request."""
     advice = f"\nto allow it: {violation.remedy}" if violation.remedy else ""
     text = f"the sandbox refused {violation.subject}: {violation.reason}{advice}\n"
     phrase = f"refused by the sandbox ({violation.rule}) {violation.reason}"
@@ -132,13 +132,13 @@ def refusal_reply(violation: Violation) -> bytes:
 
 
 def failure_reply(error: FetchError) -> bytes:
-    """The 502 or 504 for a request that was allowed and did not get through."""
+    """Return the 502 or 504 reply to a request that was allowed and failed."""
     status = 504 if error.rule in ("connection_timeout", "request_timeout") else 502
     return _reply(status, f"{_STATUS_WORDS[status]}: {error}", f"{error}\n", error.rule)
 
 
 def _reply(status: int, phrase: str, text: str, rule: str) -> bytes:
-    """An answer whose reason phrase says why: for CONNECT, most clients show nothing else."""
+    """Build a reply with the reason in the status line: for CONNECT, most clients show only that."""
     body = text.encode("utf-8", "replace")
     words = re.sub(r"[^\x20-\x7e]", "?", phrase)[:300]
     head = (

@@ -1,7 +1,8 @@
-"""What serves the listening socket of one jail: it takes connections on the network thread, and ends with the jail.
+"""The base of servers on the listening socket of one jail: accepts connections on the network thread until closed.
 
-``egress_proxy`` and ``fetch_bridge`` say what a connection is. A program may connect without end: connections are taken
-at a pace, and the others wait in the kernel's queue of that jail, so a flood does not keep the host's thread busy.
+``EgressProxy`` and ``FetchBridge`` define how a connection is served. Connections are accepted at a limited rate and
+wait in the kernel's queue of that jail otherwise, so that a program which connects in a loop does not keep the network
+thread busy.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: How long nothing is taken when the host has no descriptor left.
+#: Seconds to wait after ``accept`` failed, for example because the host has no descriptor left.
 _AFTER_FAILURE_S = 0.5
 
 
 class JailServer(ABC):
-    """Use it as a context manager, or call ``close``."""
+    """A server for one jail. Use it as a context manager, or call ``close``."""
 
-    #: What it is called in errors, and how much of a line it reads at once.
+    #: The name of the server in errors.
     what: str
+    #: Buffer size of each connection in bytes.
     limit: int = 1 << 16
-    #: Connections that are taken a second, and at once after a pause. Package managers open some dozens.
+    #: Connections that are accepted in a second, and at once after a pause. Package managers open some dozens.
     per_second: float = 200.0
     burst: int = 400
 
@@ -42,9 +44,9 @@ class JailServer(ABC):
         self._mistaken = False
 
     def start(self, listener: socket.socket) -> None:
-        """Serve what connects to this listening socket from now on, in the background. We own and close it.
+        """Serve connections to this listening socket in the background. The server owns the socket and closes it.
 
-        May be called again with another socket, when a session's namespace was made anew.
+        May be called again with another socket, when a session has a new network namespace.
         """
         if self._closed:
             raise SandboxDestroyed(f"the {self.what} was closed; make a new one for a new sandbox")
@@ -53,7 +55,7 @@ class JailServer(ABC):
         run_on_network_loop(self._listen(listener))
 
     def close(self) -> None:
-        """Stop accepting and end every connection; returns when they are gone. May be called twice."""
+        """Stop accepting, end every connection and wait until all have ended. May be called twice."""
         if not self._closed:
             self._closed = True
             run_on_network_loop(self._shut())
@@ -67,19 +69,19 @@ class JailServer(ABC):
     @property
     @abstractmethod
     def violations(self) -> tuple[Violation, ...]:
-        """What was refused so far, each once."""
+        """The requests that were refused so far, each once."""
 
     @abstractmethod
     def take_violations(self) -> tuple[Violation, ...]:
-        """What was refused since the last time, each once; forgets it."""
+        """Return the requests that were refused since the last call, each once."""
 
     def take_failures(self) -> tuple[str, ...]:
-        """What was allowed and not reached since the last time, as notes; for clients that hide why."""
+        """Return notes on requests since the last call that were allowed and failed; some clients hide the reason."""
         return ()
 
     @abstractmethod
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end."""
+        """Serve one connection until it ends."""
 
     async def _listen(self, listener: socket.socket) -> None:
         task = asyncio.create_task(self._take(listener))
@@ -87,7 +89,7 @@ class JailServer(ABC):
         task.add_done_callback(self._listening.discard)
 
     async def _take(self, listener: socket.socket) -> None:
-        """Take connections until cancelled; closes the listener."""
+        """Accept connections until cancelled; closes the listener."""
         loop, pace = asyncio.get_running_loop(), Pace(self.per_second, self.burst)
         listener.setblocking(False)
         with listener:
@@ -96,7 +98,7 @@ class JailServer(ABC):
                 try:
                     connection, _ = await loop.sock_accept(listener)
                 except OSError as error:
-                    # No descriptor is free, or the peer is gone already.
+                    # No descriptor is free, or the peer has closed already.
                     _log.warning("the %s could not take a connection: %s", self.what, error)
                     await asyncio.sleep(_AFTER_FAILURE_S)
                     continue
@@ -111,15 +113,15 @@ class JailServer(ABC):
         try:
             await self._serve(reader, writer)
         except asyncio.CancelledError:
-            # By ``close``. Passed on, Python 3.11 would print a traceback for each connection.
+            # Cancelled by ``close``. If raised, Python 3.11 would print a traceback for each connection.
             if not self._closed:
                 raise
         except Exception:
-            # A mistake of ours. Told once: whoever found out how to cause it can do so without end.
+            # A bug in this server. Logged once: a hostile program could cause it in a loop.
             writer.transport.abort()
             if not self._mistaken:
                 self._mistaken = True
-                _log.exception("the %s could not serve a connection; this is told once", self.what)
+                _log.exception("the %s could not serve a connection; this is logged once", self.what)
         finally:
             self._connections.discard(task)
 

@@ -1,4 +1,4 @@
-"""What the parts of the egress proxy share: the rules of one proxy, and the two sockets of one connection."""
+"""Values that the parts of the egress proxy share: the rules of one proxy, and the two sockets of one connection."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ from sandbox_kernel.net.secret_headers import Vault
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyLimits:
-    """How much a hostile client may cost. Connections at once and requests a minute are the policy's.
+    """Limits on what a hostile client may cost. ``FetchPolicy`` limits connections and requests a minute.
 
-    On ``tls_ports`` a tunnel must carry TLS, on ``http_ports`` TLS or HTTP.
+    Args:
+        head_bytes: Largest head of a request in bytes.
+        head_timeout_s: Seconds in which the head of a request must arrive.
+        idle_timeout_s: Seconds without traffic after which a connection is closed.
+        tls_ports: Ports on which a tunnel must carry TLS.
+        http_ports: Ports on which a tunnel must carry TLS or HTTP.
+
     """
 
     head_bytes: int = 32 * 1024
@@ -31,7 +37,7 @@ class ProxyLimits:
 
 @dataclass(frozen=True)
 class ProxyRules:
-    """What all connections of one proxy share."""
+    """The rules, counters and logs that all connections of one proxy share."""
 
     policy: FetchPolicy
     resolver: Resolver
@@ -47,13 +53,13 @@ class ProxyRules:
 
 @dataclass
 class Link:
-    """One connection of a program: its side, and the far side once there is one.
+    """One connection of a program to the proxy, and the connection to the server (``far``) once it is open.
 
-    ``answered`` means that the program was told something, so no other HTTP answer can follow. ``last_word`` is what it
-    is told in that case when it is refused after all.
+    ``answered`` is true when a reply was already sent to the program, so that no other HTTP reply can follow.
+    ``last_word`` is sent instead of a reply when such a connection is refused.
     """
 
-    gate: ProxyRules
+    rules: ProxyRules
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     activity: Activity
@@ -64,16 +70,16 @@ class Link:
 
     @property
     def far_reader(self) -> asyncio.StreamReader:
-        """The far side's answers."""
+        """Reads from the server."""
         assert self.far is not None
         return self.far[0]
 
     @property
     def far_writer(self) -> asyncio.StreamWriter:
-        """The way to the far side."""
+        """Writes to the server."""
         assert self.far is not None
         return self.far[1]
 
 
 class ClientGone(Exception):
-    """The program closed the connection, or left it idle, before it asked for anything."""
+    """The program closed the connection, or left it idle, before it sent a request."""

@@ -1,4 +1,4 @@
-"""How fast something may go on: a burst at once, then so many a second. Over it means waiting, never a refusal."""
+"""Limits a rate by waiting: a burst is free, then a fixed number a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Pace:
-    """Gives turns; used by one task at a time."""
+    """A token bucket. Used by one task at a time."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Pace:
         self._turns, self._counted = float(burst), clock()
 
     async def turn(self) -> None:
-        """Return when the next one may begin."""
+        """Wait until the rate allows the next turn."""
         self._refill()
         while self._turns < 1:
             await self._sleep((1 - self._turns) / self._per_second)

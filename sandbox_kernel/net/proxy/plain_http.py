@@ -1,4 +1,4 @@
-"""One plain HTTP request through the proxy: read its head, send it on made anew, bring the answer back."""
+"""One plain HTTP request through the proxy: reads its head, sends it rebuilt to the server, returns the response."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _RESPONSE_HEAD_BYTES = 64 * 1024
 
 
 async def read_head(link: Link, http: h11.Connection) -> h11.Request:
-    """The next request head, within the time and size that a head may take; ``Refused`` for anything else."""
-    limits = link.gate.limits
+    """Read the next request head within its time and size limits. Raises ``FetchRefused`` for anything else."""
+    limits = link.rules.limits
     head = bytearray(http.trailing_data[0])
     started = bool(head)
     try:
@@ -41,15 +41,15 @@ async def read_head(link: Link, http: h11.Connection) -> h11.Request:
 
 
 async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> None:
-    """Send one request on and its answer back; whatever the program sends after it is never read."""
+    """Send one request to the server and its response to the program. Bytes after the request are not read."""
     onward = h11.Connection(h11.CLIENT, max_incomplete_event_size=_RESPONSE_HEAD_BYTES)
     link.traffic.add_out(await send(link.far_writer, onward.send(request.head_for_upstream()), link.activity))
     try:
         await both(link.activity, _upload(link, http, onward), _download(link, http, onward), ends_with_download=True)
     except h11.ProtocolError as error:
-        raise FetchError(f"{request.target.endpoint} broke the exchange off: {str(error)[:200]}") from None
+        raise FetchError(f"the exchange with {request.target.endpoint} failed: {str(error)[:200]}") from None
     if not link.answered:
-        idle = link.gate.limits.idle_timeout_s
+        idle = link.rules.limits.idle_timeout_s
         raise FetchError(f"{request.target.endpoint} did not answer within {idle:g} s", rule="request_timeout")
 
 
@@ -65,12 +65,12 @@ async def _upload(link: Link, http: h11.Connection, onward: h11.Connection) -> N
                 await send(link.writer, http.send(go_on), link.activity)
             http.receive_data(await receive(link.reader, link.activity))
             continue
-        # Trailers of the program are dropped with the event that carries them.
+        # Trailers of the program are dropped.
         piece = event if isinstance(event, h11.Data) else h11.EndOfMessage()
         try:
             link.traffic.add_out(await send(link.far_writer, onward.send(piece), link.activity))
         except OSError:
-            # A server may answer and hang up before it has read everything: the answer is what counts.
+            # A server may respond and close before it has read the whole request; its response is still delivered.
             return
         if isinstance(piece, h11.EndOfMessage):
             return

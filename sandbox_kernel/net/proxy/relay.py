@@ -1,4 +1,4 @@
-"""Move bytes between two sockets until both are done, one breaks, or nothing has moved for a while."""
+"""Relays bytes between two sockets until both end, one fails, or the connection is idle for too long."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from collections.abc import Coroutine
 
 CHUNK = 64 * 1024
-#: How long a closing socket may take to hand over its last bytes to a peer that does not read.
+#: Seconds that a closing socket waits for a peer to read its last bytes.
 _CLOSE_S = 2.0
 
 
 class Traffic:
-    """Bytes that left the sandbox and bytes that came in; what a connection counts, its proxy counts too."""
+    """Counts bytes out of and into the sandbox. The counter of a connection also adds to the ``total`` of its proxy."""
 
     def __init__(self, total: Traffic | None = None) -> None:
         self.bytes_out = 0
@@ -20,37 +20,37 @@ class Traffic:
         self._total = total
 
     def add_out(self, count: int) -> None:
-        """So many bytes left."""
+        """Add bytes that left the sandbox."""
         self.bytes_out += count
         if self._total is not None:
             self._total.add_out(count)
 
     def add_in(self, count: int) -> None:
-        """So many bytes came in."""
+        """Add bytes that came into the sandbox."""
         self.bytes_in += count
         if self._total is not None:
             self._total.add_in(count)
 
 
 class Activity:
-    """When something last moved on a connection; both directions share one, so a long download is not idle."""
+    """Time of the last traffic on a connection. Both directions share it, so a long download is not idle."""
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._last = time.monotonic()
 
     def touch(self) -> None:
-        """Something moved."""
+        """Note traffic now."""
         self._last = time.monotonic()
 
     @property
     def left_s(self) -> float:
-        """How long until the connection counts as idle."""
+        """Seconds until the connection counts as idle."""
         return self._last + self._idle_s - time.monotonic()
 
 
 async def send(writer: asyncio.StreamWriter, data: bytes | None, activity: Activity) -> int:
-    """Write and wait until the peer keeps up; returns the number of bytes."""
+    """Write, wait until the peer has room for more, and return the number of bytes."""
     if not data:
         return 0
     writer.write(data)
@@ -60,7 +60,7 @@ async def send(writer: asyncio.StreamWriter, data: bytes | None, activity: Activ
 
 
 async def receive(reader: asyncio.StreamReader, activity: Activity) -> bytes:
-    """Read what is there; empty at the end."""
+    """Read available bytes; empty at the end of the stream."""
     data = await reader.read(CHUNK)
     activity.touch()
     return data
@@ -73,7 +73,10 @@ async def both(
     *,
     ends_with_download: bool = False,
 ) -> None:
-    """Run both directions. Ends when both are done or idle; an error of either ends both and is raised."""
+    """Run both directions until both are done or idle. An error of one ends both and is raised.
+
+    With ``ends_with_download`` the end of the download ends both.
+    """
     tasks = (asyncio.create_task(upload), asyncio.create_task(download))
     pending: set[asyncio.Task[None]] = set(tasks)
     try:
@@ -90,7 +93,7 @@ async def both(
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Close for certain: a peer that does not read its last bytes must not keep the descriptor."""
+    """Close a socket, at the latest after ``_CLOSE_S``, also when the peer does not read its last bytes."""
     try:
         async with asyncio.timeout(_CLOSE_S):
             writer.close()
@@ -100,9 +103,9 @@ async def close(writer: asyncio.StreamWriter) -> None:
 
 
 async def say_and_linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Send a last word, then read on for a moment.
+    """Send a last reply, then read for a moment before the caller closes the socket.
 
-    Closing a socket with unread bytes in it resets the connection, and the peer loses the answer that explains why.
+    Closing a socket with unread bytes resets the connection, and the peer would lose the reply.
     """
     try:
         async with asyncio.timeout(_CLOSE_S):

@@ -1,17 +1,17 @@
-"""Read the server name out of the first message of a TLS client. Pure: bytes in, ``ClientHello`` out.
+"""Parses the server name in the first message of a TLS client. Pure: bytes in, ``ClientHello`` out.
 
-The message may be spread over several records and several reads; both are put together here, because a name that is cut
-in two is an old way past filters. Anything that is not exactly a ClientHello is a ``ValueError``.
+The message may be spread over several records and several reads. Both are joined here, because splitting the name is a
+known way to bypass filters. Anything that is not exactly a ClientHello raises ``ValueError``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A hello with post-quantum keys has about 2 KiB; nobody needs 32.
+#: Largest ClientHello; one with post-quantum keys has about 2 KiB.
 MAX_HELLO_BYTES = 32 * 1024
 
-#: Fatal alert ``unrecognized_name``: the client's library shows it as such.
+#: The fatal TLS alert ``unrecognized_name``; client libraries show it by that name.
 ALERT_UNRECOGNISED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
 
 _HANDSHAKE_RECORD = 22
@@ -22,14 +22,14 @@ _ENCRYPTED_CLIENT_HELLO = 0xFE0D
 
 @dataclass(frozen=True)
 class ClientHello:
-    """What a client told in the clear. ``encrypted`` means that a second, hidden hello may name another server."""
+    """The unencrypted part of a ClientHello. ``encrypted``: a second, encrypted hello may name another server."""
 
     server_name: str | None
     encrypted: bool
 
 
 class _Cursor:
-    """Reads length-prefixed fields and never past the end."""
+    """Reads length-prefixed fields. Raises ``ValueError`` instead of reading past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -54,16 +54,16 @@ class _Cursor:
 
 
 class HelloReader:
-    """Puts a hello together from what arrives; each byte is looked at once, in however many pieces it comes."""
+    """Joins a hello from pieces of any size; looks at each byte once."""
 
     def __init__(self) -> None:
         self._header = bytearray()
-        self._left = 0  # bytes of the current record that have not come
+        self._left = 0  # bytes of the current record that have not arrived
         self._message = bytearray()
         self._size = 0
 
     def feed(self, data: bytes) -> ClientHello | None:
-        """The hello, once its last byte is there; what follows it is not looked at."""
+        """Add bytes. Returns the hello when it is complete, else None; ignores bytes after it."""
         at = 0
         while at < len(data):
             if not self._left:
@@ -89,7 +89,7 @@ class HelloReader:
         return len(piece)
 
     def _record_length(self) -> int:
-        """The length in a record's header; 0 while the header is not whole."""
+        """Return the length in the header of a record; 0 while the header is incomplete."""
         if self._header[0] != _HANDSHAKE_RECORD:
             raise ValueError("this is not TLS")
         if len(self._header) > 1 and self._header[1] != 3:
@@ -104,7 +104,7 @@ class HelloReader:
 
 
 def parse_client_hello(data: bytes) -> ClientHello | None:
-    """The hello at the start of ``data``, or None when more bytes are needed."""
+    """Return the hello at the start of ``data``; None when more bytes are needed."""
     return HelloReader().feed(data)
 
 
@@ -121,7 +121,7 @@ def _read_body(body: bytes) -> ClientHello:
     while extensions.rest:
         kind = extensions.number(2)
         if kind in seen:
-            raise ValueError("an extension of the TLS hello stands there twice")
+            raise ValueError("an extension of the TLS hello appears twice")
         seen[kind] = extensions.field(2).rest
     name = _read_server_name(seen[_SERVER_NAME]) if _SERVER_NAME in seen else None
     return ClientHello(name, _ENCRYPTED_CLIENT_HELLO in seen)

@@ -1,9 +1,9 @@
-"""What may flow through a CONNECT tunnel.
+"""Checks and carries the traffic of a CONNECT tunnel.
 
-On a TLS port it must begin with a ClientHello for the very host that CONNECT named; on a plain port it may also be
-HTTP, which is then treated like any plain request. Other ports are open only where a rule names them: there TLS is
-checked in the same way, and anything else goes to the pinned address as it is. Inside TLS nothing is seen: a server
-that hosts several names can still be asked for another of them.
+On a TLS port the traffic must begin with a ClientHello for the host that CONNECT named. On an HTTP port it may also be
+HTTP, which is checked like any plain request. Other ports are open only when a rule names them: TLS is checked there in
+the same way, and any other traffic goes to the pinned address unchanged. The proxy does not see inside TLS: a program
+can still ask a server that hosts several names for another of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TLS_FIRST_BYTE = b"\x16"
 
 
 async def tunnel(link: Link, target: Target, early: bytes) -> None:
-    """Open the tunnel and carry it to its end; ``early`` is what the program sent before it was told to."""
-    limits = link.gate.limits
+    """Open the tunnel and relay until it ends. ``early`` are bytes that the program sent ahead of the reply."""
+    limits = link.rules.limits
     await send(link.writer, ESTABLISHED, link.activity)
     link.answered = True
     if target.port in limits.tls_ports | limits.http_ports:
@@ -53,9 +53,9 @@ async def _download(link: Link) -> None:
 
 
 async def first_bytes(link: Link) -> bytes:
-    """What a program sends first through its tunnel; ``ClientGone`` when it sends nothing."""
+    """Return the first bytes of a program in its tunnel. Raises ``ClientGone`` when it sends nothing."""
     try:
-        async with asyncio.timeout(link.gate.limits.idle_timeout_s):
+        async with asyncio.timeout(link.rules.limits.idle_timeout_s):
             data = await receive(link.reader, link.activity)
     except TimeoutError:
         raise ClientGone from None
@@ -65,25 +65,25 @@ async def first_bytes(link: Link) -> bytes:
 
 
 async def _plain(link: Link, target: Target, early: bytes) -> None:
-    """Some clients tunnel plain HTTP too: what is inside is a request of its own, to the same host."""
+    """Serve a plain HTTP request inside a tunnel, to the host of the tunnel. Some clients tunnel plain HTTP too."""
     link.answered = False
-    if target.port in link.gate.limits.tls_ports:
+    if target.port in link.rules.limits.tls_ports:
         raise _not_tls(target, "this is not TLS")
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=link.gate.limits.head_bytes)
+    http = h11.Connection(h11.SERVER, max_incomplete_event_size=link.rules.limits.head_bytes)
     http.receive_data(early)
     request = read_request(await read_head(link, http), inside=target)
-    link.gate.policy.check_request(request.method, request.target.url).require()
-    # No secret is for this host, or there would be no tunnel: a placeholder on its way to it is refused.
-    link.gate.vault.fill(request.target, request.headers)
+    link.rules.policy.check_request(request.method, request.target.url).require()
+    # A tunnel is never opened to the host of a secret, so this refuses every placeholder.
+    link.rules.vault.fill(request.target, request.headers)
     await exchange(link, http, request)
 
 
 async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
-    """All bytes up to the end of a ClientHello that names the target; ``FetchRefused`` for any other."""
+    """Return all bytes up to the end of a ClientHello that names the target. Raises ``FetchRefused`` for any other."""
     link.last_word = ALERT_UNRECOGNISED_NAME
     reader, pieces = HelloReader(), [data]
     try:
-        async with asyncio.timeout(link.gate.limits.head_timeout_s):
+        async with asyncio.timeout(link.rules.limits.head_timeout_s):
             while (hello := reader.feed(pieces[-1])) is None:
                 more = await link.reader.read(CHUNK)
                 if not more:
@@ -94,7 +94,7 @@ async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:
     except ValueError as error:
         raise _not_tls(target, str(error)) from None
     _check_name(target, hello)
-    if "https" not in link.gate.policy.schemes:
+    if "https" not in link.rules.policy.schemes:
         raise refused("scheme_not_allowed", target.endpoint, "TLS is not allowed, only http", "FetchPolicy(schemes=…)")
     return b"".join(pieces)
 

@@ -1,7 +1,7 @@
-"""Is this an address, and is it one that a sandbox may reach?
+"""Parses IP addresses and decides whether a sandbox may reach them.
 
-The tables are written out here instead of trusting ``is_global`` alone: what that property answers has changed between
-Python releases, and it calls 6to4, NAT64-local and the cloud wire servers global. An address must pass both.
+An address must pass both the tables below and ``is_global``. That property alone is not enough: its answers have
+changed between Python releases, and it counts 6to4, NAT64-local and the cloud wire servers as global.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _V6_REFUSED = tuple(
 _V6_UNICAST = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
-#: The middle of an address that a host with ISATAP tunnels to the IPv4 address in its end, whatever its prefix is.
+#: Bits 32 to 63 of an ISATAP address. A host with ISATAP tunnels it, under any prefix, to the IPv4 address in its end.
 _ISATAP = (0x00005EFE, 0x02005EFE)
 
-#: Where clouds hand out credentials. Refused always, by name or by address, whatever a policy says: some of these
-#: (Azure's wire server) are public addresses.
+#: Addresses of cloud metadata services, which serve credentials. No policy can allow them. Some of them (Azure's wire
+#: server) are public addresses.
 _METADATA = frozenset(
     ip_address(text)
     for text in (
@@ -77,10 +77,10 @@ _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE | re.ASCII)
 
 
 def parse_ip_literal(host: str) -> IPAddress | None:
-    """The address that a host name spells, in any notation a C library or browser would take; None for a name.
+    """Return the address that a host spells in any notation that a C library or browser accepts; None for a name.
 
     Knows dotted, decimal, hexadecimal, octal and short forms (``2130706433``, ``0x7f.1``, ``0177.0.0.1``) and IPv6 with
-    or without brackets. A host that ends in a number and is no address raises ``ValueError``: it is not a name either.
+    or without brackets. Raises ``ValueError`` for a host that ends in a number and is not an address.
     """
     if host.startswith("[") or ":" in host:
         inner = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -113,7 +113,7 @@ def _number(part: str, host: str) -> int:
 
 
 def embedded_ipv4(address: IPv6Address) -> tuple[IPv4Address, ...]:
-    """Every IPv4 address that this IPv6 address would be translated or tunnelled to."""
+    """Return every IPv4 address that this IPv6 address would be translated or tunnelled to."""
     found: list[IPv4Address] = []
     if address.ipv4_mapped is not None:
         found.append(address.ipv4_mapped)
@@ -129,14 +129,14 @@ def embedded_ipv4(address: IPv6Address) -> tuple[IPv4Address, ...]:
 
 
 def is_metadata(address: IPAddress) -> bool:
-    """Is this a cloud's credential service, directly or wrapped in IPv6?"""
+    """Return whether this is a cloud metadata service, directly or embedded in IPv6."""
     if address in _METADATA:
         return True
     return isinstance(address, IPv6Address) and any(inner in _METADATA for inner in embedded_ipv4(address))
 
 
 def why_not_public(address: IPAddress) -> str | None:
-    """None for an address of the public Internet, else the words that say what it is."""
+    """Return None for a public Internet address, else a phrase such as "a loopback address"."""
     if is_metadata(address):
         return "a cloud metadata address"
     if isinstance(address, IPv4Address):
@@ -157,5 +157,5 @@ def why_not_public(address: IPAddress) -> str | None:
 
 
 def is_public(address: str | IPAddress) -> bool:
-    """May a sandbox that is allowed the public Internet connect to this address?"""
+    """Return whether a sandbox that is allowed the public Internet may connect to this address."""
     return why_not_public(ip_address(address) if isinstance(address, str) else address) is None

@@ -1,4 +1,4 @@
-"""One entry of an allow or block list: a name, or all names below one, and on which ports."""
+"""One entry of an allow or block list: a host, or all hosts below a domain, and their ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox_kernel.net.rules.targets import normalise_host
 class DomainPattern:
     """An exact host (``example.org``, ``8.8.8.8``) or every host below one (``*.example.org``, not ``example.org``).
 
-    No ports means the ports of the policy in an allow list, and every port in a block list.
+    Without ports, the policy's ports apply in an allow list, and every port in a block list.
     """
 
     name: str
@@ -53,7 +53,7 @@ class DomainPattern:
         return cls(name, (int(port),))
 
     def matches(self, host: str) -> bool:
-        """Does this canonical host (of a ``Target``) fall under the pattern?"""
+        """Return whether the pattern covers this canonical host (of a ``Target``)."""
         if self.name.startswith("*."):
             return host.endswith(self.name[1:])
         return host == self.name

@@ -1,7 +1,7 @@
-"""Who may be talked to, how, and how much: one set of rules for the client, the proxy and the wasm bridge.
+"""Which hosts may be reached, how, and how much: one set of rules for the client, the proxy and the wasm fetch server.
 
-Deny by default. Everything here is pure: text in, ``Decision`` out, nothing is resolved or sent. What a name resolves
-to is judged later, by ``resolve``, with the same policy.
+Deny by default. Everything here is pure: text in, ``Decision`` out. Nothing is resolved or sent. ``resolve.py`` later
+checks the addresses of a name against the same policy.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sandbox_kernel.policy import SandboxPolicy
 __all__ = ["DEFAULT_METHODS", "Decision", "DomainPattern", "FetchPolicy"]
 
 DEFAULT_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-#: Names that only mean something inside a local network; "all public addresses" never includes them.
+#: Endings of names that exist only inside local networks; ``allow_all_public`` never includes them.
 _LOCAL_ENDINGS = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "corp", "home", "home.arpa")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the policy says to one request: a target to go on with, or the violation that it would be.
+    """The policy's answer to one request: the target to connect to, or the violation.
 
-    ``target`` is None only for what cannot be parsed.
-    ``limit_key`` is what the rate limit counts by: the allow-list entry, so that one wildcard is one budget.
+    ``target`` is None only when the request cannot be parsed. ``limit_key`` is the key of the rate limit: the
+    allow-list entry, so that all hosts of one wildcard share one budget.
     """
 
     target: Target | None = None
@@ -40,11 +40,11 @@ class Decision:
 
     @property
     def allowed(self) -> bool:
-        """May the request go on to name resolution?"""
+        """Whether the request may go on to name resolution."""
         return self.violation is None
 
     def require(self) -> Target:
-        """The target of an allowed request; raises ``FetchRefused`` for a denied one."""
+        """Return the target of an allowed request. Raises ``FetchRefused`` for a denied one."""
         if self.violation is not None:
             raise FetchRefused(self.violation)
         assert self.target is not None
@@ -53,11 +53,27 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchPolicy:
-    """The rules of egress. ``FetchPolicy()`` allows nothing.
+    """The network rules of a sandbox or client. ``FetchPolicy()`` allows nothing.
 
-    ``allow_private_for`` names hosts that may resolve to non-public addresses, or such addresses themselves (a mirror
-    in the house, a loopback server under test). ``deny_private_ips=False`` extends that to every host in
-    ``allowed_domains``. ``allow_all_public`` implies neither, and cloud metadata addresses stay refused in any case.
+    Cloud metadata addresses are refused under every policy.
+
+    Args:
+        allowed_domains: Hosts that may be reached, as ``example.org``, ``*.example.org`` or ``example.org:8443``.
+        blocked_domains: Hosts that are refused even if ``allowed_domains`` or ``allow_all_public`` allows them.
+        allow_all_public: Allow every host with a public address, on ``ports``.
+        deny_private_ips: Refuse hosts of ``allowed_domains`` that have a private address. False allows those.
+        allow_private_for: Hosts that may have a private address, or such addresses, for example a local mirror.
+        ports: Ports that may be reached where a domain names none.
+        methods: HTTP methods that may be used.
+        schemes: URL schemes that may be used: ``https``, ``http`` or both.
+        max_request_body_bytes: Largest request body in bytes.
+        max_response_body_bytes: Largest response body in bytes; a larger response is refused.
+        connect_timeout_s: Seconds to resolve a name, and again to open a connection.
+        request_timeout_s: Seconds for one fetch, its redirects included.
+        max_redirects: Redirects that one fetch follows.
+        max_concurrent: Requests or connections at the same time.
+        max_requests_per_minute: Requests in a minute to one entry of ``allowed_domains`` or to one host.
+
     """
 
     allowed_domains: Iterable[DomainPattern | str] = ()
@@ -82,7 +98,7 @@ class FetchPolicy:
     def __post_init__(self) -> None:
         allow, block = _patterns(self.allowed_domains), _patterns(self.blocked_domains)
         private = frozenset(_private_entry(entry) for entry in self.allow_private_for)
-        # DomainPattern knows what a port is: borrow its check and its words.
+        # DomainPattern checks ports and words the error.
         ports = DomainPattern("example.org", tuple(self.ports)).ports
         values = {
             "allowed_domains": allow,
@@ -99,19 +115,24 @@ class FetchPolicy:
             object.__setattr__(self, name, value)
         unknown = [scheme for scheme in self.schemes if scheme not in ("http", "https")]
         if unknown:
-            raise PolicyViolation(f"scheme {unknown[0]!r} cannot be allowed; only https and http are spoken here")
+            raise PolicyViolation(f"scheme {unknown[0]!r} cannot be allowed; only https and http are supported")
         if "CONNECT" in self.methods:
             raise PolicyViolation("method CONNECT cannot be allowed; programs tunnel through the egress proxy")
         _check_numbers(self)
 
     @classmethod
     def from_sandbox_policy(cls, policy: SandboxPolicy) -> FetchPolicy:
-        """The egress rules of a sandbox: its domains (80 and 443 unless it names ports), or all public addresses."""
+        """Return the rules of a sandbox policy: its domains (ports 80 and 443 by default), or all public addresses."""
         allowed = tuple(DomainPattern(rule.domain, rule.ports) for rule in policy.network_rules)
         return cls(allowed_domains=allowed, allow_all_public=policy.network)
 
     def check_url(self, url: str) -> Decision:
-        """May this URL be reached at all? Scheme, block list, literal address, allow list and port, in that order."""
+        """Decide on a URL by scheme, block list, literal address, allow list and port, in that order.
+
+        Args:
+            url: The URL as the program wrote it.
+
+        """
         try:
             target = parse_url(url)
         except FetchError as error:
@@ -128,7 +149,14 @@ class FetchPolicy:
         return self.check_target(target)
 
     def check_request(self, method: str, url: str, body_bytes: int = 0) -> Decision:
-        """May this request be sent? The URL first, then the method and the size of the body."""
+        """Decide on a request: first its URL, then its method and the size of its body.
+
+        Args:
+            method: The HTTP method.
+            url: The URL as the program wrote it.
+            body_bytes: Size of the request body in bytes.
+
+        """
         decision = self.check_url(url)
         if not decision.allowed:
             return decision
@@ -153,7 +181,12 @@ class FetchPolicy:
         return decision
 
     def check_target(self, target: Target) -> Decision:
-        """May this host and port be connected to? Also used for CONNECT, where there is no URL."""
+        """Decide on a host and port. Used for CONNECT too, which has no URL.
+
+        Args:
+            target: The parsed host and port.
+
+        """
         for pattern in self._block:
             if pattern.matches(target.host) and (not pattern.ports or target.port in pattern.ports):
                 return _denied(
@@ -185,7 +218,15 @@ class FetchPolicy:
         return _denied(target, "port_not_allowed", target.endpoint, reason, _allow_option(target))
 
     def judge_address(self, target: Target, address: IPAddress) -> Violation | None:
-        """May the target be reached at this address? Called for literals here and for every answer of a resolver."""
+        """Return the violation of reaching the target at this address; None when that is allowed.
+
+        Called for addresses in URLs, and for every address that a resolver returns.
+
+        Args:
+            target: The host and port that the program wants to reach.
+            address: An address of that host.
+
+        """
         reason = why_not_public(address)
         if reason is None:
             return None

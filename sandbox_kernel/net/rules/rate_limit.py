@@ -1,4 +1,4 @@
-"""How many requests at once, and how many a minute to one domain. Over the limit is a refusal, never a wait."""
+"""Limits requests at the same time, and requests a minute to one domain. A request over a limit is refused at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 from sandbox_kernel.net.rules.refusal import FetchRefused, refused
 
 WINDOW_S = 60.0
-#: Distinct domains that are counted at once; a program that names more within a minute is scanning.
+#: Most domains that are counted at once. A program that uses more within a minute is refused.
 MAX_KEYS = 4096
 
 
 class RateLimit:
-    """Counts for one client or one proxy; safe to use from any thread."""
+    """The counters of one client or proxy. Safe to use from any thread."""
 
     def __init__(self, policy: FetchPolicy, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
@@ -28,7 +28,7 @@ class RateLimit:
 
     @contextmanager
     def slot(self, subject: str) -> Iterator[None]:
-        """Hold one of the ``max_concurrent`` places, or raise ``FetchRefused``."""
+        """Hold one of the ``max_concurrent`` places. Raises ``FetchRefused`` when all are taken."""
         with self._lock:
             if self._running >= self._policy.max_concurrent:
                 raise _over(subject, f"{self._running} are already under way", "max_concurrent")

@@ -1,4 +1,4 @@
-"""A refusal as an exception: what the policy said no to, with the line that would allow it."""
+"""The exception for a request that the policy refused, with the option that would allow it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sandbox_kernel.model import Violation
 
 
 class FetchRefused(FetchError):
-    """The policy refused. A ``FetchError`` that also carries the ``Violation`` that a result shows."""
+    """The policy refused a request. A ``FetchError`` that also carries the ``Violation`` for the result."""
 
     def __init__(self, violation: Violation) -> None:
         super().__init__(sentence(violation), rule=violation.rule)
@@ -15,11 +15,11 @@ class FetchRefused(FetchError):
 
 
 def refused(rule: str, subject: str, reason: str, remedy: str = "") -> FetchRefused:
-    """Short for raising a ``FetchRefused`` made of these words."""
+    """Return a ``FetchRefused`` for a violation with these fields."""
     return FetchRefused(Violation(rule=rule, subject=subject, reason=reason, remedy=remedy))
 
 
 def sentence(violation: Violation) -> str:
-    """The violation as one line for people."""
+    """Return the violation as one line of text."""
     advice = f"; to allow it: {violation.remedy}" if violation.remedy else ""
     return f"{violation.subject} was refused ({violation.rule}): {violation.reason}{advice}"

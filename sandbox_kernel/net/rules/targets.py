@@ -1,8 +1,8 @@
-"""Turn what a program wrote as a URL or ``host:port`` into one canonical target, or refuse it.
+"""Parses the URL or ``host:port`` of a program into one canonical target, or refuses it.
 
-Every later check and the connection itself use the target, never the text: two parsers that disagree about a URL are
-how filters are walked around. So this one is strict. It takes no userinfo, no percent-encoded or backslashed host, no
-empty label, and writes every notation of an IP address and of an international name in one way.
+Every later check and the connection use the target, never the text: filters are bypassed where two parsers disagree
+about a URL. The parser is strict: it accepts no user name, no percent-encoded or backslashed host and no empty label,
+and it writes every notation of an IP address and of an international name in one way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PATH_SAFE = "%/:?@!$&'()*+,;=-._~[]|^{}"
 
 @dataclass(frozen=True)
 class Target:
-    """Where a request goes. ``address`` is set when the host was written as an IP address; ``path`` starts with /."""
+    """The destination of a request. ``address`` is set when the host is an IP address; ``path`` starts with /."""
 
     scheme: str
     host: str
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """The value of the Host header: brackets around IPv6, no port where it is the scheme's own."""
+        """The value of the Host header: brackets around IPv6, no port where it is the default of the scheme."""
         return self.host_in_brackets if DEFAULT_PORTS.get(self.scheme) == self.port else self.endpoint
 
     @property
@@ -53,12 +53,12 @@ class Target:
 
     @property
     def url(self) -> str:
-        """The canonical URL, which parses to this very target again."""
+        """The canonical URL; it parses to an equal target."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What must stay the same for credentials to be sent on."""
+        """Scheme, host and port. A redirect to another origin loses its credentials."""
         return self.scheme, self.host, self.port
 
 
@@ -71,13 +71,13 @@ def _shown(text: str) -> str:
 
 
 def normalise_host(text: str) -> tuple[str, IPAddress | None]:
-    """The one spelling of a host name, and its address if it spells one; ``ValueError`` says what is wrong with it."""
+    """Return the canonical spelling of a host, and its address if it is one. Raises ``ValueError`` if it is neither."""
     host = text
     if len(host) > 1000:
         raise ValueError("the host is longer than any name")
     if not host.isascii():
         try:
-            # The first step may already turn full-width digits and dots into an IP address: no IDNA for those.
+            # This step may turn full-width digits and dots into an ASCII IP address; IDNA would refuse that.
             host = idna.uts46_remap(host, std3_rules=False, transitional=False)
             host = host if host.isascii() else idna.encode(host).decode("ascii")
         except (idna.IDNAError, UnicodeError) as error:
@@ -120,7 +120,7 @@ def parse_url(url: str) -> Target:
 
 
 def parse_endpoint(text: str) -> Target:
-    """Parse the ``host:port`` of a CONNECT request; the port must be there."""
+    """Parse the ``host:port`` of a CONNECT request; the port is required."""
     if len(text) > 300 or not re.search(r":[0-9]{1,5}\Z", text, re.ASCII):
         raise _invalid(text, "it must be host:port")
     host, port, address = _split_authority(text, text, 0)

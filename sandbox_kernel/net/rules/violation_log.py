@@ -1,4 +1,4 @@
-"""The refusals of one sandbox, kept for its result: each once, and never more than can be read."""
+"""Collects the refusals of one sandbox for its result: each once, and at most ``MAX_KEPT``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 from sandbox_kernel.model import Violation
 
-#: A program that is refused in a loop must not grow the host's memory or the notebook.
+#: Bounds host memory and the notebook when a program is refused in a loop.
 MAX_KEPT = 100
 
 
@@ -18,18 +18,18 @@ class ViolationLog:
         self._kept: dict[tuple[str, str], Violation] = {}
 
     def add(self, violation: Violation) -> None:
-        """Keep it unless the same rule already refused the same subject, or the log is full."""
+        """Add a violation unless the same rule already refused the same subject, or the log is full."""
         with self._lock:
             if len(self._kept) < MAX_KEPT:
                 self._kept.setdefault((violation.rule, violation.subject), violation)
 
     def take(self) -> tuple[Violation, ...]:
-        """What was refused since the last time; a session asks after each cell."""
+        """Return the violations since the last call and clear the log. A session calls it after each cell."""
         with self._lock:
             found, self._kept = tuple(self._kept.values()), {}
             return found
 
     def snapshot(self) -> tuple[Violation, ...]:
-        """What was refused so far."""
+        """Return all violations in the log."""
         with self._lock:
             return tuple(self._kept.values())

@@ -16,7 +16,6 @@ from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, inter
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes
-from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
@@ -214,7 +213,7 @@ def session_step(
             processes=process_rlimit(enforcer, limits.processes + OWN_PROCESSES + room_beside_cells(checkpoints)),
             reserved_mb=engine.reserved_mb,
         ),
-        seccomp=None if backend.policy.process_spawn else seccomp.build_no_spawn_filter(seccomp.host_arch()),
+        seccomp=backend.step_filter(),
         no_stdin=True,
     )
 

@@ -1,7 +1,7 @@
-"""Opening folders beneath a descriptor so that no link, race or ``..`` leads out.
+"""Opens folders beneath a descriptor; no link, race or ``..`` leads out of it.
 
-The kernel does it in one step (``openat2`` with RESOLVE_BENEATH, Linux 5.6). Where a kernel or a container's filter
-lacks that call, each name is opened on its own without following links, which gives the same answers.
+The kernel does it in one step (``openat2`` with RESOLVE_BENEATH, Linux 5.6). Where the kernel lacks that call or the
+filter of a container refuses it, each name is opened on its own without following links, with the same result.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import sys
 
 from sandbox_kernel.workspace.tree.paths import Names
 
-#: Opens a folder for looking into it.
+#: Flags to open a folder for listing it.
 SCAN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Opens a folder for going through it, which also works where it cannot be listed.
+#: Flags to open a folder for opening what is in it; works without permission to list it.
 PASS = (getattr(os, "O_PATH", 0) or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
@@ -27,21 +27,21 @@ _AT_FDCWD = -100
 
 
 def open_folder(root_fd: int, names: Names, flags: int = SCAN, *, cross_mounts: bool = True) -> int:
-    """A new descriptor of the folder ``names`` beneath ``root_fd``; the caller closes it.
+    """Return a new descriptor of the folder ``names`` beneath ``root_fd``; the caller closes it.
 
-    Raises OSError: ELOOP where a link stands in the way, EXDEV at a mount point when those are not to be crossed.
-    Bulk work (walking, removing) does not cross mounts; a path that a person gave may, since mounts are granted.
+    Raises OSError: ELOOP when a name is a link, EXDEV at a mount point unless ``cross_mounts``. Walking and removing do
+    not cross mounts; a path that a user gave may, since the user granted the mounts.
     """
     if openat2_works():
         resolve = _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | (0 if cross_mounts else _NO_XDEV)
-        # O_NOFOLLOW would open a link as a thing of its own; without it NO_SYMLINKS refuses the last name too.
+        # With O_NOFOLLOW a link would be opened itself; without it, NO_SYMLINKS refuses a link as the last name too.
         return _openat2(root_fd, os.fsencode("/".join(names) or "."), flags & ~os.O_NOFOLLOW, resolve)
     return _step_by_step(root_fd, names, flags, cross_mounts)
 
 
 @functools.cache
 def openat2_works() -> bool:
-    """Whether this kernel has ``openat2`` and the filter we run under lets it through (some answer EPERM)."""
+    """Return whether this kernel has ``openat2`` and no syscall filter refuses it (some answer EPERM)."""
     if sys.platform != "linux":
         return False
     try:
@@ -91,7 +91,7 @@ def _open_child(folder: int, name: str, flags: int) -> int:
     try:
         return os.open(name, flags, dir_fd=folder)
     except NotADirectoryError:
-        # With O_DIRECTORY a link is ENOTDIR; callers need to know that it was a link (and may be a folder by now).
+        # With O_DIRECTORY a link gives ENOTDIR; callers need ELOOP for a link, even if it became a folder meanwhile.
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode) or stat.S_ISDIR(mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
@@ -99,7 +99,7 @@ def _open_child(folder: int, name: str, flags: int) -> int:
 
 
 def _mount_of(fd: int) -> tuple[int, str]:
-    """What tells two mounts apart; a bind mount of the same file system has another mount number only."""
+    """Return values that tell mounts apart: a bind mount of the same file system differs only in its mount number."""
     number = ""
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:

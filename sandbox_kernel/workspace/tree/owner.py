@@ -1,8 +1,8 @@
-"""Making files as the owner of the folder they go into.
+"""Makes files as the owner of the folder that they go into.
 
-A host that runs as root must not leave root's files in a sandbox's folder, and often cannot: a tmpfs that belongs to
-another user namespace answers EOVERFLOW to an owner it does not know. So root takes on the folder's owner for the
-moment of making something. It also gives up its right to ignore permissions for that moment.
+A host that runs as root must not leave files of root in the folder of a sandbox, and often cannot: a tmpfs of another
+user namespace answers EOVERFLOW for an owner that it does not know. So root switches to the owner of the folder while
+it makes a file. Meanwhile it has no right to ignore permissions.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def _libc() -> ctypes.CDLL:
 
 @contextmanager
 def as_owner_of(folder_fd: int) -> Iterator[None]:
-    """Within it this *thread* makes files as the owner of ``folder_fd``; nothing changes unless the host is root.
+    """Within the block, this *thread* makes files as the owner of ``folder_fd``. Does nothing unless the host is root.
 
-    The file-system identity belongs to the thread, so nothing inside may wait, switch tasks or call back.
+    The file-system identity belongs to the thread, so code in the block must not wait, switch tasks or call back.
     """
     owner = os.fstat(folder_fd)
     if sys.platform != "linux" or os.geteuid() != 0 or (owner.st_uid, owner.st_gid) == (0, os.getegid()):

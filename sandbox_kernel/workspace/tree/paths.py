@@ -1,6 +1,6 @@
-"""Names: which paths stay beneath a root, and how a hostile name is shown to a person.
+"""Checks that a path stays beneath a root, and shows hostile file names safely.
 
-Pure functions on text. What they accept is only a *candidate*: links, races and mounts are met by ``beneath``.
+Pure functions on text. A path that they accept is only a *candidate*: ``beneath.py`` handles links, races and mounts.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 
-#: A path as exact names, one a folder level; this is how ``walk`` and ``collect`` speak of names no person would type.
+#: A path as exact names, one for each level. ``walk`` and ``collect`` use it: names may hold any character.
 Names = tuple[str, ...]
 
-#: Where the work folder stands inside every sandbox; paths that begin with it mean the same on both sides.
+#: The work folder inside every sandbox. A path that begins with it means the same file on the host and inside.
 GUEST_ROOT = "/box"
-#: Kernels take 4095 bytes; a temporary name beside the file must fit too.
+#: Kernels accept 4095 bytes; the name of a temporary file beside the file must fit too.
 MAX_PATH_BYTES = 4000
 MAX_NAME_BYTES = 255
 
@@ -24,11 +24,11 @@ _SEPARATORS = re.compile(r"[/\\]")
 
 
 def names_beneath(path: str | Names, *, folder: bool = False) -> Names:
-    """The names that lead from the root to ``path``; ``()`` is the root itself.
+    """Return the names that lead from the root to ``path``; ``()`` is the root itself.
 
-    ``path`` is relative with ``/`` between folders, or begins with ``/box`` as programs inside write it; ``..`` may
-    stand in it as long as no prefix leaves the root. It is resolved here, as text: a link in the way is never followed
-    back. A tuple is taken as exact names. With ``folder=False`` a path that can only name a folder is refused.
+    ``path`` is relative with ``/`` between folders, or begins with ``/box`` as inside the sandbox. It may hold ``..``
+    as long as no prefix leaves the root; ``..`` is resolved as text, without looking at links. A tuple holds exact
+    names. With ``folder=False`` a path that can only name a folder is refused.
     """
     if isinstance(path, tuple):
         names = path
@@ -45,7 +45,7 @@ def names_beneath(path: str | Names, *, folder: bool = False) -> Names:
 
 
 def plain_path(path: str | os.PathLike[str]) -> str:
-    """A path as text; what is none of both is left for ``names_beneath`` to refuse."""
+    """Return a path object as text; any other value is returned unchanged, and ``names_beneath`` refuses it."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
@@ -98,10 +98,10 @@ def _check_names(path: str | Names, names: Names) -> None:
 
 
 def display_name(name: str) -> str:
-    r"""``name`` as one line of harmless text, reversible by eye: for reports, tables and terminals.
+    r"""Return ``name`` as one line of harmless text, with escapes: for reports, tables and terminals.
 
-    File names come from the sandbox: they may hold terminal sequences, line ends, marks that turn the reading
-    direction, or bytes that are no text at all (``\xff``). HTML still has to be escaped by whoever writes HTML.
+    File names come from the sandbox. They may hold terminal sequences, line ends, marks that change the reading
+    direction, or bytes that are not text (``\xff``). The caller must still escape it for HTML.
     """
     return "".join(map(_displayed, name)) if not (name.isprintable() and "\\" not in name) else name
 

@@ -1,4 +1,4 @@
-"""From what the kernel says to the error that says what to do."""
+"""Turns an OSError into a typed error that says what to do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sandbox_kernel.workspace.tree.paths import Names, display_name
 
 
 def shown(path: str | Names) -> str:
-    """A path in quotes, safe to stand in a message."""
+    """Return a path in quotes, safe for a message."""
     text = path if isinstance(path, str) else "/".join(map(str, path))
     return f"'{display_name(text)}'"
 
 
 @contextmanager
 def explained(action: str, path: str | Names) -> Iterator[None]:
-    """Every OSError of the block becomes a typed error that names the action and the path."""
+    """Turn every OSError of the block into a typed error that names the action and the path."""
     try:
         yield
     except OSError as error:

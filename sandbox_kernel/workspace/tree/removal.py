@@ -1,8 +1,8 @@
-"""Removing a tree that a hostile program made: any depth, any modes, nothing outside.
+"""Removes a file tree that a hostile program made: any depth, any modes, and nothing outside of it.
 
-It goes down one folder at a time and comes up again through ``..``, holding one descriptor whatever the depth. Coming
-up it demands the very folder it went down from, so a folder that was moved meanwhile ends the work instead of leading
-it astray. Links are removed, never followed; mounts are left alone.
+It goes down one folder at a time and comes up through ``..``, with one open descriptor at any depth. On the way up it
+checks that it is in the same folder as before; if a folder was moved meanwhile, removal stops. Links are removed and
+never followed; mounts are not removed.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from sandbox_kernel.workspace.tree.paths import display_name
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 _OWNER_ALL = 0o700
-#: Names of folders kept for later in one folder; the rest is found by looking again.
+#: Most subfolders that are remembered for one folder; the folder is listed again for the rest.
 _MAX_NOTED = 10_000
 
 
 def remove_tree(parent_fd: int, name: str, seconds: float) -> None:
-    """Remove the folder ``name`` and all that is in it; OSError when it is no folder (any more)."""
+    """Remove the folder ``name`` with its content. Raises OSError when it is not a folder."""
     child = _open_to_remove(parent_fd, name)
     _Removal(seconds).run(child)
     os.rmdir(name, dir_fd=parent_fd)
 
 
 def empty_folder(folder_fd: int, seconds: float) -> None:
-    """Remove everything in the folder; what cannot be removed is named by the ExecutionFailed at the end."""
+    """Remove everything in the folder. Raises ``ExecutionFailed`` at the end with what could not be removed."""
     _Removal(seconds).run(open_folder(folder_fd, ()))
 
 
 @dataclass(slots=True)
 class _Level:
-    """A folder on the way down: its name in the folder above, who it is, and its folders that are not empty."""
+    """A folder on the way down: its name in its parent, its identity, and its subfolders that are not empty."""
 
     name: str
     device: int
@@ -47,7 +47,7 @@ class _Level:
 
 
 class _Removal:
-    """One run: where it stands, how it gets back, and what it had to leave."""
+    """One removal: the current folder, the way back, and what could not be removed."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -56,7 +56,7 @@ class _Removal:
         self._left: dict[tuple[int, str], str] = {}  # (inode of the folder, name in it): why
 
     def run(self, fd: int) -> None:
-        """Empty the folder behind ``fd``, which is closed in the end."""
+        """Empty the folder ``fd`` and close the descriptor."""
         try:
             self._enter("", fd)
             while True:
@@ -65,7 +65,7 @@ class _Removal:
                     fd = self._down(fd, level)
                 elif len(self._way) > 1:
                     fd = self._up(fd)
-                elif not self._clean(fd):  # the last look finds what appeared meanwhile
+                elif not self._clean(fd):  # the last listing finds what was made meanwhile
                     break
         except OSError as error:
             raise ExecutionFailed(f"the folder could not be emptied: {error.strerror}; remove it by hand") from error
@@ -81,13 +81,13 @@ class _Removal:
     def _enter(self, name: str, fd: int) -> None:
         status = os.fstat(fd)
         if status.st_mode & _OWNER_ALL != _OWNER_ALL:
-            with suppress(PermissionError):  # not ours to change: what cannot be removed for it is named at the end
+            with suppress(PermissionError):  # not our folder: what cannot be removed because of it is named at the end
                 os.fchmod(fd, status.st_mode & 0o777 | _OWNER_ALL)
         self._way.append(_Level(name, status.st_dev, status.st_ino, []))
         self._clean(fd)
 
     def _clean(self, fd: int) -> bool:
-        """Remove what has no content of its own and note the folders that have; whether there was anything."""
+        """Remove files and empty folders, and remember the other folders. Returns whether there was anything."""
         level, found = self._way[-1], False
         with os.scandir(fd) as scan:
             for entry in scan:
@@ -138,7 +138,7 @@ class _Removal:
             try:
                 os.rmdir(level.name, dir_fd=parent)
             except OSError as error:
-                # Not empty: what was listed while it changed, or more than is noted at once. Look again.
+                # Not empty: it changed while it was listed, or has more subfolders than are remembered. List again.
                 if error.errno in _NOT_EMPTY and self._clean(fd):
                     os.close(parent)
                     return fd
@@ -153,11 +153,11 @@ class _Removal:
 
 
 def _open_to_remove(parent_fd: int, name: str) -> int:
-    """A descriptor of the folder for listing it, also where its mode forbids that to its owner."""
+    """Open a folder for listing, also when its mode does not allow its owner to list it."""
     try:
         return open_folder(parent_fd, (name,), SCAN, cross_mounts=False)
     except PermissionError:
-        # chmod by name would follow a link that was put there meanwhile; a descriptor is the folder itself.
+        # chmod by name would follow a link that was made meanwhile; a descriptor always means the folder.
         passing = open_folder(parent_fd, (name,), PASS, cross_mounts=False)
         try:
             os.chmod(f"/proc/self/fd/{passing}", _OWNER_ALL)

@@ -1,8 +1,8 @@
-"""All access of the host to a work folder goes through here, beneath a root *descriptor*.
+"""``Rooted``: the only access of the host to a work folder, beneath a root *descriptor*.
 
-The descriptor is the whole authority: it may be a folder of the user or the tmpfs of a sandbox that is already dead,
-and it means the same folder whatever happens to its name. A path is walked by the kernel beneath it; a link is never
-followed, a FIFO never waited for, a hard link never written through. What the program inside planted is data.
+The descriptor may be a folder of the user or the tmpfs of a sandbox that has ended, and it means the same folder even
+if that is renamed or replaced. The kernel resolves every path beneath it. Links are never followed, FIFOs never block,
+and nothing is written through a hard link.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from sandbox_kernel.workspace.tree.refusals import explained, shown
 from sandbox_kernel.workspace.tree.removal import empty_folder, remove_tree
 from sandbox_kernel.workspace.tree.walk import DirEntry, TreeEntry, Walk, WalkLimits, type_name
 
-#: A file beyond this is not read into memory unless the caller says how much it can take.
+#: Largest file that is read into memory unless the caller gives another limit.
 MAX_READ_BYTES = 64 * MIB
-#: A folder beyond this is not listed; ``walk`` looks at part of it.
+#: Most entries of a folder that ``list_dir`` lists; ``walk`` looks at part of a larger one.
 MAX_LISTED = 100_000
-#: Removing takes as long as it takes, but a program that keeps making files must not hold the host for ever.
+#: Seconds that removing may take, because a running program could make new files without end.
 REMOVAL_SECONDS = 120.0
 
 _CHUNK = MIB
 
 
 class Rooted:
-    """A folder and everything beneath it. Owns its descriptor: close it, or use it as a context manager.
+    """A folder and everything beneath it. Owns its descriptor: call ``close``, or use it as a context manager.
 
     Paths are relative text (``data/a.csv``, also ``/box/data/a.csv``) or a tuple of exact names. New files and folders
-    belong to the owner of the folder they are made in. Every refusal is an error of ``sandbox_kernel.errors``.
+    belong to the owner of their parent folder. Every failure is an error of ``sandbox_kernel.errors``.
     """
 
     def __init__(self, dir_fd: int) -> None:
@@ -55,7 +55,7 @@ class Rooted:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
-        """The folder at a path that the *user* gave; links in this path are the user's and are followed."""
+        """Open the folder at a path that the *user* gave. Links in this path are followed: the user made them."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError, TypeError) as error:
@@ -67,7 +67,7 @@ class Rooted:
             os.close(fd)
 
     def close(self) -> None:
-        """Give the descriptor back; a second call does nothing."""
+        """Close the descriptor; a second call does nothing."""
         with self._lock:
             fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
@@ -84,18 +84,18 @@ class Rooted:
             self.close()
 
     def fileno(self) -> int:
-        """The descriptor, still owned by this object."""
+        """Return the descriptor; this object still owns it."""
         if self._fd < 0:
             raise SandboxDestroyed("the work folder was closed; make a new sandbox or open the folder again")
         return self._fd
 
     def read(self, path: str | Names, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        """The content of a regular file; a file of more than ``max_bytes``, holes included, is refused unread."""
+        """Return the content of a regular file. A file above ``max_bytes``, holes included, is refused unread."""
         fd = self.open_file(path)
         try:
             with explained("read", path):
                 size = os.fstat(fd).st_size
-                # One byte more than it has shows a file that grows meanwhile.
+                # One byte more than its size: a file that grows meanwhile is noticed.
                 content = b"".join(chunks(fd, size + 1)) if size <= max_bytes else b""
         finally:
             os.close(fd)
@@ -107,7 +107,7 @@ class Rooted:
         return content
 
     def read_part(self, path: str | Names, offset: int, most: int) -> tuple[bytes, int]:
-        """At most ``most`` bytes of a regular file, from ``offset`` on, and the size of the whole file."""
+        """Return at most ``most`` bytes of a regular file from ``offset`` on, and the size of the whole file."""
         fd = self.open_file(path)
         try:
             with explained("read", path):
@@ -116,10 +116,10 @@ class Rooted:
             os.close(fd)
 
     def open_file(self, path: str | Names) -> int:
-        """A descriptor for reading a regular file, which never blocks; the caller closes it."""
+        """Open a regular file for reading without blocking. Returns a descriptor that the caller closes."""
         names = names_beneath(path)
         with explained("read", path), self._folder(names[:-1]) as folder:
-            # Looked at before it is opened: opening a device can already do something.
+            # The type is checked before opening: opening a device can have effects.
             _demand_file(path, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             fd = os.open(names[-1], flags, dir_fd=folder)
@@ -131,7 +131,7 @@ class Rooted:
             return fd
 
     def write(self, path: str | Names, data: bytes, mode: int = 0o644) -> None:
-        """Make or replace a file, parents included; what stood there before (also a link or FIFO) is replaced."""
+        """Make or replace a file, parents included; a link or FIFO at the path is replaced too."""
         if not isinstance(data, bytes | bytearray):
             raise InvalidRequest(f"content of {shown(path)} must be bytes, got {type(data).__name__}; encode it first")
         with self.replacing(path, mode) as fd:
@@ -142,9 +142,9 @@ class Rooted:
 
     @contextmanager
     def replacing(self, path: str | Names, mode: int = 0o644) -> Iterator[int]:
-        """A descriptor of a new file that takes the place of ``path`` when the block ends well, else disappears.
+        """Yield a descriptor of a new file that replaces ``path`` when the block succeeds, and is removed otherwise.
 
-        Nothing is ever written through what stands at ``path``: the new file is made beside it and renamed over it.
+        Nothing is written through an existing ``path``: the new file is made beside it and renamed over it.
         """
         names = names_beneath(path)
         with explained("write", path):
@@ -172,12 +172,12 @@ class Rooted:
             os.close(parent)
 
     def make_folder(self, path: str | Names, mode: int = 0o755) -> None:
-        """Make a folder that its owner can use, parents included; one that is there already stays as it is."""
+        """Make a folder that its owner can use, parents included; an existing folder stays unchanged."""
         with explained("make folder", path):
             os.close(self._make_folders(names_beneath(path, folder=True), mode & 0o777 | 0o700))
 
     def list_dir(self, path: str | Names = ".") -> tuple[DirEntry, ...]:
-        """What is in a folder, by name."""
+        """Return the entries of a folder, sorted by name."""
         names = names_beneath(path, folder=True)
         found: list[DirEntry] = []
         with explained("list", path), self._folder(names, SCAN) as folder, os.scandir(folder) as scan:
@@ -192,7 +192,7 @@ class Rooted:
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def stat(self, path: str | Names) -> TreeEntry:
-        """What stands at a path, the last name not followed."""
+        """Return type, size and times of a path; a link as the last name is not followed."""
         names = names_beneath(path, folder=True)
         with explained("look at", path):
             if not names:
@@ -204,7 +204,7 @@ class Rooted:
                 return TreeEntry.of("/".join(names), status, target)
 
     def remove(self, path: str | Names, *, tree: bool = False) -> None:
-        """Remove a file, a link (not what it names) or an empty folder; with ``tree`` also what is in the folder."""
+        """Remove a file, a link (not its target) or an empty folder; with ``tree`` also a folder with content."""
         names = names_beneath(path, folder=True)
         if not names:
             raise InvalidRequest("the work folder itself cannot be removed; clear() empties it")
@@ -218,7 +218,7 @@ class Rooted:
                 os.rmdir(names[-1], dir_fd=folder)
 
     def walk(self, limits: WalkLimits | None = None) -> Walk:
-        """Everything beneath the root within the limits; its ``unseen`` tells what was not looked at, and why."""
+        """Walk everything beneath the root within the limits; ``Walk.unseen`` lists what was not seen, and why."""
 
         def open_to_scan(names: Names) -> int:
             with self._lock:
@@ -227,13 +227,13 @@ class Rooted:
         return Walk(open_to_scan, limits or WalkLimits())
 
     def clear(self, seconds: float = REMOVAL_SECONDS) -> None:
-        """Remove everything beneath the root, never anything outside; mounts are left alone and named."""
+        """Remove everything beneath the root and nothing outside. Mounts are not removed; the error names them."""
         with explained("clear", "."), self._folder((), SCAN) as folder:
             empty_folder(folder, seconds)
 
     @contextmanager
     def _folder(self, names: Names, flags: int = PASS) -> Iterator[int]:
-        # Under the lock: a close() in another thread could give the number to another folder in between.
+        # Under the lock: after a close() in another thread, the number could mean another folder.
         with self._lock:
             fd = open_folder(self.fileno(), names, flags)
         try:
@@ -242,7 +242,7 @@ class Rooted:
             os.close(fd)
 
     def _make_folders(self, names: Names, mode: int = 0o755) -> int:
-        """A descriptor of the folder ``names``, made where it is missing; the last one with ``mode``."""
+        """Open the folder ``names``; makes missing folders, the last one with ``mode``. Returns a descriptor."""
         with self._folder(()) as root:
             try:
                 return open_folder(root, names, PASS)
@@ -266,7 +266,7 @@ class Rooted:
 
 
 def chunks(fd: int, limit: int) -> Iterator[bytes]:
-    """What a descriptor has to give, at most ``limit`` bytes, in pieces that fit in memory."""
+    """Yield at most ``limit`` bytes of a descriptor in small pieces."""
     while limit > 0:
         piece = os.read(fd, min(limit, _CHUNK))
         if not piece:
@@ -276,7 +276,7 @@ def chunks(fd: int, limit: int) -> Iterator[bytes]:
 
 
 def encoded(path: str, data: bytes | str) -> bytes:
-    """What a person wants to have in a file, text as UTF-8."""
+    """Return the content of a file as bytes; text is encoded as UTF-8."""
     if not isinstance(data, str):
         return data
     try:

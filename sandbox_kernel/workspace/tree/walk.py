@@ -1,7 +1,7 @@
-"""Looking at a whole tree without following, recursing, blocking or running out of anything.
+"""Walks a whole file tree without following links, recursing, blocking or unbounded memory.
 
-The tree was made by a program that nobody vetted: it may be 100 000 levels deep, hold a million names, or change while
-it is read. A walk therefore has limits, and says which folders it did not see in full.
+A hostile program made the tree: it may be 100 000 levels deep, hold a million names, or change during the walk. A walk
+therefore has limits, and reports which folders it did not see completely.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _TYPES = {
 
 
 def type_name(mode: int) -> str:
-    """The word that entries and changes use for what a mode says."""
+    """Return the type of a file by its mode: file, directory, symlink, fifo, socket or device."""
     return _TYPES.get(mode & 0o170000, DEVICE)
 
 
 class TreeEntry(NamedTuple):
-    """One thing in a tree as ``lstat`` saw it. A tuple rather than a dataclass: ten thousand are made in a diff."""
+    """One entry of a tree, with values of ``lstat``. A tuple, because a comparison makes tens of thousands of them."""
 
     path: str
     type: str
@@ -50,12 +50,12 @@ class TreeEntry(NamedTuple):
 
     @property
     def names(self) -> Names:
-        """The path as exact names, whatever characters they hold."""
+        """The path as exact names."""
         return tuple(self.path.split("/"))
 
     @classmethod
     def of(cls, path: str, status: os.stat_result, target: str | None = None) -> TreeEntry:
-        """What ``lstat`` said of the thing at ``path``."""
+        """Return the entry of ``path`` for the result of ``lstat``."""
         mode = status.st_mode
         return cls(
             path,
@@ -71,7 +71,7 @@ class TreeEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class DirEntry:
-    """A line of ``list_dir``; ``type`` is file, directory, symlink, fifo, socket or device."""
+    """One entry of ``list_dir``; ``type`` is file, directory, symlink, fifo, socket or device."""
 
     name: str
     type: str
@@ -79,21 +79,26 @@ class DirEntry:
 
     @property
     def is_dir(self) -> bool:
-        """Whether it is a real folder (a link to one is not)."""
+        """Whether it is a folder (false for a link to one)."""
         return self.type == DIRECTORY
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file (a link to one is not)."""
+        """Whether it is a regular file (false for a link to one)."""
         return self.type == FILE
 
 
 @dataclass(frozen=True, kw_only=True)
 class WalkLimits:
-    """How much of a tree is looked at.
+    """How much of a tree a walk looks at. With the defaults a walk takes about 30 MB of memory at most.
 
-    ``depth`` is the number of names in the longest path. ``file_bytes`` counts sizes as shown, so holes count too; None
-    is no limit. ``path_bytes`` bounds the memory that names take; with the defaults a look takes about 30 MB at most.
+    Args:
+        entries: Most files and folders.
+        path_bytes: Most characters in all paths together; bounds the memory of names.
+        file_bytes: Most bytes in all files together, by their shown size, so that holes count; None for no limit.
+        depth: Most names in one path.
+        seconds: Longest duration of the walk.
+
     """
 
     entries: int = 50_000
@@ -104,11 +109,11 @@ class WalkLimits:
 
 
 class Walk(Iterator[TreeEntry]):
-    """The entries beneath a root, each folder before what is in it; made by ``Rooted.walk``.
+    """Iterates over the entries beneath a root, each folder before its content. Made by ``Rooted.walk``.
 
-    After the last entry ``unseen`` tells which folders (``""`` is the root) were not seen in full and why: ``entries``,
-    ``path_bytes``, ``file_bytes``, ``depth``, ``seconds`` for a limit, ``mount`` and ``unreadable`` for a folder that
-    is not entered. Links are entries and are never followed.
+    After the last entry, ``unseen`` maps folders that were not seen completely (``""`` is the root) to the reason: the
+    limit ``entries``, ``path_bytes``, ``file_bytes``, ``depth`` or ``seconds``; ``mount`` or ``unreadable`` for a
+    folder that was not entered. Links are entries and are never followed.
     """
 
     def __init__(self, open_folder: Callable[[Names], int], limits: WalkLimits) -> None:
@@ -122,7 +127,7 @@ class Walk(Iterator[TreeEntry]):
 
     @property
     def truncated(self) -> bool:
-        """Whether there may be more than was yielded."""
+        """Whether the tree may hold more entries than were yielded."""
         return bool(self.unseen)
 
     def __iter__(self) -> Iterator[TreeEntry]:
@@ -148,7 +153,7 @@ class Walk(Iterator[TreeEntry]):
                 return
 
     def _look_into(self, folder: str, fd: int) -> Generator[TreeEntry, None, str | None]:
-        """Yield what is in one folder, by name; return the limit that stopped it, if one did."""
+        """Yield the entries of one folder, sorted by name. Returns the limit that stopped it, or None."""
         try:
             with os.scandir(fd) as scan:
                 names = sorted(found.name for found in islice(scan, self._limits.entries - self._entries + 1))
@@ -166,7 +171,7 @@ class Walk(Iterator[TreeEntry]):
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 target = os.readlink(name, dir_fd=fd) if stat.S_ISLNK(status.st_mode) else None
             except FileNotFoundError:
-                continue  # gone since it was listed: as if it had been gone before
+                continue  # removed since it was listed
             except OSError:
                 self.unseen[folder] = "unreadable"
                 continue

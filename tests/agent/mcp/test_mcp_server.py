@@ -405,7 +405,7 @@ def test_every_language_with_sessions_has_them_here(served: Held, language: str,
 def test_a_session_keeps_its_language_and_shares_its_files(served: Held):
     served.answer("session_run", code="echo hi > from-shell.txt", language="bash")
     refused = served.answer("session_run", code="1", language="python", session="default-command")
-    assert (refused["status"], "speaks command" in refused["stderr"]) == ("error", True)
+    assert (refused["status"], "runs command" in refused["stderr"]) == ("error", True)
     assert "hi" in served.answer("read_file", path="from-shell.txt")["content"]
     assert served.answer("session_run", code="open('from-shell.txt').read()")["value"] == "'hi\\n'"
     unknown = served.answer("session_run", code="fn main() {}", language="rust")

@@ -76,13 +76,13 @@ def test_a_run_is_stopped_from_here(backend: DaskBackend) -> None:
 def test_a_run_that_was_stopped_before_it_began_is_stopped_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(log_event=lambda *_: None))
     assert not ours.stop_on_worker("later")
-    kitchen, request = ours.Kitchen(*_kitchen()), python("import time; time.sleep(60)")
-    delivery = decode_delivery(ours.run_on_worker(kitchen, request, "later", False, False), request)
+    setup, request = ours.WorkerSetup(*_setup()), python("import time; time.sleep(60)")
+    delivery = decode_delivery(ours.run_on_worker(setup, request, "later", False, False), request)
     assert delivery.result.status is Status.INTERRUPTED
     assert not dask_worker._running and "later" not in dask_worker._stopped
 
 
-def _kitchen() -> tuple[object, object, object]:
+def _setup() -> tuple[object, object, object]:
     from sandbox_kernel import ProcessConfig, SandboxPolicy
 
     return ProcessConfig(pool_size=0), SandboxPolicy.preset("standard"), "auto"
@@ -147,7 +147,7 @@ def _lie(*_: object) -> object:
     return {"stdout": "all is well", "status": "ok"}
 
 
-def _hang(kitchen: object, request: object, name: str, *_: object) -> object:
+def _hang(setup: object, request: object, name: str, *_: object) -> object:
     import threading
 
     distributed.get_worker().log_event(name, (ours.BEGAN, ""))
@@ -162,9 +162,9 @@ def test_a_worker_that_answers_something_else_is_told_from_one_that_ran_the_prog
 ) -> None:
     monkeypatch.setattr(ours, "run_on_worker", _lie)
     monkeypatch.setattr(ours, "measure_on_worker", _lie)
-    with pytest.raises(BackendUnavailable, match=r"no worker of this version does \(a dict\)"):
+    with pytest.raises(BackendUnavailable, match=r"sent an invalid answer \(a dict\)"):
         backend.run(python("1"))
-    with pytest.raises(BackendUnavailable, match="no worker of this version does"):
+    with pytest.raises(BackendUnavailable, match="sent an invalid answer"):
         backend.capabilities()
 
 

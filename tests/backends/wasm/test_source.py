@@ -49,7 +49,7 @@ def test_base64_of_any_module_comes_back(rest: bytes) -> None:
         (b"\x7fELF\x02\x01", "native code"),
         (b"\xff\xfe\xfd", "ff fe fd"),
         (b"a\0b", "61 00 62"),
-        (b"MZ\x90\x00", "no WebAssembly"),
+        (b"MZ\x90\x00", "not WebAssembly"),
     ],
 )
 def test_what_is_no_module_is_refused_with_the_accepted_forms(code: str | bytes, words: str) -> None:

@@ -331,7 +331,7 @@ def test_a_single_file_cannot_be_mounted_and_the_remedy_is_named(wasm_store, tmp
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("not wasm at all", "no WebAssembly"),
+        ("not wasm at all", "not WebAssembly"),
         ('(module (func (export "_start") (nonsense)))', "unknown operator"),
         ("(module\n(func (nonsense)))", "--> cell.wat:2:8"),
         (b"\0asm", "version missing"),

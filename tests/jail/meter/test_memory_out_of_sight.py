@@ -1,0 +1,92 @@
+"""Where the host only watches memory, a program cannot hold memory that counts for no process."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Sandbox
+from sandbox_kernel.jail.rules.seccomp import build_step_filter, host_arch
+from tests.jail.tiers import Tier
+
+#: The process forbids its own user to list its descriptors, then fills files in memory.
+IN_HIDDEN_FILES = """
+import ctypes, os
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+held = []
+try:
+    for _ in range(3):
+        held.append(os.memfd_create("x"))
+        for _ in range(100): os.write(held[-1], b"x" * (1 << 20))
+except OSError as error: print("refused", error.errno)
+else: print("HELD 300 MB")
+"""
+
+#: The descriptor waits in a socket: no process has it open.
+IN_FLIGHT = """
+import os, socket
+one, other = socket.socketpair()
+try:
+    for _ in range(3):
+        fd = os.memfd_create("x")
+        for _ in range(100): os.write(fd, b"x" * (1 << 20))
+        socket.send_fds(one, [b"x"], [fd]); os.close(fd)
+except OSError as error: print("refused", error.errno)
+else: print("HELD 300 MB")
+"""
+
+#: Segments, queues and semaphores that live on without a process.
+DETACHED = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+def segment():
+    number = libc.shmget(0, ctypes.c_size_t(100 << 20), 0o1600)
+    if number < 0: return False
+    place = libc.shmat(number, None, 0)
+    ctypes.memset(place, 1, 100 << 20)
+    return libc.shmdt(ctypes.c_void_p(place)) == 0
+for what in (segment, lambda: libc.msgget(0, 0o1600) >= 0, lambda: libc.semget(0, 1, 0o1600) >= 0):
+    print("HELD" if what() else f"refused {ctypes.get_errno()}")
+"""
+
+ATTEMPTS = [
+    pytest.param(IN_HIDDEN_FILES, ["refused 38"], id="files of a process that hides its descriptors"),
+    pytest.param(IN_FLIGHT, ["refused 38"], id="files whose descriptors wait in a socket"),
+    pytest.param(DETACHED, ["refused 1"] * 3, id="detached System V objects"),
+]
+ENFORCERS = ["bubblewrap", "landlock"]
+
+
+def run(enforcer: str, code: str) -> ExecResult:
+    backend = ProcessBackend(enforcer=enforcer)
+    return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=30, memory_limit_mb=128))
+
+
+@pytest.mark.parametrize("enforcer", ENFORCERS)
+@pytest.mark.parametrize(("code", "says"), ATTEMPTS)
+def test_a_program_holds_no_memory_that_the_watchdog_cannot_see(
+    monkeypatch: pytest.MonkeyPatch, enforcer: str, code: str, says: list[str]
+) -> None:
+    Tier(enforcer, "no groups").enter(monkeypatch)
+    result = run(enforcer, code)
+    assert result.stdout.splitlines() == says, result
+
+
+@pytest.mark.parametrize(("code", "says"), ATTEMPTS)
+def test_a_cell_of_a_session_holds_no_memory_that_the_watchdog_cannot_see(
+    monkeypatch: pytest.MonkeyPatch, code: str, says: list[str]
+) -> None:
+    Tier("bubblewrap", "no groups").enter(monkeypatch)
+    with Sandbox() as box, box.session("python") as session:
+        result = session.run(code)
+    assert result.stdout.splitlines() == says, result
+
+
+def test_files_in_memory_work_where_a_control_group_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    Tier("bubblewrap", "groups").enter(monkeypatch)
+    code = "import os; print(os.write(os.memfd_create('x'), b'four'))"
+    assert run("bubblewrap", code).stdout == "4\n"
+
+
+def test_a_step_that_needs_no_second_filter_gets_none() -> None:
+    assert build_step_filter(host_arch(), may_spawn=True, memory_is_watched=False) is None
