@@ -70,6 +70,25 @@ def test_options_are_ours_wherever_they_stand_and_the_programs_come_after_two_da
     assert split_arguments(["run", "a.py"]) == (["run", "a.py"], [])
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("run", "-c", "1", "--memroy", "64M"), "unknown option '--memroy'; did you mean --memory?"),
+        (("run", "-c", "1", "--memroy=64M"), "unknown option '--memroy'; did you mean --memory?"),
+        (("run", "x.py", "--zzzzz"), "run has no option '--zzzzz'; arguments of the program come after --"),
+        (("report", "--jsn"), "unknown option '--jsn'; did you mean --json?"),
+        (("report", "now"), "report takes no argument 'now'"),
+    ],
+)
+def test_a_mistyped_option_gets_a_suggestion(
+    words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
 def test_a_policy_is_made_of_a_preset_mounts_and_domains() -> None:
     made = make_policy("strict", ["/a:/data", "/b:/out:rw"], ["example.org", "*.example.com:8443"])
     wanted = SandboxPolicy().mount("/a", "/data").mount("/b", "/out", writable=True)

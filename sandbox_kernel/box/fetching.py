@@ -43,6 +43,7 @@ class BoxFetching(BoxState):
             FetchError: A rule refused the request, or the request failed; the message names the rule. Private
                 addresses are refused unless ``allow_private_for`` names their host.
             InvalidRequest: A ``FetchRequest`` and one of the other arguments were given together.
+
         """
         return self._fetcher(url).fetch(_fetch_request(url, method, headers, body))
 
@@ -69,6 +70,7 @@ class BoxFetching(BoxState):
             NetworkingDisabled: The policy allows no network at all.
             FetchError: A rule refused the request, or the request failed; the message names the rule.
             InvalidRequest: A ``FetchRequest`` and one of the other arguments were given together.
+
         """
         return await self._fetcher(url).afetch(_fetch_request(url, method, headers, body))
 

@@ -33,6 +33,7 @@ class BoxFiles:
 
         Args:
             other: The sandbox that owns the folder; the folder is removed when that sandbox is destroyed.
+
         """
         self._check_alive()
         self._folder, self._owns_folder = other._folder, False
@@ -55,6 +56,7 @@ class BoxFiles:
         Raises:
             InvalidRequest: There is no such file, or it is not a regular file.
             PathTraversal: The path leads out of the work folder.
+
         """
         self._check_alive()
         return self._folder.read(plain_path(path))
@@ -69,6 +71,7 @@ class BoxFiles:
 
         Returns:
             The bytes, and the size of the whole file.
+
         """
         self._check_alive()
         return self._folder.read_part(plain_path(path), offset, most)
@@ -82,6 +85,7 @@ class BoxFiles:
 
         Raises:
             PathTraversal: The path leads out of the work folder.
+
         """
         self._check_alive()
         self._folder.write(plain_path(path), data)
@@ -91,6 +95,7 @@ class BoxFiles:
 
         Args:
             path: What to remove, relative to ``/box``.
+
         """
         self._check_alive()
         with self._folder.changing() as root:
@@ -104,6 +109,7 @@ class BoxFiles:
 
         Returns:
             One entry for each file, folder and link, sorted by name.
+
         """
         self._check_alive()
         return self._folder.list_dir(plain_path(path))
@@ -113,6 +119,7 @@ class BoxFiles:
 
         Returns:
             One change for each path that was created, modified or deleted.
+
         """
         self._check_alive()
         return self._folder.diff()
@@ -126,6 +133,7 @@ class BoxFiles:
 
         Raises:
             InvalidRequest: The manifest is not valid, or names a tar file that cannot be used.
+
         """
         self._check_alive()
         from sandbox_kernel.workspace.manifest import Manifest
@@ -146,6 +154,7 @@ class BoxFiles:
 
         Returns:
             What was left out because a tar file cannot hold it, each with the reason.
+
         """
         self._check_alive()
         from sandbox_kernel.workspace.archive import save
@@ -164,6 +173,7 @@ class BoxFiles:
         Raises:
             InvalidRequest: The work folder already has files, or the tar file is damaged or holds too much.
             PathTraversal: A member of the tar file leads out of the work folder.
+
         """
         self._check_alive()
         from sandbox_kernel.workspace.archive import restore

@@ -69,6 +69,7 @@ class BoxRuns(BoxState):
             InvalidRequest: An argument has a wrong type or value.
             BackendUnavailable: This host lacks a program that the language or the backend needs.
             SandboxDestroyed: The sandbox was destroyed.
+
         """
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
@@ -126,6 +127,7 @@ class BoxRuns(BoxState):
             InvalidRequest: An argument has a wrong type or value.
             BackendUnavailable: This host lacks a program that the language or the backend needs.
             SandboxDestroyed: The sandbox was destroyed.
+
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
@@ -168,6 +170,7 @@ class BoxRuns(BoxState):
             CommandNotFound: The program does not exist inside the jail; nothing was run.
             InvalidRequest: An argument is wrong, or the sandbox's backend is ``wasm`` or ``dask``.
             SandboxDestroyed: The sandbox was destroyed.
+
         """
         self._check_alive()
         if self._backends.default in ("wasm", "dask"):
@@ -210,6 +213,7 @@ class BoxRuns(BoxState):
         Raises:
             InvalidRequest: An argument has a wrong type or value.
             SandboxDestroyed: The sandbox was destroyed.
+
         """
         from sandbox_kernel.box.many import check_workers, run_each  # imports threads, which a single run does not need
 

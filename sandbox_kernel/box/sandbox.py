@@ -67,6 +67,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         Raises:
             InvalidRequest: An argument has a wrong type or value.
             PolicyViolation: The policy is not valid, or something in ``require`` is not enforced on this host.
+
         """
         super().__init__(
             policy,
@@ -113,6 +114,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         Raises:
             PolicyViolation: Something in ``require`` is not enforced; the message quotes the line.
             InvalidRequest: ``require`` is a text instead of a list, or ``backend`` is unknown.
+
         """
         self._check_alive()
         if isinstance(require, str):

@@ -33,6 +33,7 @@ class _LoadSession:
 
             Raises:
                 InvalidRequest: The file is damaged, not a saved session, or was saved with other versions.
+
             """
             return (box if box is not None else owner())._load_session(path, name=name)
 
@@ -63,7 +64,7 @@ class BoxSessions(BoxState):
             language: The language of the cells.
             name: A name for the session, shown in messages.
             memory_mb: Memory limit in MB of the whole session.
-            checkpoints: How many earlier states are kept for ``undo``; 0 also switches rollback off.
+            checkpoints: How many earlier states are kept for ``undo``; with 0, a cell that a limit ends loses all state.
             python: Another Python: a path, a virtual environment or a version. Not with ``backend="wasm"``.
             limits: Limits besides time and memory; safe defaults for None.
             backend: ``process`` or ``wasm``; the sandbox's own by default.
@@ -76,6 +77,7 @@ class BoxSessions(BoxState):
             InvalidRequest: An argument is wrong, or the backend has no sessions in this language.
             PolicyViolation: The session is one of commands, and the policy lets no process be started.
             SessionError: The worker of the session could not be started.
+
         """
         self._check_alive()
         chosen = self._backends.named(backend)
@@ -124,6 +126,7 @@ class BoxSessions(BoxState):
 
         Returns:
             True when nothing has to be prepared; always True unless the sandbox's backend is ``wasm``.
+
         """
         self._check_alive()
         if self._backends.default != "wasm":
@@ -143,6 +146,7 @@ class BoxSessions(BoxState):
 
         Raises:
             BackendUnavailable: Something that the language needs cannot be found or made.
+
         """
         self._check_alive()
         if self._backends.default == "wasm":
