@@ -1,7 +1,6 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
 
-Written once here: ``options`` parses by it, ``complete`` offers it, ``explain`` prints it and the documentation is made
-from it, so that none of them can know an option that the others do not.
+The only list of them: ``parse_options`` parses by it, ``complete`` offers it, ``explain`` and ``%sandbox help`` show it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Option:
 
     @property
     def is_flag(self) -> bool:
-        """Whether the option stands alone."""
+        """Whether the option takes no value."""
         return not self.value
 
 
@@ -89,7 +88,7 @@ COMMAND_NAMES = tuple(command.name for command in COMMANDS)
 
 
 def usage() -> str:
-    """The table as text, for ``%sandbox help``, ``%sandbox?`` and the docs."""
+    """Return the table as text, for ``%sandbox help`` and ``%sandbox?``."""
     lines = ["%%sandbox [LANGUAGE] [options]   run this cell in a sandbox"]
     lines.append("%sandbox [LANGUAGE] [options]    set the notebook's defaults; alone: show them")
     lines += ["", "Options:"]

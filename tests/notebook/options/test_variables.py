@@ -75,7 +75,7 @@ def test_javascript_gets_globals_and_prints_json():
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (object(), "type object does not travel"),
+        (object(), "type object cannot be passed"),
         (math.nan, "float"),
         (b"x", "type bytes"),
         (array.array("i", [1]), "pass thing.tolist() as a variable of its own"),
