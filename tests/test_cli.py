@@ -327,7 +327,7 @@ def test_prepare_goes_on_in_the_background_and_says_where_to_look(tmp_path: Path
     }
     command = [sys.executable, "-m", "sandbox_kernel", "prepare", "science", "js", "--background"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
-    told = re.fullmatch(r"preparing in the background as process (\d+); what it says is in (.+)\n", done.stdout)
+    told = re.fullmatch(r"preparing in the background as process (\d+); messages are in (.+)\n", done.stdout)
     assert told is not None, done
     try:
         watch = os.pidfd_open(int(told[1]))

@@ -64,7 +64,7 @@ class BoxSessions(BoxState):
             language: The language of the cells.
             name: A name for the session, shown in messages.
             memory_mb: Memory limit in MB of the whole session.
-            checkpoints: How many earlier states are kept for ``undo``. With 0, the state is lost if a limit ends a cell.
+            checkpoints: How many earlier states are kept for ``undo``. With 0, state is lost if a limit ends a cell.
             python: Another Python: a path, a virtual environment or a version. Not with ``backend="wasm"``.
             limits: Limits besides time and memory; safe defaults for None.
             backend: ``process`` or ``wasm``; the sandbox's own by default.

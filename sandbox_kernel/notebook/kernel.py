@@ -192,7 +192,7 @@ class SandboxKernel(Kernel):
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Stop all running cells. Called on the control thread. The base class would raise SIGINT; see ``interrupts``."""
+        """Stop all running cells. Called on the control thread. The base class raises SIGINT; see ``interrupts``."""
         self._running.interrupt()
         if self.session is not None:
             self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)

@@ -1,6 +1,6 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
 
-The only list of them: ``parse_options`` parses by it, ``complete`` offers it, ``explain`` and ``%sandbox help`` show it.
+The only list of them: ``parse_options`` parses by it, ``complete`` offers it, ``explain`` and ``usage`` show it.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_a_forged_or_broken_answer_is_refused(behind):
 
 
 def test_a_cell_that_ended_early_says_so():
-    with pytest.raises(InvalidRequest, match="ended before it could hand over"):
+    with pytest.raises(InvalidRequest, match="ended before it printed its variables"):
         MarkedOutput().values(Language.PYTHON, ("x",))
 
 
