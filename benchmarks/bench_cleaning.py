@@ -115,8 +115,8 @@ def row(mime: str, name: str, shape: Shape, rounds: int) -> tuple[list[str], flo
     whole, is_shown = seconds(mime, shape(MEGABYTE), rounds)
     size = MEGABYTE if is_shown else largest_shown(mime, shape)
     parts = [seconds(mime, shape(size // part), rounds)[0] for part in (4, 2, 1)]
-    told = "shown" if is_shown else "refused"
-    cells = [mime, name, f"{size >> 10} KB", *(f"{part * 1e3:.0f}" for part in parts), f"{whole * 1e3:.0f}, {told}"]
+    outcome = "shown" if is_shown else "refused"
+    cells = [mime, name, f"{size >> 10} KB", *(f"{part * 1e3:.0f}" for part in parts), f"{whole * 1e3:.0f}, {outcome}"]
     return cells, max(whole, *parts)
 
 

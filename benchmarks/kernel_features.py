@@ -13,11 +13,11 @@ _INFO_FIELDS = ("name", "version", "mimetype", "file_extension", "pygments_lexer
 
 
 def protocol_version(kernel: RunningKernel, _: Programs) -> Finding:
-    told = kernel.ask("kernel_info_request")["protocol_version"]
+    announced = kernel.ask("kernel_info_request")["protocol_version"]
     written = kernel.kernel.spec.get("kernel_protocol_version")
     if written is None:
-        return Finding("~", f"{told}, kernelspec silent")
-    return works(told == written, told if told == written else f"{told}, kernelspec says {written}")
+        return Finding("~", f"{announced}, kernelspec silent")
+    return works(announced == written, announced if announced == written else f"{announced}, kernelspec says {written}")
 
 
 def iopub_welcome(kernel: RunningKernel, _: Programs) -> Finding:

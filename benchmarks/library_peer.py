@@ -67,7 +67,7 @@ def main() -> None:
     """Serve one peer until the end of the input."""
     name, code = sys.argv[1:]
     case = one_peer(name, code)
-    told = threading.Lock()
+    printing = threading.Lock()
 
     def once(number: str) -> None:
         reason = ""
@@ -75,7 +75,7 @@ def main() -> None:
             case()
         except Exception as error:  # any exception of a peer is reported
             reason = " ".join(str(error).split()) or type(error).__name__
-        with told:
+        with printing:
             print(f"{number} {reason}", flush=True)
 
     with ThreadPoolExecutor(_MOST) as threads:

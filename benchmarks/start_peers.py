@@ -97,8 +97,8 @@ def _bwrap(program: list[str], install: bool) -> tuple[str, Case]:
 
 def _firejail(program: list[str], install: bool) -> tuple[str, Case]:
     firejail = _program("firejail", "apt-get install firejail")
-    told = subprocess.run([firejail, "--version"], capture_output=True, text=True, check=True).stdout.split()
-    return f"firejail {told[2]}", Command([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
+    version = subprocess.run([firejail, "--version"], capture_output=True, text=True, check=True).stdout.split()
+    return f"firejail {version[2]}", Command([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
 
 
 def _fetched(package: str, install: bool) -> None:

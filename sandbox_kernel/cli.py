@@ -55,7 +55,7 @@ def _load(name: str) -> CommandModule:
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Make the parser of the command line. If ``command`` is given, only that command's module is imported."""
-    parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run code nobody has vetted.")
+    parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run unvetted code in a sandbox.")
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, purpose in _COMMANDS.items():

@@ -44,9 +44,9 @@ function limitInForce(limit, options, said) {
   if (own !== undefined) return readOption(limit, own, 'set by this cell');
   for (const cell of said) {
     const ran = cell.receipts.map((data) => readLimits(data)).filter((run) => !run.apart);
-    const told = ran.map((run) => run[limit.key]).findLast((value) => value !== null);
-    if (told !== undefined && !cellMagic(cell.source)?.options.has(limit.option)) {
-      return { text: limit.text(told), origin: 'as in the last run' };
+    const known = ran.map((run) => run[limit.key]).findLast((value) => value !== null);
+    if (known !== undefined && !cellMagic(cell.source)?.options.has(limit.option)) {
+      return { text: limit.text(known), origin: 'as in the last run' };
     }
     const { lines, reset } = defaultLines(cell);
     const set = lines.findLast(({ options: named }) => named.has(limit.option));

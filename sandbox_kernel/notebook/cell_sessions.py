@@ -242,7 +242,7 @@ def _same(has: object, value: object) -> bool:
 
 
 def _explain(differing: list[str], options: CellOptions, only_this_cell: bool) -> str:
-    what = f"the session has another {' and '.join(differing)}"
+    what = f"the session was not started with this {' and '.join(differing)}"
     if not only_this_cell:
         named = f" --session {options.session}" if options.session is not None else ""
         return f"{what}; %sandbox restart {options.effective_language}{named} begins one that has it"

@@ -51,11 +51,11 @@ def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     policy = policy_of(context.defaults)
     rows = [
-        ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "none of the host's"),
+        ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
         ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
-        ("environment", ", ".join(policy.env) or "nothing of the host's"),
+        ("environment", ", ".join(policy.env) or "no host variables"),
     ]
     return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
 
@@ -107,7 +107,10 @@ def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
 def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     save = getattr(_session(command, context), "save", None)
     if save is None:
-        raise InvalidRequest(f"%sandbox save {command.target}: this session cannot be saved; wasm sessions can")
+        raise InvalidRequest(
+            f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
+            "to save a file of the work folder, use %sandbox files"
+        )
     save(command.target)
     return _text(f"Saved as {command.target}.")
 

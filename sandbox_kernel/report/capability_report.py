@@ -106,8 +106,8 @@ class CapabilityReport:
             rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:{widest}} {line.evidence}")
         rows.append("\nlanguages")
         for name, found in self.languages.items():
-            told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
-            rows.append(f"  {MARK[found.available]} {name:34} {told}")
+            text = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
+            rows.append(f"  {MARK[found.available]} {name:34} {text}")
         if self.weaknesses:
             rows.append("\nknown weaknesses")
             rows += [f"  - {text}" for text in self.weaknesses]

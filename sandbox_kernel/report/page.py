@@ -50,8 +50,8 @@ def _heading(document: Mapping[str, object]) -> str:
     title = " · ".join(str(document[key]) for key in ("backend", "isolation", "host") if document.get(key))
     counted = [_enforced(row) for row in _rows(document.get("lines"))]
     sums = [(word, counted.count(state)) for state, word in WORD.items()]
-    told = ", ".join(f"{number} {word}" for word, number in sums if number)
-    return f"<div><b>{escape(title)}</b></div><div>{told}</div>"
+    text = ", ".join(f"{number} {word}" for word, number in sums if number)
+    return f"<div><b>{escape(title)}</b></div><div>{text}</div>"
 
 
 def _head(*names: str) -> str:
@@ -74,14 +74,14 @@ def _lines(rows: Iterable[Row]) -> Iterable[str]:
 
 def _language(name: str, row: Row) -> str:
     available = row.get("available") is True
-    told = (
+    text = (
         str(row.get("origin", ""))
         if available
         else "; ".join(str(row[key]) for key in ("reason", "remedy") if row.get(key))
     )
     return (
         f"<tr><td {_CELL}>{escape(name)}</td>{_mark(available, 'available' if available else 'not available')}"
-        f"<td {_CELL}>{escape(str(row.get('version', '')))}</td><td {_CELL}>{escape(told)}</td></tr>"
+        f"<td {_CELL}>{escape(str(row.get('version', '')))}</td><td {_CELL}>{escape(text)}</td></tr>"
     )
 
 
