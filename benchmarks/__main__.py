@@ -1,7 +1,7 @@
-"""Every benchmark of docs/benchmarks.md, one after the other: ``make bench``.
+"""Runs every benchmark of docs/benchmarks.md, one after the other: ``make bench``.
 
-The page is the list: each of its sections names a command and has a place for what that prints, so a number in it can
-always be had again by the command beside it.
+The page is the list of benchmarks: each section names a command and has a place for its output, so that every number on
+the page can be reproduced by the command next to it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Section:
 
 
 def sections(page: str) -> list[Section]:
-    """What the page asks to be run, in its order."""
+    """Return the benchmarks of the page, in its order."""
     return [Section(name, command) for command, name in _SECTION.findall(page)]
 
 
 def run(section: Section) -> str | None:
-    """What the benchmark printed; None when it failed, which it has told itself."""
+    """Run a benchmark and return its output; None if it failed. It prints the reason itself."""
     print(f"\n## {section.name}: {section.command}\n", flush=True)
     lines = []
     argv = [sys.executable, *shlex.split(section.command)[1:]]
@@ -51,7 +51,7 @@ def run(section: Section) -> str | None:
 
 
 def put(page: Path, name: str, told: str) -> None:
-    """Write a section into a page, and its plots beside the page."""
+    """Write a section into the page, and its plots next to the page."""
     folder = page.parent / "plots"
     for file, picture in draw(name, told).items():
         folder.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def put(page: Path, name: str, told: str) -> None:
 
 
 def main() -> int:
-    """Run what was asked for, and say which failed."""
+    """Run the chosen benchmarks and print which failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     known = {section.name: section for section in sections(PAGE.read_text())}
     parser.add_argument("names", nargs="*", metavar="SECTION", help=f"one of: {', '.join(known)} (default: all)")

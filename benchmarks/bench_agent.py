@@ -1,10 +1,10 @@
-"""How many tool calls does an agent get through, and what does each layer above a bare process cost?
+"""How many tool calls can an agent make, and what does each layer above a bare process cost?
 
     python -m benchmarks.bench_agent [--calls 200] [--concurrency 8] [--rounds 3] [--mcp]
 
-Every call is a fresh sandbox that prints one line. Rows are measured in turns, round after round, so that a busy
-machine hits them alike; compare the ratios. ``--mcp`` adds the same calls through the MCP server on standard input and
-output, in a process of its own.
+Every call is a fresh run that prints one line. Rows are measured in turns, so that load on the machine affects all of
+them; compare the ratios. ``--mcp`` adds the same calls through the MCP server on standard input and output, in a
+separate process.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def mcp_act(stack: AsyncExitStack) -> Act:
 
 
 async def burst(act: Act, calls: int, concurrency: int) -> tuple[list[float], float]:
-    """Milliseconds of each call, and calls per second over all of them."""
+    """Return the milliseconds of each call, and the calls per second of all calls."""
     gate = asyncio.Semaphore(concurrency)
     times: list[float] = []
 

@@ -1,4 +1,4 @@
-"""What is measured: each function runs one group of cases over all contestants, in turns."""
+"""The measured cases: each function runs one group of cases on all kernels, in turns."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.kernel_peers import Kernel
 from benchmarks.kernel_programs import PROGRAMS, STARTED
 
 _WARM_UP = 3
-#: Before each small cell, for everybody: what a kernel does between cells is not part of the next contestant's time.
+#: Pause before each small cell, so that work of one kernel between cells does not slow the next kernel down.
 _PAUSE_S = 0.05
-#: How many cells are sent at once, as "Run All" does.
+#: How many cells are sent at once, as by "Run All".
 MANY = 20
 _OUTPUT_CHARACTERS = 10_000_000
 _OUTPUT_PATIENCE_S = 120.0
@@ -23,7 +23,7 @@ _OUTPUT_PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Contestant:
-    """A kernel with its programs. Ours takes part twice: cells that share a session, and a new sandbox for each."""
+    """A kernel with its programs. Ours takes part twice: with a session, and with fresh cells."""
 
     title: str
     kernel: Kernel
@@ -34,7 +34,7 @@ class Contestant:
 
 
 def contestants(kernels: Sequence[Kernel]) -> list[Contestant]:
-    """Everybody who takes part, in the order of the table."""
+    """Return all kernels that are compared, in the order of the table."""
     found = []
     for kernel in kernels:
         if kernel.label == "sandbox":
@@ -57,7 +57,7 @@ def _contestant(kernel: Kernel, title: str, magic: str, output_magic: str) -> Co
 
 
 def run_starts(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
-    """From nothing to the reply to a first cell; and the memory that the kernel and its children then hold."""
+    """Measure the time from the start to the reply to a first cell, and then the memory of the kernel's processes."""
     for who in _in_turns(everyone, rounds):
         began = time.perf_counter()
         try:
@@ -74,7 +74,7 @@ def run_starts(everyone: Sequence[Contestant], samples: Samples, *, rounds: int)
 
 
 def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int, pause_s: float = _PAUSE_S) -> None:
-    """Small cells, all kernels alive; each round begins with another contestant."""
+    """Measure small cells while all kernels run; each round starts with another kernel."""
     with _all_running(everyone) as kernels:
         for turn, who in enumerate(_in_turns(everyone, rounds + _WARM_UP)):
             warm = turn >= _WARM_UP * len(everyone)
@@ -96,7 +96,7 @@ def run_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int, 
 
 
 def run_hurried_cells(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
-    """The same without a pause: what one kernel does between cells falls into the time of its next, and of others."""
+    """Measure small cells without pauses: work of a kernel between cells counts for its next cell, and for others."""
     hurried = Samples(samples.baseline)
     run_cells(everyone, hurried, rounds=rounds, pause_s=0.0)
     for who in everyone:
@@ -107,7 +107,7 @@ def run_hurried_cells(everyone: Sequence[Contestant], samples: Samples, *, round
 
 
 def run_many(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
-    """Many cells sent at once, from the first request to the last reply; the time of each. Nobody gets a pause."""
+    """Measure many cells sent at once, from the first request to the last reply, without pauses."""
     with _all_running(everyone) as kernels:
         for who in _in_turns(everyone, rounds):
             running = kernels[who.title]
@@ -130,7 +130,7 @@ def run_many(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -
 
 
 def run_interrupts(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
-    """From the interrupt of a waiting cell to the end of that cell; a kernel that dies of it is not asked again."""
+    """Measure the time from an interrupt to the end of the cell. A kernel that dies of it is not measured again."""
     with _all_running(everyone) as kernels:
         for who in _in_turns(everyone, rounds):
             running = kernels[who.title]
@@ -149,7 +149,7 @@ def run_interrupts(everyone: Sequence[Contestant], samples: Samples, *, rounds: 
 
 
 def run_output(everyone: Sequence[Contestant], samples: Samples, *, rounds: int) -> None:
-    """100 000 lines of 100 characters; what arrives is counted."""
+    """Measure 100 000 lines of 100 characters, and count how many arrive."""
     with _all_running(everyone) as kernels:
         for who in _in_turns(everyone, rounds):
             try:
@@ -157,7 +157,7 @@ def run_output(everyone: Sequence[Contestant], samples: Samples, *, rounds: int)
             except NoAnswer as error:
                 samples.fail("output", who.title, str(error))
                 continue
-            # Some kernels end lines as a terminal does; the line ends are not what is asked about.
+            # Some kernels send terminal line ends; they are not part of the comparison.
             came = len(run.text().replace("\r\n", "\n"))
             came += len(kernels[who.title].output_of(run.request, _OUTPUT_CHARACTERS - came, patience=1))
             samples.add("output", who.title, run.seconds)

@@ -1,9 +1,9 @@
-"""What does it cost the host to check an output, and does that grow faster than the output?
+"""How long does the host take to clean an output, and does the time grow faster than the output?
 
     python -m benchmarks.bench_cleaning [--rounds 3]
 
-For each type the worst shapes that are known, at a quarter, a half and the whole of what is accepted of them, but not
-more than 1 MB; and 1 MB of the same shape, which may be refused. Seconds are of the processor.
+Measures the worst known inputs of each type, at a quarter, a half and the whole of the accepted size, up to 1 MB; and
+1 MB of the same input, which may be refused. Times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Shape = Callable[[int], object]
 
 
 def repeated(unit: str, *, before: str = "", after: str = "") -> Shape:
-    """So many characters of a unit over and over, within a frame."""
+    """Repeat a unit up to this many characters, between two fixed texts."""
     return lambda size: before + unit * max(1, (size - len(before) - len(after)) // len(unit)) + after
 
 
 def numbered(form: str, *, before: str = "", after: str = "") -> Shape:
-    """The same with a unit that differs each time."""
+    """Do the same with a unit that differs each time."""
     return lambda size: before + "".join(form.format(n) for n in range(size // len(form.format(99999)))) + after
 
 
 def jpeg(filler: bytes) -> Shape:
-    """A JPEG whose header does not come."""
+    """Make a JPEG without a frame header."""
     return lambda size: base64.b64encode(b"\xff\xd8\xff" + filler * (size * 3 // 4 // len(filler))).decode()
 
 
@@ -92,7 +92,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
 
 
 def seconds(mime: str, value: object, rounds: int) -> tuple[float, bool]:
-    """The least processor time of some tries, and whether the value is shown."""
+    """Return the least CPU time of a few tries, and whether the value was accepted."""
     best, shown = float("inf"), False
     for _ in range(rounds):
         began = time.process_time()
@@ -103,7 +103,7 @@ def seconds(mime: str, value: object, rounds: int) -> tuple[float, bool]:
 
 
 def largest_shown(mime: str, shape: Shape) -> int:
-    """The largest size up to 1 MB that is accepted, to a third."""
+    """Return the largest accepted size up to 1 MB, within a third."""
     size = MEGABYTE
     while size > 1000 and not seconds(mime, shape(size), 1)[1]:
         size = size * 2 // 3
@@ -111,12 +111,12 @@ def largest_shown(mime: str, shape: Shape) -> int:
 
 
 def row(mime: str, name: str, shape: Shape, rounds: int) -> tuple[list[str], float]:
-    """One shape of one type."""
+    """One kind of input of one MIME type."""
     whole, is_shown = seconds(mime, shape(MEGABYTE), rounds)
     size = MEGABYTE if is_shown else largest_shown(mime, shape)
     parts = [seconds(mime, shape(size // part), rounds)[0] for part in (4, 2, 1)]
-    told = "shown" if is_shown else "refused"
-    cells = [mime, name, f"{size >> 10} KB", *(f"{part * 1e3:.0f}" for part in parts), f"{whole * 1e3:.0f}, {told}"]
+    outcome = "shown" if is_shown else "refused"
+    cells = [mime, name, f"{size >> 10} KB", *(f"{part * 1e3:.0f}" for part in parts), f"{whole * 1e3:.0f}, {outcome}"]
     return cells, max(whole, *parts)
 
 

@@ -1,9 +1,9 @@
-"""How long does it take to tell what a program did to a work folder of 10 000 files?
+"""How long does it take to find what a program changed in a work folder of 10 000 files?
 
     python benchmarks/bench_diff.py [--files 10000] [--runs 15] [--folder /dev/shm]
 
-Prints median and p95 in milliseconds. All variants run interleaved, so that a busy machine hits them alike; compare the
-ratios. The yardstick is the seeds' way: hash every file before and after.
+Prints median and p95 in milliseconds. Variants run in turns, so that load on the machine affects all of them; compare
+the ratios. The baseline hashes every file before and after.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
         with Rooted.at(top) as work, Rooted.at(out) as artefacts:
             looks: list[Snapshot] = []
             for run in range(options.runs):
-                time.sleep(2 * changes.TICK_NS / 1e9)  # the files of the last round are no longer young
+                time.sleep(2 * changes.TICK_NS / 1e9)  # until the last round's files no longer count as new
                 note("hash every file (the seeds' way), one look", lambda: hash_everything(top))
                 looks.clear()
                 note("one look", lambda: looks.append(snapshot(work)))

@@ -1,9 +1,9 @@
-"""Times a notebook kernel against others, in one run: the cells go round robin, so that a busy machine hits all alike.
+"""Compares notebook kernels in one run. Cells run in turns, so that load on the machine affects all kernels.
 
     python -m benchmarks.bench_kernel --rounds 100
 
-Prints Markdown: medians, 95th percentiles and the ratio to ipykernel, whether output was lost, and what was not
-comparable. A cell is done when its reply and the idle message are both there; its output is checked every time.
+Prints Markdown: medians, 95th percentiles and the ratio to ipykernel, whether output was lost, and what could not be
+compared. A cell is done when both its reply and the idle message have arrived; its output is always checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_COMPARABLE = (
 
 
 def markdown(field: Field, everyone: Sequence[Contestant], samples: Samples, where: str) -> str:
-    """The table, one row a contestant, and what must be known to read it."""
+    """Return the table, with one row for each kernel, and notes for reading it."""
     rows = [[who.title, *(samples.text(case, who.title) for case in CASES)] for who in everyone]
     versions = ", ".join(f"{kernel.label} {kernel.version}" for kernel in field.kernels)
     notes = [

@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_languages [--rounds 20]
 
-Rows of a table come from one run and take turns. A warm cell is taken when the next sandbox is ready, which is what a
-user's pause between two cells is for. Compiled cells are measured twice: compiled anew in each round, against the
-compiler and the program started plainly with the same flags; and from the cache, against the program alone.
+Rows of a table come from one run and are measured in turns. A warm cell starts when the next sandbox is ready, as after
+a user's pause between two cells. Compiled cells are measured twice: compiled in each round, against the same compiler
+and program without a sandbox; and from the cache, against the program alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCRIPTS = {
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program, and the command that compiles it outside, with the flags that a cell gets."""
+    """A program, and the command that compiles it outside of a sandbox, with the same flags as in a cell."""
 
     language: Language
     name: str
@@ -81,7 +81,7 @@ def cell(backend: ProcessBackend, language: Language, code: str) -> Case:
 
 
 def settled(case: Case) -> float:
-    """One cell after a user's pause, in which the next sandbox is made and its Node.js, if any, gets ready."""
+    """Measure one cell after a pause in which the next sandbox, and its Node.js if any, are made ready."""
     time.sleep(PAUSE_S)
     began = time.perf_counter()
     case()

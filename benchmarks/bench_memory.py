@@ -1,4 +1,4 @@
-"""What does it hold when nothing runs, what does memory cost inside, and how exactly is a limit kept?
+"""How much memory is used when nothing runs, what does memory cost inside, and how exact is a memory limit?
 
     python -m benchmarks.bench_memory [--rounds 7]
 
@@ -39,7 +39,7 @@ def idle() -> str:
 
 
 def touched(rounds: int) -> str:
-    """A GB that is written page by page, inside and outside: what counting memory costs."""
+    """Write 1 GB page by page, inside and outside of a sandbox, to measure the cost of counting memory."""
     peers = find_peers("print(1)", install=False)
     backend = ProcessBackend()
     request = ExecRequest(language=Language.PYTHON, code=TOUCH, timeout=120, memory_limit_mb=1536)
@@ -59,7 +59,7 @@ def touched(rounds: int) -> str:
 
 
 def limits(rounds: int) -> str:
-    """A program that takes all it can get: what it got, and when its end was told."""
+    """Run a program that takes all memory it can get; measure how much it got and how soon it was ended."""
     rows = []
     with Sandbox() as box, box.session("python", memory_mb=max(LIMITS_MB)) as session:
         session.run("kept = 1")

@@ -1,8 +1,8 @@
-"""What does the way through the egress proxy cost, against a direct connection on the same loopback?
+"""What does the egress proxy cost, against a direct connection on the same loopback?
 
     python -m benchmarks.bench_network [--rounds 200] [--megabytes 200]
 
-Requests are interleaved, one connection each. Names are resolved by a function, so no DNS is measured.
+Requests are made in turns, each on a new connection. A function resolves the names, so DNS is not measured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK = b"x" * 65536
 
 
 def serve(listener: socket.socket, megabytes: int) -> None:
-    """A GET of /big is a stream, everything else a small page."""
+    """Serve a long stream for /big, and a small page for everything else."""
     while True:
         connection, _ = listener.accept()
         with connection:

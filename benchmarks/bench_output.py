@@ -1,9 +1,9 @@
-"""How fast does output come out, and how much of the host's memory does it take?
+"""How fast is output, and how much memory of the host does it need?
 
     python -m benchmarks.bench_output [--megabytes 512] [--rounds 5] [--no-install]
 
-Each way runs in a program of its own, so that its memory can be told: by how much its largest resident size grows from
-before the first run to after the last. Peers as in ``bench_start``; those that capture hold all that was printed.
+Each way runs in a separate process, whose memory is the growth of its largest resident size from before the first run
+to after the last. Peers as in ``bench_start``; those that capture output hold all of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Way = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Flood:
-    """What one way did with so much output."""
+    """The measurements of one way."""
 
     seconds: list[float]
     grown_mb: float
@@ -48,7 +48,7 @@ class Flood:
 
 
 def drained(megabytes: int) -> int:
-    """A plain program whose output is read and thrown away: the floor."""
+    """Run a plain process and discard its output: the fastest possible."""
     came = 0
     argv = [sys.executable, "-c", PROGRAM.format(megabytes=megabytes)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
@@ -59,19 +59,19 @@ def drained(megabytes: int) -> int:
 
 
 def captured(megabytes: int) -> int:
-    """A plain program whose output is kept, as most callers do it."""
+    """Run a plain process and keep its output, as most callers do."""
     argv = [sys.executable, "-c", PROGRAM.format(megabytes=megabytes)]
     return len(subprocess.run(argv, check=True, capture_output=True).stdout)
 
 
 def sandboxed(megabytes: int) -> int:
-    """Ours."""
+    """Run it in our sandbox."""
     request = ExecRequest(language=Language.PYTHON, code=PROGRAM.format(megabytes=megabytes), timeout=300)
     return ProcessBackend().run(request).stdout_bytes
 
 
 def heard(megabytes: int) -> int:
-    """Ours, told to keep all of it, and every character is told as it comes."""
+    """Run it in our sandbox, keep all output, and call ``on_output`` for all of it."""
     came = 0
 
     def hear(stream: str, text: str) -> None:
@@ -85,13 +85,13 @@ def heard(megabytes: int) -> int:
 
 
 def in_session(megabytes: int) -> int:
-    """A cell of a session."""
+    """Run it as a cell of a session."""
     with Sandbox() as box, box.session("python") as session:
         return session.run(PROGRAM.format(megabytes=megabytes), timeout=300).stdout_bytes
 
 
 def in_wasm(megabytes: int) -> int:
-    """A module that writes 64 KiB at a time, behind the same walls."""
+    """Run a wasm module that writes 64 KiB at a time."""
     from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
     code = FLOOD.format(writes=megabytes * 16)
@@ -109,7 +109,7 @@ WAYS: dict[str, Way] = {
 
 
 def peer(name: str) -> Way:
-    """Another sandbox, by its name for ``one_peer``; what it wrote is not counted, its failure is raised."""
+    """Run it in another sandbox, by its name for ``one_peer``. Its output is not counted; a failure is raised."""
 
     def run(megabytes: int) -> int:
         one_peer(name, PROGRAM.format(megabytes=megabytes))()
@@ -119,7 +119,7 @@ def peer(name: str) -> Way:
 
 
 def flood(way: Way, megabytes: int, rounds: int) -> Flood:
-    """Run one way, after a small one that imports and builds what it needs."""
+    """Measure one way, after a short run that imports and builds what it needs."""
     way(1)
     before, seconds, came = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, [], 0
     for _ in range(rounds):
@@ -130,14 +130,14 @@ def flood(way: Way, megabytes: int, rounds: int) -> Flood:
 
 
 def measured(way: str, megabytes: int, rounds: int) -> Flood:
-    """The same in a program of its own."""
+    """Measure one way in a separate process."""
     argv = [sys.executable, "-m", "benchmarks.bench_output", "--way", way, "--megabytes", str(megabytes)]
     done = subprocess.run([*argv, "--rounds", str(rounds)], check=True, stdout=subprocess.PIPE, text=True)
     return Flood(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
-    """Print the table; with ``--way`` measure one way and tell it as JSON."""
+    """Print the table; with ``--way`` measure one way and print it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""How long does the capability report take, measured anew and kept? The aim is 3 s, measured anew.
+"""How long does the capability report take, measured again and from the kept results? The goal is 3 s for the former.
 
 python -m benchmarks.bench_report [--rounds 5]
 """

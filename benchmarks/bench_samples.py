@@ -1,4 +1,4 @@
-"""What was measured, and how it is told: medians, 95th percentiles, ratios, and every failure by its reason."""
+"""Collects measurements and formats them: medians, 95th percentiles, ratios, and every failure with its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 @dataclass
 class Samples:
-    """Measurements by case and contestant. ``baseline`` is the contestant that the ratios refer to."""
+    """Measurements by case and kernel. ``baseline`` is the kernel that the ratios refer to."""
 
     baseline: str
     values: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -21,19 +21,19 @@ class Samples:
     remarks: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, case: str, who: str, value: float) -> None:
-        """One good measurement: seconds, or bytes for the case ``memory``."""
+        """Add a measurement: seconds, or bytes for the case ``memory``."""
         self.values[case, who].append(value)
 
     def fail(self, case: str, who: str, reason: str) -> None:
-        """One measurement that did not come about or whose cell gave a wrong result."""
+        """Add a failure: a measurement that was not possible, or a cell with a wrong result."""
         self.failures[case, who][reason] += 1
 
     def remark(self, case: str, who: str, text: str) -> None:
-        """Something that the numbers alone do not say."""
+        """Add a note for readers of the table."""
         self.remarks[case, who] = text
 
     def text(self, case: str, who: str) -> str:
-        """One entry of the table."""
+        """Return one entry of the table."""
         values = self.values.get((case, who), [])
         parts = []
         if values:

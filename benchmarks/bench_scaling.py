@@ -1,8 +1,8 @@
-"""How does it grow: many executions at once, large heaps, many sessions?
+"""How does it scale: many executions at once, large heaps, many sessions?
 
     python -m benchmarks.bench_scaling [--rounds 3] [--most 64] [--no-install]
 
-Rows of a table come from one run; contenders take turns at every level. Peers as in ``bench_start``.
+Rows of a table come from one run and are measured in turns at every level. Peers as in ``bench_start``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAPS_MB = (1, 10, 30, 100, 300, 1000, 2000)
 SESSIONS = (1, 2, 4, 8, 16, 32)
 KERNELS = (1, 2, 4)
 PLAIN, OURS = "plain python3 -c", "sandbox"
-#: A peer that takes longer for one execution would take most of the time of the whole run; it runs fewer.
+#: A peer that takes longer than this for one execution runs fewer of them.
 SLOW_S = 0.2
 
 
@@ -69,7 +69,7 @@ def _seconds(case: Command) -> float:
 
 
 def _reasons(found: Mapping[int, Mapping[str, Pace]]) -> str:
-    """What those said that failed under load, once for each."""
+    """Return the reasons of executions that failed under load, each once."""
     said = {name: pace.failures[0] for paces in found.values() for name, pace in paces.items() if pace.failures}
     return "".join(f"{name} failed with: {' '.join(reason.split())[:200]}\n\n" for name, reason in said.items())
 

@@ -1,9 +1,9 @@
-"""What does a session's cell cost, with its checkpoint, and how fast does it roll back?
+"""What does a cell of a session cost, with its checkpoint, and how fast is a rollback?
 
     python -m benchmarks.bench_session [--rounds 100] [--no-ipykernel]
 
-Rows of a table come from one run and take turns. ipykernel runs as users have it: a kernel process, spoken to over the
-Jupyter protocol, without any sandbox.
+Rows of a table come from one run and are measured in turns. ipykernel runs as for users: as a kernel process, over the
+Jupyter protocol, without a sandbox.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_start [--rounds 40] [--no-install]
 
-All rows of a table come from one run, interleaved. Peers are found and installed by ``start_peers.py``.
+Rows of a table come from one run and are measured in turns. ``start_peers.py`` finds and installs the peers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def command_line(code: str) -> Callable[[], object]:
 
 
 def cpu_times(rounds: int = 5) -> dict[str, tuple[list[float], list[float]]]:
-    """Seconds of each work outside and inside, in turns, in this host process."""
+    """Return the seconds of each program outside and inside of a sandbox, measured in turns in this process."""
     backend = ProcessBackend(ProcessConfig())
     times: dict[str, tuple[list[float], list[float]]] = {}
     for name, code in WORK.items():
@@ -124,7 +124,7 @@ def main() -> None:
     print(f"{machine()}\n")
     peers = find_peers(CODE, install=not options.no_install)
     with Sandbox() as box:
-        # Nothing waits for the run but the template that it is forked from; and not even that, as for the first run.
+        # Without spares: the run is forked from a template. And without a template too, as the first run.
         cold = ProcessBackend(ProcessConfig(pool_size=0))
         first = ProcessBackend(ProcessConfig(pool_size=0, templates=False))
         request = ExecRequest(language=Language.PYTHON, code=CODE, timeout=60)
@@ -133,7 +133,7 @@ def main() -> None:
             box.run(CODE, "python", timeout=60)
 
         def settle() -> None:
-            # Off the clock: what a user does between two cells is when the next sandbox is made.
+            # Not measured: the next sandbox is made between two cells, while the user pauses.
             while box.backend._pool.spares() < 1:
                 time.sleep(0.001)
 

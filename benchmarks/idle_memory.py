@@ -1,6 +1,6 @@
-"""Memory of what waits: sessions by their number, and a program that holds a sandbox ready. Used by ``bench_scaling``.
+"""Measures the memory of idle processes: many sessions, and a program with a ready sandbox. Used by ``bench_scaling``.
 
-Proportional set sizes: a page that several processes share is divided among them, so sums are true.
+Measures proportional set sizes: a shared page is divided among its processes, so that sums are correct.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree, usa
 from sandbox_kernel.session.session import Session
 
 _MB = 1 << 20
-#: A program that holds a sandbox ready and says so.
+#: A program that makes a sandbox ready, prints a line and waits.
 _HOLDER = """
 import time
 from sandbox_kernel import Sandbox
@@ -34,7 +34,7 @@ input()
 
 @dataclass(frozen=True)
 class Idle:
-    """Memory of some processes that wait."""
+    """Memory of some idle processes."""
 
     resident_mb: float
     proportional_mb: float
@@ -42,12 +42,12 @@ class Idle:
 
     @classmethod
     def of(cls, pids: list[int]) -> Idle:
-        """Look."""
+        """Measure it now."""
         return cls(usage(pids).resident_bytes / _MB, proportional_bytes(pids) / _MB, len(pids))
 
 
 def session_memory(counts: Sequence[int], checkpoints: int) -> dict[int, float]:
-    """Megabytes of everything that a program with so many sessions has started: workers, checkpoints, spares."""
+    """Return the megabytes of all processes of a program with this many sessions: workers, checkpoints, spares."""
     found = {}
     with Sandbox() as box:
         opened: list[Session] = []
@@ -68,7 +68,7 @@ def session_memory(counts: Sequence[int], checkpoints: int) -> dict[int, float]:
 
 @contextlib.contextmanager
 def ipykernels(count: int) -> Iterator[list[int]]:
-    """So many kernels that have run a cell and wait; their processes."""
+    """Start this many kernels, run a cell in each, and return their processes."""
     from jupyter_client.manager import start_new_kernel
 
     with contextlib.ExitStack() as stack:
@@ -83,7 +83,7 @@ def ipykernels(count: int) -> Iterator[list[int]]:
 
 
 def ipykernel_memory(counts: Sequence[int]) -> dict[int, float]:
-    """Megabytes of so many kernels."""
+    """Return the megabytes of this many kernels."""
     found = {}
     for count in counts:
         with ipykernels(count) as pids:
@@ -92,7 +92,7 @@ def ipykernel_memory(counts: Sequence[int]) -> dict[int, float]:
 
 
 def idle_programs() -> dict[str, Idle]:
-    """A plain interpreter, a kernel, and a program with a sandbox: itself, and with what waits for it."""
+    """Measure a plain interpreter, a kernel, and a program with a sandbox, without and with its spares."""
     found = {}
     with _waiting("print('ready', flush=True); input()") as pid:
         found["plain python3"] = Idle.of([pid])

@@ -1,4 +1,4 @@
-"""One running kernel and what it says: requests out, replies and iopub messages in, each matched to its request."""
+"""A client of one running kernel: sends requests, and matches replies and iopub messages to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK_S = 0.5
 
 
 class NoAnswer(Exception):
-    """The kernel did not say what was waited for; ``died`` when it never will."""
+    """An expected message did not come; ``died`` if the kernel has ended."""
 
     def __init__(self, what: str, *, died: bool) -> None:
         super().__init__(f"the kernel died before {what}" if died else f"no {what} in time")
@@ -36,7 +36,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class Message:
-    """A message of the iopub channel and when it came."""
+    """A message of the iopub channel and its time of arrival."""
 
     kind: str
     content: Json
@@ -45,7 +45,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Run:
-    """One executed cell: the reply, everything published meanwhile, and how long until both were there."""
+    """One executed cell: the reply, the published messages, and the time until all had arrived."""
 
     request: str
     reply: Json
@@ -53,11 +53,11 @@ class Run:
     seconds: float
 
     def of_kind(self, *kinds: str) -> list[Message]:
-        """The published messages of these types."""
+        """Return the published messages of these types."""
         return [message for message in self.messages if message.kind in kinds]
 
     def text(self, stream: str = "stdout") -> str:
-        """All text of one stream."""
+        """Return all text of one stream."""
         return "".join(m.content["text"] for m in self.of_kind("stream") if m.content["name"] == stream)
 
 
@@ -89,8 +89,8 @@ class RunningKernel:
             self._settle()
 
     def _settle(self) -> None:
-        """Wait until published messages are known to arrive."""
-        try:  # a welcome (protocol 5.5) comes before anything else on this channel
+        """Wait until the kernel is ready and its published messages arrive."""
+        try:  # protocol 5.5 sends a welcome message first on this channel
             self.first_iopub = str(self._client.get_iopub_msg(timeout=1)["msg_type"])
         except queue.Empty:
             pass
@@ -146,7 +146,7 @@ class RunningKernel:
         return Message(message["msg_type"], message["content"], time.perf_counter())
 
     def until_idle(self, request: str, patience: float = PATIENCE_S) -> tuple[Message, ...]:
-        """Everything published for a request, until the kernel says that it is done with it."""
+        """Return everything published for a request, up to its idle message."""
         messages: list[Message] = []
         while True:
             message = self.next_message(request, patience)
@@ -155,11 +155,11 @@ class RunningKernel:
             messages.append(message)
 
     def late_messages(self, request: str) -> list[str]:
-        """The types of what was published for a request after it was declared done, as far as it has come by now."""
+        """Return the types of messages that were published for a request after its idle message."""
         return [message["msg_type"] for message in self._early.pop(("iopub", request), ())]
 
     def text_until(self, request: str, text: str, patience: float = PATIENCE_S) -> str:
-        """What a cell prints up to this text. Some kernels declare a cell done before its last output is out."""
+        """Return the output of a cell up to this text. Some kernels send the idle message before the last output."""
         seen = ""
         while text not in seen:
             message = self.next_message(request, patience)
@@ -167,7 +167,7 @@ class RunningKernel:
         return seen
 
     def output_of(self, request: str, wanted: int, *, patience: float) -> str:
-        """What a cell prints, up to ``wanted`` characters or until nothing more comes."""
+        """Return the output of a cell, up to ``wanted`` characters or until no more comes."""
         parts: list[str] = []
         try:
             while wanted > 0:
@@ -180,7 +180,7 @@ class RunningKernel:
         return "".join(parts)
 
     def run(self, code: str, *, patience: float = PATIENCE_S, expected: str = "", **options: object) -> Run:
-        """Run a cell to its end, and until the text that is expected of it has come."""
+        """Run a cell to its end, and wait for its expected text."""
         started = time.perf_counter()
         request = self.execute(code, **options)
         messages = list(self.until_idle(request, patience))
@@ -190,23 +190,23 @@ class RunningKernel:
         return Run(request, reply, tuple(messages), time.perf_counter() - started)
 
     def prompt(self, request: str, patience: float) -> str:
-        """The prompt with which a cell asks for input."""
+        """Return the prompt of a cell that asks for input."""
         return str(self._answer_to(request, "stdin", "input_request", patience)["content"]["prompt"])
 
     def answer(self, text: str) -> None:
-        """Give a cell the input that it asked for."""
+        """Send the input that a cell asked for."""
         self._client.input(text)
 
     def interrupt(self) -> None:
-        """Interrupt as a notebook server does, by the way that the kernelspec names."""
+        """Interrupt as a notebook server does: by signal or message, as the kernelspec says."""
         self._manager.interrupt_kernel()
 
     def kill(self) -> None:
-        """SIGKILL to the kernel's process group: what a server does to a kernel that does not end."""
+        """Send SIGKILL to the kernel's process group, as a server does with a kernel that does not end."""
         self._manager.shutdown_kernel(now=True)
 
     def close(self) -> None:
-        """End the kernel, however it is."""
+        """End the kernel, whatever state it is in."""
         self._client.stop_channels()
         if self.alive:
             self.kill()
@@ -214,7 +214,7 @@ class RunningKernel:
         self._folder.cleanup()
 
     def _answer_to(self, request: str, channel: str, what: str, patience: float) -> Json:
-        """The next message on a channel that belongs to ``request``; those of others are kept for whoever asks."""
+        """Return the next message on a channel that belongs to ``request``; keep messages of other requests."""
         early = self._early[channel, request]
         if early:
             return early.popleft()

@@ -1,4 +1,4 @@
-"""Probes of the Jupyter protocol. Each asks a running kernel and reports what came back; none knows which one it is."""
+"""Probes of the Jupyter protocol. Each probe tests a running kernel, and is the same for all kernels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _INFO_FIELDS = ("name", "version", "mimetype", "file_extension", "pygments_lexer
 
 
 def protocol_version(kernel: RunningKernel, _: Programs) -> Finding:
-    told = kernel.ask("kernel_info_request")["protocol_version"]
+    announced = kernel.ask("kernel_info_request")["protocol_version"]
     written = kernel.kernel.spec.get("kernel_protocol_version")
     if written is None:
-        return Finding("~", f"{told}, kernelspec silent")
-    return works(told == written, told if told == written else f"{told}, kernelspec says {written}")
+        return Finding("~", f"{announced}, kernelspec silent")
+    return works(announced == written, announced if announced == written else f"{announced}, kernelspec says {written}")
 
 
 def iopub_welcome(kernel: RunningKernel, _: Programs) -> Finding:
@@ -48,7 +48,7 @@ def update_display_data(kernel: RunningKernel, programs: Programs) -> Finding:
 
 
 def _shows(run: Run, kind: str, text: str) -> bool:
-    """Whether a rich output carries the text; a kernel may show other things beside it."""
+    """Whether a rich output contains the text; a kernel may show other things too."""
     return any(text in str(message.content["data"]) for message in run.of_kind(kind))
 
 
@@ -204,7 +204,7 @@ def info_on_control(kernel: RunningKernel, _: Programs) -> Finding:
 
 
 def flood(kernel: RunningKernel, programs: Programs) -> Finding:
-    """The client reads the reply first and the output afterwards, as notebook testers do; then queues overflow."""
+    """Read the reply first and the output afterwards, as notebook testers do; then queues can overflow."""
     wanted = [str(number) for number in range(100_000)]
     request = kernel.execute(programs.flood)
     kernel.reply(request, patience=60)

@@ -1,4 +1,4 @@
-"""What a probe found out about a kernel, and the features that are probed."""
+"""The result of a probe of a kernel, and the probed features."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Finding:
 
 
 def works(good: bool, seen: str = "") -> Finding:
-    """A finding with two outcomes."""
+    """Return a finding that is either ✓ or ✗."""
     return Finding("✓" if good else "✗", seen)
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One row of the table. ``ends_kernel``: the probe leaves no kernel that another probe could use."""
+    """One row of the table. ``ends_kernel``: the kernel cannot be used after this probe."""
 
     title: str
     probe: Callable[[RunningKernel, Programs], Finding]

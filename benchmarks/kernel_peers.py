@@ -1,7 +1,7 @@
 """The kernels to compare: ours, ipykernel, and those that the package registry has for this platform.
 
-Others are installed into a virtual environment of their own, outside the repository, so that nothing here depends on
-them. Whatever cannot be installed is named with the reason; a comparison with fewer kernels says so.
+Each peer is installed into its own virtual environment, outside of the repository. A kernel that cannot be installed is
+listed with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEFAULT_SCRATCH = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sandbox-kernel" / "peer-kernels"
 _INSTALL_SECONDS = 900
-#: Run by a kernel's own interpreter: its version, and whether its wheel brings the kernelspec along.
+#: A program for a kernel's interpreter: prints its version, and whether its wheel contains the kernelspec.
 _ABOUT = """
 import sys
 from importlib.metadata import files, version
@@ -65,7 +65,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Field:
-    """Who takes part, ours first, and who does not and why."""
+    """The kernels that can be compared, ours first, and the others with the reason."""
 
     kernels: tuple[Kernel, ...]
     absent: tuple[str, ...]
@@ -79,7 +79,7 @@ PEERS = (
 
 
 def find_kernels(scratch: Path, *, install: bool) -> Field:
-    """Ours from this tree, ipykernel of this interpreter, and the peers, installed first where ``install`` says so."""
+    """Find our kernel in this tree, ipykernel of this interpreter, and the peers; install peers if ``install``."""
     kernels: list[Kernel] = []
     absent: list[str] = []
     ours = REPOSITORY / "kernelspec" / "sandbox"
@@ -97,7 +97,7 @@ def find_kernels(scratch: Path, *, install: bool) -> Field:
 
 
 def _our_kernel(spec_folder: Path) -> Kernel:
-    """The kernel of this tree, whatever is installed; a wheel is built to see whether it brings the kernelspec."""
+    """Return the kernel of this tree. Builds a wheel to see whether it contains the kernelspec."""
     with tempfile.TemporaryDirectory() as folder:
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
         subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True, timeout=_INSTALL_SECONDS)
@@ -131,7 +131,7 @@ def _peer_kernel(peer: Peer, scratch: Path, *, install: bool) -> Kernel:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """What a peer runs with: its own programs first, and a home of its own, because deno writes beneath it."""
+    """Return the environment of a peer: its programs first on PATH, and its own home, because deno writes there."""
     return {
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
         "HOME": str(folder / "home"),
@@ -155,7 +155,7 @@ def _install(peer: Peer, folder: Path) -> None:
 
 
 def _run(command: list[str], folder: Path, *, keep_home: bool = False) -> str:
-    """Run a step of an installation; its failure is the reason why a kernel is absent."""
+    """Run a step of an installation; a failure is the reason why a kernel is left out."""
     env = {**os.environ, **_environment(folder)}
     if keep_home:  # pip is configured beneath the real one
         env["HOME"] = os.environ.get("HOME", env["HOME"])

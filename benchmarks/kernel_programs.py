@@ -1,4 +1,4 @@
-"""The same small programs in the language of each kernel. None: the language or the kernel has no such thing."""
+"""The same small programs in the language of each kernel. None: the language or the kernel has no such feature."""
 
 from __future__ import annotations
 

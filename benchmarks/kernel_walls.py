@@ -1,4 +1,4 @@
-"""Probes of what a cell can reach: harmless canaries that we put out ourselves, on this machine only."""
+"""Probes of what a cell can reach: harmless canaries of our own, on this machine only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.kernel_client import RunningKernel
 from benchmarks.kernel_finding import Feature, Finding, works
 from benchmarks.kernel_programs import Programs
 
-#: Given to every kernel that is probed; a cell that can print it could print a real secret.
+#: A variable in the environment of every probed kernel; a cell that can print it could print a real secret.
 CANARY_ENVIRONMENT = {"CANARY": "seen"}
 
 
@@ -32,7 +32,7 @@ def escapes(kernel: RunningKernel, programs: Programs) -> dict[str, bool]:
         run = kernel.run(code, expected="processes ", patience=30)
         lines = [line.split() for line in run.text().splitlines()]
         said = {words[0]: words[1] == "yes" for words in lines if len(words) == 2}
-        # What can be seen from outside counts more than what the cell says.
+        # The effect seen from outside counts, not the output of the cell.
         return said | {"write": file.with_name("file.written").exists()}
 
 
@@ -47,7 +47,7 @@ def held(what: str) -> Callable[[RunningKernel, Programs], Finding]:
 
 
 def no_orphans(kernel: RunningKernel, programs: Programs) -> Finding:
-    """A cell leaves a process in a session of its own; then the kernel is killed as a server kills it."""
+    """Start a process in its own session from a cell, then kill the kernel as a server does."""
     mark = f"{3600 + random.random():.9f}"
     kernel.run(programs.leave_child.replace("@MARK@", mark), expected="left")
     kernel.kill()

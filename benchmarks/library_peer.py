@@ -1,9 +1,9 @@
-"""A peer that is a library, in a program of its own: some count the threads of the program that calls them.
+"""Runs a library peer in a separate process, because some libraries count the threads of their caller.
 
     python -m benchmarks.library_peer NAME CODE
 
-It is told a number for each execution on its standard input, runs as many as it was told of at once, each in a thread,
-and says the number again when that one is done, with the reason if it failed. Used by ``many_at_once``.
+Reads one number for each execution from standard input, runs all of them at once, each in a thread, and prints the
+number when that execution is done, with the reason if it failed. Used by ``many_at_once``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST = 64
 
 
 class LibraryPeer:
-    """The program, and what is under way in it."""
+    """The process, and its unfinished executions."""
 
     def __init__(self, argv: list[str]) -> None:
         self._program = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
@@ -29,7 +29,7 @@ class LibraryPeer:
         self._listener.start()
 
     def submit(self) -> Future[None]:
-        """Begin one execution; the future fails with what the peer said. Called from one thread."""
+        """Start one execution; if it fails, the future has the peer's message. Called from one thread."""
         assert self._program.stdin is not None
         self._last += 1
         done = self._under_way[self._last] = Future()
@@ -37,7 +37,7 @@ class LibraryPeer:
         return done
 
     def close(self) -> None:
-        """End the program."""
+        """End the process."""
         assert self._program.stdin is not None
         self._program.stdin.close()
         self._program.wait()
@@ -48,7 +48,7 @@ class LibraryPeer:
         for line in self._program.stdout:
             number, _, reason = line.strip().partition(" ")
             if not number.isdigit() or int(number) not in self._under_way:
-                continue  # what the peer prints itself
+                continue  # a line that the peer printed itself
             done = self._under_way.pop(int(number))
             if reason:
                 done.set_exception(RuntimeError(reason))
@@ -59,7 +59,7 @@ class LibraryPeer:
 
 
 def library_peer(name: str, code: str) -> LibraryPeer:
-    """A program with the peer of that name in it."""
+    """Start a process with the peer of this name."""
     return LibraryPeer([sys.executable, "-m", "benchmarks.library_peer", name, code])
 
 
@@ -67,15 +67,15 @@ def main() -> None:
     """Serve one peer until the end of the input."""
     name, code = sys.argv[1:]
     case = one_peer(name, code)
-    told = threading.Lock()
+    printing = threading.Lock()
 
     def once(number: str) -> None:
         reason = ""
         try:
             case()
-        except Exception as error:  # whatever a peer fails with is what is told
+        except Exception as error:  # any exception of a peer is reported
             reason = " ".join(str(error).split()) or type(error).__name__
-        with told:
+        with printing:
             print(f"{number} {reason}", flush=True)
 
     with ThreadPoolExecutor(_MOST) as threads:

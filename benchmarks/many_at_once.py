@@ -1,4 +1,4 @@
-"""Executions at a given concurrency: how many a second, and how long each takes. Used by ``bench_scaling``."""
+"""Measures executions at a given concurrency: how many a second, and how long each. Used by ``bench_scaling``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[[], Awaitable[object]]
 
 @dataclass
 class Pace:
-    """What one contender did at one level: executions a second of each round, milliseconds of each, and failures."""
+    """Results of one contender at one level: executions a second of each round, milliseconds of each, failures."""
 
     rates: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -27,9 +27,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who runs the program.
+    """One way to run the program.
 
-    ``restock`` ends when all is as before the first execution. One that is ``slow`` runs as few as the level needs.
+    ``restock`` returns when spares are as before the first execution. A ``slow`` one runs only as many as the level
+    needs.
     """
 
     run: Run
@@ -37,12 +38,12 @@ class Contender:
     slow: bool = False
 
     def executions(self, level: int, count: int) -> int:
-        """How many of them make a turn at a level."""
+        """Return how many executions one turn at a level has."""
         return max(4, level) if self.slow else max(count, 2 * level)
 
 
 def sandboxed(box: Sandbox, code: str) -> Contender:
-    """Ours; the making of the sandboxes that wait for later executions is part of its time."""
+    """Our sandbox; its time includes making the spares for later executions."""
     pool = box.backend._pool
     request = ExecRequest(language=Language.PYTHON, code=code, timeout=120)
     walls = box.backend.walls(request, RECIPES[Language.PYTHON])
@@ -59,7 +60,7 @@ def sandboxed(box: Sandbox, code: str) -> Contender:
 
 
 def library(peer: LibraryPeer) -> Contender:
-    """A peer that is called and waits, in a program of its own."""
+    """A library peer, in a separate process."""
 
     async def run() -> None:
         await asyncio.wrap_future(peer.submit())
@@ -70,7 +71,7 @@ def library(peer: LibraryPeer) -> Contender:
 def command(
     argv: list[str], cwd: str | None = None, env: Mapping[str, str] | None = None, *, slow: bool = False
 ) -> Contender:
-    """A program, as asyncio starts it."""
+    """A peer that is a program, started by asyncio."""
 
     async def run() -> None:
         child = await asyncio.create_subprocess_exec(
@@ -83,7 +84,7 @@ def command(
 
 
 async def turn(contender: Contender, level: int, count: int, pace: Pace) -> None:
-    """``count`` executions, ``level`` of them at any time; those that fail are not counted."""
+    """Run ``count`` executions, ``level`` at a time. Failed ones are not counted."""
     turns = iter(range(count))
 
     async def one() -> None:
@@ -91,7 +92,7 @@ async def turn(contender: Contender, level: int, count: int, pace: Pace) -> None
             began = time.perf_counter()
             try:
                 await contender.run()
-            except Exception as error:  # whatever a peer fails with under load is part of what is told
+            except Exception as error:  # any exception of a peer under load is a result
                 pace.failures.append(str(error) or type(error).__name__)
             else:
                 pace.times.append((time.perf_counter() - began) * 1e3)
@@ -106,12 +107,12 @@ async def turn(contender: Contender, level: int, count: int, pace: Pace) -> None
 def measure(
     contenders: Mapping[str, Contender], levels: Iterable[int], rounds: int, count: int
 ) -> dict[int, dict[str, Pace]]:
-    """Every contender at every level, taking turns."""
+    """Measure every contender at every level, in turns."""
     found = {level: {name: Pace() for name in contenders} for level in levels}
 
     async def all_of_them() -> None:
         if sys.version_info < (3, 12):
-            # What later versions do by themselves: no thread for each child.
+            # No thread for each child process, as later versions of Python do by default.
             watcher = asyncio.PidfdChildWatcher()
             asyncio.get_event_loop_policy().set_child_watcher(watcher)
             watcher.attach_loop(asyncio.get_running_loop())

@@ -1,4 +1,4 @@
-"""Puts generated Markdown between two markers of a document, so that numbers and words live together."""
+"""Puts generated Markdown between two markers of a document."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pathlib import Path
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; a bar inside a cell would split it and is escaped."""
+    """Return a Markdown table. A bar inside a cell is escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def section_of(document: Path, begin: str, end: str) -> str:
-    """What stands between two marker lines."""
+    """Return the text between two marker lines."""
     return _parts(document, begin, end)[1]
 
 
 def replace_section(document: Path, begin: str, end: str, content: str) -> None:
-    """Write ``content`` between two marker lines; a document that lacks them is left alone, and that is an error."""
+    """Write ``content`` between two marker lines. Raises, and changes nothing, if the document lacks them."""
     head, _, tail = _parts(document, begin, end)
     inside = f"{content.strip()}\n" if content.strip() else ""
     document.write_text(f"{head}{begin}\n{inside}{end}{tail}")

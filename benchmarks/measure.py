@@ -1,4 +1,4 @@
-"""How benchmarks here measure and print: interleaved rounds, medians, 95th percentiles, ratios to the first row."""
+"""Measures cases in turns and prints medians, 95th percentiles and ratios to the first row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 
 def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each case, one of each per round, so that a busy second hits all of them alike."""
+    """Return the milliseconds of each case. Each round runs every case once, so that load affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in cases}
     for case in cases.values():
         case()
@@ -23,12 +23,12 @@ def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[
 
 
 def p95(values: list[float]) -> float:
-    """The 95th percentile."""
+    """Return the 95th percentile."""
     return sorted(values)[max(0, round(len(values) * 0.95) - 1)]
 
 
 def table(title: str, times: Mapping[str, list[float]], *, base: str | None = None, note: str = "") -> str:
-    """A Markdown table: median, 95th percentile, smallest, and the ratio of medians to the base row."""
+    """Return a Markdown table: median, 95th percentile, smallest, and the ratio of medians to the base row."""
     base = base or next(iter(times))
     whole = statistics.median(times[base])
     rows = [f"### {title}", "", f"| | median ms | p95 ms | min ms | ÷ {base} |", "|---|---|---|---|---|"]
@@ -41,6 +41,6 @@ def table(title: str, times: Mapping[str, list[float]], *, base: str | None = No
 
 
 def machine() -> str:
-    """One line about where this ran."""
+    """Return one line about this machine."""
     system = f"Linux {platform.release()}, Python {platform.python_version()}"
     return f"{platform.machine()}, {os.cpu_count()} cores, {system}, load {os.getloadavg()[0]:.1f}"

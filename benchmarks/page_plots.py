@@ -1,6 +1,6 @@
-"""The plots of docs/benchmarks.md: drawn from the very tables that the page shows, so that they cannot disagree.
+"""The plots of docs/benchmarks.md, drawn from the tables of the page.
 
-``python -m benchmarks --write`` draws those of the sections that it runs; ``--draw`` draws them from the page as it is.
+``python -m benchmarks --write`` draws those of the sections that it runs; ``--draw`` draws all from the present page.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Table:
-    """A Markdown table: its columns' names and its rows, the first entry of a row being its name."""
+    """A Markdown table: the names of its columns, and its rows. The first entry of a row is its name."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def column(self, name: str) -> dict[str, float]:
-        """The numbers of a column, by the names of the rows; entries without a number are left out."""
+        """Return the numbers of a column by row name; entries without a number are left out."""
         index = self.header.index(name)
         found = {row[0]: _NUMBER.search(row[index]) for row in self.rows}
         return {key: float(match[0]) for key, match in found.items() if match is not None}
 
     def lines(self) -> list[Series]:
-        """Every column over the first one, which holds numbers too."""
+        """Return every column as a line over the numbers of the first column."""
         columns = ((name, self.column(name)) for name in self.header[1:])
         return [Series(name, tuple((float(x), y) for x, y in column.items())) for name, column in columns]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture: of which section and table, under which file name and title, and how it is drawn."""
+    """One picture: its section and table, its file name and title, and the function that draws it."""
 
     section: str
     table: str
@@ -45,7 +45,7 @@ class Plot:
 
 
 def find_table(text: str, title: str) -> Table | None:
-    """The table below the heading that begins with ``title``."""
+    """Return the table below the heading that starts with ``title``."""
     _, found, rest = text.partition(f"### {title}")
     lines: list[str] = []
     for line in rest.splitlines()[1:] if found else []:
@@ -95,13 +95,13 @@ PLOTS = (
 
 
 def draw(section: str, text: str) -> dict[str, str]:
-    """The pictures of a section by file name, from what its benchmark printed; a table that is not there has none."""
+    """Return the pictures of a section by file name, from its benchmark's output; none for a missing table."""
     found = ((plot, find_table(text, plot.table)) for plot in PLOTS if plot.section == section)
     return {plot.file: plot.draw(plot.title, table) for plot, table in found if table is not None}
 
 
 def with_pictures(section: str, text: str, folder: str) -> str:
-    """The text with links to its pictures below the headings of their tables; doing it twice changes nothing."""
+    """Add links to the pictures below the headings of their tables. A second call changes nothing."""
     drawn = draw(section, text)
     text = re.sub(rf"^!\[[^]]*\]\({re.escape(folder)}/\w+\.svg\)\n\n", "", text, flags=re.MULTILINE)
     for plot in reversed(PLOTS):

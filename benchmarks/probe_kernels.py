@@ -2,7 +2,7 @@
 
     python -m benchmarks.probe_kernels --write docs/internal/kernels.md
 
-Every mark is the answer of a running kernel. Kernels that cannot be installed on this machine are named below it.
+Every mark is a result of a running kernel. Kernels that cannot be installed here are listed below the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKERS = ("<!-- probe_kernels: begin -->", "<!-- probe_kernels: end -->")
 
 
 def probe(kernel: Kernel) -> list[Finding]:
-    """All findings about one kernel; it is started anew when a probe left it silent or dead."""
+    """Run all probes on one kernel. Restarts it after a probe that left it dead or without answer."""
     running: RunningKernel | None = None
     findings = []
     for feature in FEATURES:
@@ -52,7 +52,7 @@ def _probe_feature(feature: Feature, running: RunningKernel) -> tuple[Finding, b
 
 
 def markdown(field: Field, columns: list[list[Finding]]) -> str:
-    """The table and what must be known to read it."""
+    """Return the table, and notes for reading it."""
     header = ["", *(f"{kernel.label} {kernel.version}" for kernel in field.kernels)]
     rows = [[feature.title, *map(str, found)] for feature, *found in zip(FEATURES, *columns, strict=True)]
     notes = [

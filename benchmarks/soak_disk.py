@@ -1,7 +1,7 @@
-"""A small disk of the soak's own, and what it is to run programs while it is full.
+"""Makes a small disk for the soak, and runs programs while it is full.
 
-Root only: a file system in memory is mounted where only this process and its children see it, so that it is gone with
-them however they end. Elsewhere there is a plain folder, and no disk to fill.
+Only as root: mounts a memory file system that only this process and its children see, so that it disappears with them.
+Other users get a plain folder, and no disk is filled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECE = bytes(1 << 20)
 
 @contextmanager
 def own_disk(folder: Path) -> Iterator[Path | None]:
-    """A disk at ``folder``; None when it is a plain folder. Call it before any thread is started."""
+    """Mount a disk at ``folder``; None if it stays a plain folder. Call it before any thread starts."""
     folder.mkdir()
     mounts = (
         ["mount", "--make-rprivate", "/"],
@@ -42,7 +42,7 @@ def own_disk(folder: Path) -> Iterator[Path | None]:
 
 
 def top_up(disk: Path) -> None:
-    """Take whatever room there is, to the last byte."""
+    """Fill the disk to the last byte."""
     with contextlib.suppress(OSError), open(disk / _BALLAST, "ab", buffering=0) as file:
         while file.write(_PIECE) == len(_PIECE):
             pass
@@ -50,7 +50,7 @@ def top_up(disk: Path) -> None:
 
 @contextmanager
 def full(disk: Path) -> Iterator[None]:
-    """The disk is full, and what others free can be taken again with ``top_up``."""
+    """Keep the disk full. ``top_up`` fills space that others have freed."""
     top_up(disk)
     try:
         yield
@@ -59,11 +59,12 @@ def full(disk: Path) -> Iterator[None]:
 
 
 def files_through_a_full_disk(disk: Path) -> int:
-    """Files of runs and sessions where the host has no room for them; returns how often that was said.
+    """Run programs and sessions that write files while the disk is full; return how often that was reported.
 
-    Results are right and say what was not kept, or there is an error with a type; with room again all is well.
+    Checks that each result is correct and lists what was not kept, or that the error has one of our types; and that
+    everything works once there is space again.
     """
-    # Zeros would take no room: they are copied as holes.
+    # Not zeros: these are copied as holes and take no space.
     writes = "open('f', 'wb').write(b'1' * (1 << 20)); print('ran')"
     said = 0
     with Sandbox() as box, box.session("python", memory_mb=256) as session:

@@ -1,11 +1,11 @@
-"""Thousands of mixed executions under faults: is every result accounted for, and is nothing left behind?
+"""Runs thousands of mixed executions under faults. Is every result as expected, and is nothing left behind?
 
     python -m benchmarks.soak_executions [--runs 10000] [--concurrent 16] [--seed 1] [--minutes 15] [--short]
 
-In waves. In each, programs of all languages run at once: good ones, failing ones, ones that die, hang, hog or flood,
-ones that are cancelled at a random moment, sessions, and WebAssembly. Between and during waves the world breaks
-(``soak_waves.py``). Ends with the first result that is not as expected, or with a line of counts, what is left, and how
-the memory of this process grew.
+In each wave programs of all languages run at once: programs that succeed, fail, crash, hang, use too much memory, print
+too much, or are cancelled at a random moment; sessions; and WebAssembly. Faults are made between and during waves
+(``soak_waves.py``). Stops at the first unexpected result; else prints counts, what is left behind, and how the memory
+of this process grew.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = {"good": 56, "bad": 26, "cancelled": 10, "session": 4, "wasm": 4}
 
 @dataclass
 class Soak:
-    """One soak; ``counts`` is every result by what it was."""
+    """One soak. ``counts`` holds the number of results of each kind."""
 
     backend: ProcessBackend
     wasm_backend: WasmBackend
@@ -51,7 +51,7 @@ class Soak:
     asked: int = 0
 
     async def wave(self, size: int, concurrent: int, *, broken: bool = False) -> None:
-        """Run so many at once; while the world is ``broken`` a typed error is a result too."""
+        """Run this many at once. During a fault (``broken``) an error of our types is a valid result too."""
         places = asyncio.Semaphore(concurrent)
         kinds = self.dice.choices(list(KINDS), list(KINDS.values()), k=size)
         jobs = [self.one(kind, f"t{self.dice.randrange(10**9)}", self.dice.random(), broken) for kind in kinds]
@@ -65,7 +65,7 @@ class Soak:
             self.counts[label] += 1
 
     async def one(self, kind: str, token: str, chance: float, broken: bool) -> str:
-        """One execution, checked; returns what it was."""
+        """Run and check one execution; return its kind of result."""
         try:
             return await getattr(self, kind)(token, chance, broken)
         except SandboxError as error:
@@ -73,7 +73,7 @@ class Soak:
             return f"refused while broken ({type(error).__name__})"
 
     async def good(self, token: str, chance: float, broken: bool) -> str:
-        """A program that prints its token and ends."""
+        """Run a program that prints its token and ends."""
         language = self.languages[int(chance * len(self.languages))]
         request, wanted = program(language, token if chance < 0.5 else f"same-{language}")
         result = await self.backend.execute(request)
@@ -83,7 +83,7 @@ class Soak:
         return f"good {language}"
 
     async def bad(self, token: str, chance: float, broken: bool) -> str:
-        """A program that ends badly after it has printed its token."""
+        """Run a program that prints its token and then fails."""
         name = sorted(BAD)[int(chance * len(BAD))]
         code, statuses, limits = BAD[name]
         request = ExecRequest(
@@ -97,7 +97,7 @@ class Soak:
         return f"{name}"
 
     async def cancelled(self, token: str, chance: float, broken: bool) -> str:
-        """A program that is cancelled before, while or after it runs."""
+        """Run a program and cancel it before, while or after it runs."""
         cancel = asyncio.Event()
         code = f"import time; print('{token}', flush=True); time.sleep({60 if chance < 0.7 else 0})"
         request = ExecRequest(language=Language.PYTHON, code=code, timeout=90)
@@ -109,7 +109,7 @@ class Soak:
         return f"cancelled ({result.status})"
 
     async def session(self, token: str, chance: float, broken: bool) -> str:
-        """A session that is opened, loses a cell, and still knows what it knew."""
+        """Open a session, let a cell be ended, and check that its variables are still there."""
 
         def cells() -> str:
             with open_session(self.backend, memory_mb=256) as session:
@@ -124,7 +124,7 @@ class Soak:
         return await asyncio.to_thread(cells)
 
     async def wasm(self, token: str, chance: float, broken: bool) -> str:
-        """A module that prints a word; of a few, because compiled ones are kept in memory up to a bound."""
+        """Run a wasm module that prints a word; one of a few, because compiled modules are kept in memory."""
         said = f"word{int(chance * 20)}"
         request = ExecRequest(language=Language.WASM, code=module(said), timeout=60)
         result = await self.wasm_backend.execute(request)
@@ -134,7 +134,7 @@ class Soak:
 
 
 async def soak_all(soak: Soak, place: Place, runs: int, concurrent: int, seconds: float) -> list[tuple[int, float]]:
-    """Waves and faults until so many have run or the time is over; returns memory by number of executions."""
+    """Run waves until there were enough executions or time is up; return memory by number of executions."""
     began, memory, number = time.monotonic(), [(0, resident_mb())], 0
     size = max(6, min(200, runs // len(WAVES)))
     while (soak.asked < runs or number < len(WAVES)) and time.monotonic() - began < seconds:
@@ -149,7 +149,7 @@ async def soak_all(soak: Soak, place: Place, runs: int, concurrent: int, seconds
 
 @contextlib.contextmanager
 def places() -> Iterator[Place]:
-    """Folders of this soak's own, on a disk of its own where one can be made."""
+    """Make the folders of this soak, on their own disk where possible."""
     with tempfile.TemporaryDirectory(prefix="soak-") as made:
         folder = Path(made)
         os.chmod(folder, 0o755)
@@ -162,7 +162,7 @@ def places() -> Iterator[Place]:
 
 
 def main() -> int:
-    """Run the soak; the exit code is 0 when all was as expected and nothing is left."""
+    """Run the soak; returns 0 if all was as expected and nothing is left."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--concurrent", type=int, default=16)

@@ -1,7 +1,7 @@
-"""Faults of the world around a host, done to it while it runs programs; each says what it did, and undoes it.
+"""Faults that are made around a host while it runs programs. Each returns what it did, and undoes it.
 
-Used by ``benchmarks.soak_waves``. A fault may make runs fail with a typed error while it lasts; once it is undone
-everything must work again.
+Used by ``benchmarks.soak_waves``. During a fault runs may fail with an error of our types; after it everything must
+work again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sandbox_kernel.jail.cgroups.cgroup_tree import mounts, own_folder, own_grou
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 
-#: A second host on the same cache: argv is the folder and how many programs it runs.
+#: A second host with the same cache; its arguments are the folder and the number of programs to run.
 NEIGHBOUR = """
 import sys
 from benchmarks.soak_programs import backend_with, program
@@ -57,19 +57,19 @@ with Sandbox() as box:
     session.run(code, timeout=60, on_output=lambda *_: print("up", flush=True))
 """,
 }
-#: Beside the bwrap that was copied to be taken away; no other is touched.
+#: A file next to our copy of bwrap. Only a copy with this file is ever removed.
 OURS = "made-by-the-soak"
-#: What the file holds that spoilt cache files lead to.
+#: Content of the bait file, to which damaged cache files are linked.
 BAIT = b"outside of every cache"
 #: How far a clock jumps.
 DAY_S = 86_400.0
 
 
 def own_bwrap(folder: Path) -> None:
-    """Put a copy of bwrap that may be taken away before all others; call before any sandbox is made."""
+    """Put a removable copy of bwrap first on PATH. Call it before any sandbox is made."""
     found = shutil.which("bwrap")
     if found is None:
-        return  # the one from the registry is not only a program; it stays
+        return  # the bwrap of the registry consists of more files; it is kept
     folder.mkdir(mode=0o755)
     (folder / OURS).touch()
     shutil.copy(found, folder / "bwrap")
@@ -88,7 +88,7 @@ def kill_spares(backend: ProcessBackend, dice: random.Random) -> int:
 
 
 def empty_groups() -> int:
-    """Move every process of this host's sandboxes out of its control group, into the host's, and remove the group."""
+    """Move all processes of this host's sandboxes into the host's control group, and remove theirs."""
     where, removed = find_hierarchies(), 0
     if where is None:
         return 0
@@ -107,7 +107,7 @@ def empty_groups() -> int:
 
 
 def _emptied(leaf: Path, host: Path) -> bool:
-    """Move everything out and remove the group; what is started or ends meanwhile is looked for again."""
+    """Move all processes out and remove the group; repeat for processes that start or end meanwhile."""
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ def _emptied(leaf: Path, host: Path) -> bool:
 
 @contextmanager
 def without_bwrap() -> Iterator[None]:
-    """The program that builds the walls is gone."""
+    """Remove the bwrap program for a while."""
     path = find_bwrap()
     if not Path(path).with_name(OURS).exists():
         yield
@@ -155,7 +155,7 @@ def without_descriptors(left: int) -> Iterator[None]:
 
 @contextmanager
 def jumping_clock() -> Iterator[None]:
-    """The time of day goes a day forth or back whenever somebody looks; what is measured by it goes wrong at once."""
+    """Let the time of day jump a day forward or back at every call, so that code that relies on it fails at once."""
     seconds, nanoseconds = time.time, time.time_ns
     jumps = itertools.cycle((DAY_S, -DAY_S, 0.0))
     time.time = lambda: seconds() + next(jumps)
@@ -167,12 +167,12 @@ def jumping_clock() -> Iterator[None]:
 
 
 def spoil(cache: Path, bait: Path, dice: random.Random) -> int:
-    """Cut, change or replace the files of a cache; some become links to the bait, which nobody may read or write."""
+    """Cut, change or replace the files of a cache; some become links to the bait, which must not be used."""
     bait.write_bytes(BAIT)
     spoilt = 0
     for path in sorted(cache.rglob("*")) if cache.is_dir() else []:
-        # What is a link already would lead our own writing out of the cache.
-        # Without its key a store must be made anew by its owner.
+        # Skip links: writing through one would change a file outside of the cache.
+        # A store without its key must be made again by its owner.
         if path.is_file() and not path.is_symlink() and path.name != "key":
             content = bytearray(path.read_bytes())
             place = dice.randrange(len(content)) if content else 0
@@ -192,13 +192,13 @@ def spoil(cache: Path, bait: Path, dice: random.Random) -> int:
 
 
 def neighbour(cache: Path, programs: int) -> subprocess.Popen[str]:
-    """Another host that compiles the same programs into the same cache."""
+    """Start another host that compiles the same programs into the same cache."""
     argv = [sys.executable, "-c", NEIGHBOUR, str(cache), str(programs)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
 def kill_a_host(victim: str) -> bool:
-    """Start a host, kill it while its program runs, and say whether everything of it ends."""
+    """Start a host, kill it while its program runs, and return whether all its processes end."""
     with subprocess.Popen([sys.executable, "-c", VICTIMS[victim]], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         host.stdout.readline()

@@ -1,4 +1,4 @@
-"""What a host holds of the machine, and how its memory grows: asked by the soaks before, during and after."""
+"""Counts the resources of this process (files, processes, memory), for the soaks before, during and after."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandbox_kernel.jail.meter.process_tree import tree
 
 @dataclass(frozen=True)
 class Holdings:
-    """What this process holds of the machine."""
+    """Resources that this process holds."""
 
     processes: int
     descriptors: int
@@ -28,7 +28,7 @@ class Holdings:
 
     @classmethod
     def now(cls, folder: Path) -> Holdings:
-        """Look."""
+        """Count them now."""
         gc.collect()
         wait_buried()
         groups = own_leaves()
@@ -45,15 +45,15 @@ class Holdings:
 
 
 def resident_mb() -> float:
-    """Memory of this process now, without what nobody refers to any more or the allocator keeps for later."""
+    """Return the memory of this process, after garbage collection and after the allocator has returned free pages."""
     gc.collect()
-    with contextlib.suppress(AttributeError):  # glibc has it
+    with contextlib.suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def slope(points: list[tuple[int, float]]) -> float:
-    """Growth for each thousand executions: the line of least squares, the first quarter (warming up) left out."""
+    """Return the growth for each 1000 executions, by least squares, without the first quarter (warm-up)."""
     points = points[len(points) // 4 :]
     count = len(points)
     middle_x, middle_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count

@@ -1,4 +1,4 @@
-"""What the soaks run: programs of every language that end well, and programs that end badly in known ways."""
+"""The programs of the soaks: programs of every language that succeed, and programs that fail in known ways."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = {
     "php": '<?php echo "@\\n";',
     "lua": "print('@')",
 }
-#: Ways to end badly: code in Python, statuses that are right, and the limits of the run.
+#: Programs that fail: Python code, the expected statuses, and the limits of the run.
 BAD: dict[str, tuple[str, tuple[Status, ...], Limits]] = {
     "fails": ("print('@'); raise SystemExit(3)", (Status.FAILED,), Limits()),
     "dies": ("import os; print('@', flush=True); os.kill(os.getpid(), 9)", (Status.KILLED,), Limits()),
@@ -41,18 +41,18 @@ BAD: dict[str, tuple[str, tuple[Status, ...], Limits]] = {
 
 
 def backend_with(cache: str) -> ProcessBackend:
-    """The backend of this soak: a warm pool and a cache of its own."""
+    """Return the backend of this soak, with its own pool and cache."""
     return ProcessBackend(ProcessConfig(pool_size=2, cache_dir=cache))
 
 
 def program(language: str, token: str) -> tuple[ExecRequest, str]:
-    """A good program and what it must print."""
+    """Return a program that succeeds, and its expected output."""
     code = GOOD[language].replace("@", token)
     return ExecRequest(language=Language.parse(language), code=code, timeout=120), f"{token}\n"
 
 
 def module(token: str) -> str:
-    """A WebAssembly module, as text, that prints a token."""
+    """Return the text of a wasm module that prints a token."""
     return (
         '(module (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))'
         f' (memory (export "memory") 1) (data (i32.const 16) "{token}\\n")'

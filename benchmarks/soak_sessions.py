@@ -1,9 +1,9 @@
-"""Thousands of mixed cells with random deaths: is every value as expected, and is nothing left behind?
+"""Runs thousands of mixed cells, some of which crash. Is every value as expected, and is nothing left behind?
 
     python -m benchmarks.soak_sessions [--cells 10000] [--seed 1] [--language python] [--minutes 60] [--short]
 
-A model in this process knows what the session must hold. Cells change it, fail, die in every way that is known, are
-interrupted or taken back; after each, the session is asked. Ends with the first difference, or with a line of counts.
+A model in this process holds the expected state of the session. Cells change it, fail, crash in every known way, are
+interrupted or undone; after each the session is compared. Stops at the first difference; else prints counts.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from sandbox_kernel.session.session import Session
 
 @dataclass
 class State:
-    """What the session must hold: a number, a list's length, and the text of a file."""
+    """The expected state: a number, the length of a list, and the text of a file."""
 
     number: int = 0
     length: int = 0
     text: str = ""
 
     def copy(self) -> State:
-        """The same, to be kept."""
+        """Return a copy."""
         return State(self.number, self.length, self.text)
 
 
 @dataclass
 class Words:
-    """One language's way to say things."""
+    """The code of the cells in one language."""
 
     begin: str
     ask: str
@@ -111,7 +111,7 @@ LANGUAGES = {"python": _python, "javascript": _javascript, "command": _command}
 
 @dataclass
 class Soak:
-    """One run; ``step`` does one random thing and checks the session afterwards."""
+    """One soak. ``step`` does one random action and then checks the session."""
 
     session: Session
     words: Words
@@ -121,45 +121,45 @@ class Soak:
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def begin(self) -> None:
-        """Bring the session into the model's first state."""
+        """Set the session to the first state of the model."""
         assert self.session.run(self.words.begin).ok
 
     def commit(self) -> None:
-        """A cell is in the state now: the one before it can be gone back to."""
+        """Record that a cell has changed the state, which undo can now take back."""
         self.past = [*self.past, self.now.copy()][-5:]
 
     def step(self) -> None:
-        """One random thing."""
+        """Do one random action."""
         kind = self.dice.choices(("change", "fail", "die", "timeout", "interrupt", "undo"), (60, 8, 18, 3, 3, 8))[0]
         self.counts[kind] += 1
         getattr(self, kind)()
         self.check()
 
     def change(self) -> None:
-        """A good cell."""
+        """Run a cell that succeeds."""
         before = self.now.copy()
         self.now = State(self.dice.randrange(10**6), self.dice.randrange(50), f"t{self.dice.randrange(10**6)}")
         assert self.session.run(self.words.change(self.now)).ok
         self.past = [*self.past, before][-5:]
 
     def fail(self) -> None:
-        """A cell that raises: it stays in the state."""
+        """Run a cell that raises; its changes stay."""
         result = self.session.run(self.words.fail)
         assert result.status is Status.FAILED, result
         self.commit()
 
     def die(self) -> None:
-        """A cell that dies after it has spoilt everything."""
+        """Run a cell that changes everything and then crashes."""
         name = self.dice.choice(sorted(self.words.deaths))
         self.counts[f"death by {name}"] += 1
         self.lost(self.session.run(f"{self._spoil()}\n{self.words.deaths[name]}", timeout=120))
 
     def timeout(self) -> None:
-        """A cell that does not end."""
+        """Run a cell that does not end."""
         self.lost(self.session.run(f"{self._spoil()}\n{self.words.endless}", timeout=0.2))
 
     def interrupt(self) -> None:
-        """A cell that is stopped by its user."""
+        """Run a cell and interrupt it."""
         go = {"python": "print('go')", "javascript": "console.log('go')", "command": "echo go"}[
             str(self.session.language)
         ]
@@ -171,7 +171,7 @@ class Soak:
             self.commit()
 
     def undo(self) -> None:
-        """Take back up to three cells."""
+        """Undo up to three cells."""
         steps = self.dice.randint(1, 3)
         if steps <= len(self.past):
             self.session.undo(steps)
@@ -179,11 +179,11 @@ class Soak:
             self.past = self.past[:-steps]
 
     def lost(self, result: ExecResult) -> None:
-        """What a dead cell must say."""
+        """Check the result of a cell that was ended."""
         assert result.rolled_back, result
 
     def check(self) -> None:
-        """Ask the session; asking is a cell too."""
+        """Compare the session with the model; that is a cell too."""
         result = self.session.run(self.words.ask, timeout=60)
         wanted = f"{self.now.number} {self.now.length} {self.now.text}".strip()
         assert result.stdout.strip() == wanted, (wanted, result)
@@ -194,7 +194,7 @@ class Soak:
 
 
 def main() -> int:
-    """Run the soak; the exit code is 0 when all was as expected and nothing is left."""
+    """Run the soak; returns 0 if all was as expected and nothing is left."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
-"""The waves of ``soak_executions``: in each, something of the world breaks while programs run, and is mended again.
+"""The waves of ``soak_executions``: each makes a fault while programs run, and undoes it.
 
-While it is broken a typed error is a result too; the second wave, in the mended world, must be as if nothing had been.
-Each returns how often the fault was done.
+During the fault an error of our types is a valid result. A second wave, after the fault, must have no errors. Each
+function returns how often the fault was made.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from benchmarks import soak_disk, soak_faults
 if TYPE_CHECKING:
     from benchmarks.soak_executions import Soak
 
-#: As many at once as a busy server has.
+#: How many run at once on a busy server.
 CROWD = 100
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the soak's hosts keep things; ``disk`` is None where there is none that could be filled."""
+    """The folders of the soak; ``disk`` is None where no disk can be filled."""
 
     temporary: Path
     cache: Path
@@ -36,20 +36,20 @@ Wave = Callable[["Soak", Place, int, int], Awaitable[int]]
 
 
 async def crowd(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """Nothing breaks; many at once."""
+    """Run many at once, without a fault."""
     await soak.wave(size, CROWD)
     return CROWD
 
 
 async def spares_killed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """One that is dying when it is handed out is a typed error: nothing of the program ran."""
+    """Kill spares. A run that gets a dying one is an error of our types: nothing of the program ran."""
     killed = soak_faults.kill_spares(soak.backend, soak.dice)
     await soak.wave(size, concurrent, broken=True)
     return killed
 
 
 async def cache_spoilt(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """What was compiled before is cut, changed, or leads elsewhere."""
+    """Cut or change compiled files, or replace them by links."""
     bait = place.temporary.parent / "bait"
     spoilt = sum(soak_faults.spoil(cache, bait, soak.dice) for cache in (place.cache, place.wasm))
     await soak.wave(size, concurrent)
@@ -58,7 +58,7 @@ async def cache_spoilt(soak: Soak, place: Place, size: int, concurrent: int) -> 
 
 
 async def groups_removed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """Again and again while programs run."""
+    """Remove control groups, again and again, while programs run."""
     wave = asyncio.ensure_future(soak.wave(size, concurrent, broken=True))
     removed = 0
     while not wave.done():
@@ -69,7 +69,7 @@ async def groups_removed(soak: Soak, place: Place, size: int, concurrent: int) -
 
 
 async def bwrap_gone(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """The program that builds the walls is taken away, and so are those that wait."""
+    """Remove bwrap, and kill the spares."""
     with soak_faults.without_bwrap():
         await asyncio.to_thread(soak_faults.kill_spares, soak.backend, random.Random(0))
         await soak.wave(size, concurrent, broken=True)
@@ -78,7 +78,7 @@ async def bwrap_gone(soak: Soak, place: Place, size: int, concurrent: int) -> in
 
 
 async def no_descriptors(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """Only a few more files can be opened."""
+    """Allow only a few more open files."""
     with soak_faults.without_descriptors(soak.dice.randrange(4, 40)):
         await soak.wave(size, concurrent, broken=True)
     await soak.wave(size, concurrent)
@@ -86,7 +86,7 @@ async def no_descriptors(soak: Soak, place: Place, size: int, concurrent: int) -
 
 
 async def another_host(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """Two hosts on one cache."""
+    """Run two hosts with the same cache."""
     with soak_faults.neighbour(place.cache, 6) as other:
         await soak.wave(size, concurrent)
         said = await asyncio.to_thread(other.communicate)
@@ -95,7 +95,7 @@ async def another_host(soak: Soak, place: Place, size: int, concurrent: int) -> 
 
 
 async def host_killed(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """Hosts are killed in the middle of a run and of a cell; nothing of theirs lives on."""
+    """Kill hosts during a run and during a cell; check that all their processes end."""
     for victim in soak_faults.VICTIMS:
         assert await asyncio.to_thread(soak_faults.kill_a_host, victim), f"a host killed in a {victim} left processes"
     await soak.wave(size, concurrent)
@@ -103,14 +103,14 @@ async def host_killed(soak: Soak, place: Place, size: int, concurrent: int) -> i
 
 
 async def clock_jumps(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """The time of day jumps at every look. Deadlines hold: nothing ends early, and what hangs is ended."""
+    """Let the time of day jump at every call. Deadlines must hold: no run ends early, and hanging ones are ended."""
     with soak_faults.jumping_clock():
         await soak.wave(size, concurrent)
     return 1
 
 
 async def disk_full(soak: Soak, place: Place, size: int, concurrent: int) -> int:
-    """Not a byte is left for caches, temporary folders, and files of runs."""
+    """Fill the disk of caches, temporary folders and files of runs."""
     if place.disk is None:
         await soak.wave(size, concurrent)
         return 0

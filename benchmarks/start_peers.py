@@ -1,6 +1,6 @@
-"""Other sandboxes that run one program: found on PATH, or installed from the registries into a folder of their own.
+"""Other sandboxes that run one program: found on PATH, or installed from the registries into their own folder.
 
-Each is tried once before it takes part; one that does not work here is named with the reason.
+Each is tried once first; one that does not work here is listed with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Case = Callable[[], object]
 
 @dataclass(frozen=True)
 class Command:
-    """A case that is a program of its own."""
+    """A peer that is a program."""
 
     argv: list[str]
     cwd: str | None = None
@@ -36,7 +36,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Call:
-    """A case that is a function of a library."""
+    """A peer that is a function of a library."""
 
     function: Callable[[], object]
 
@@ -47,7 +47,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Peers:
-    """Who takes part, by a name with its version, and who does not and why."""
+    """The peers that work here, by name and version, and the others with the reason."""
 
     cases: dict[str, Case]
     absent: tuple[str, ...]
@@ -56,7 +56,7 @@ class Peers:
 
 
 def find_peers(code: str, *, install: bool = True) -> Peers:
-    """Every peer that runs ``python -c code`` here."""
+    """Find every peer that runs ``python -c code`` here."""
     cases: dict[str, Case] = {}
     names: dict[str, str] = {}
     absent: list[str] = []
@@ -64,7 +64,7 @@ def find_peers(code: str, *, install: bool = True) -> Peers:
         try:
             label, case = make([sys.executable, "-c", code], install)
             case()
-        except Exception as error:  # whatever a peer fails with is the reason that is printed
+        except Exception as error:  # any exception of a peer is printed as the reason
             absent.append(f"{name}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
         else:
             cases[label] = case
@@ -73,7 +73,7 @@ def find_peers(code: str, *, install: bool = True) -> Peers:
 
 
 def one_peer(name: str, code: str) -> Case:
-    """A peer that ``find_peers`` has found, with a program of its own; it has not been tried."""
+    """Return a peer that ``find_peers`` has found, for another program; it is not tried first."""
     return _makers()[name]([sys.executable, "-c", code], False)[1]
 
 
@@ -97,12 +97,12 @@ def _bwrap(program: list[str], install: bool) -> tuple[str, Case]:
 
 def _firejail(program: list[str], install: bool) -> tuple[str, Case]:
     firejail = _program("firejail", "apt-get install firejail")
-    told = subprocess.run([firejail, "--version"], capture_output=True, text=True, check=True).stdout.split()
-    return f"firejail {told[2]}", Command([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
+    version = subprocess.run([firejail, "--version"], capture_output=True, text=True, check=True).stdout.split()
+    return f"firejail {version[2]}", Command([firejail, "--quiet", "--net=none", "--noprofile", "--", *program])
 
 
 def _fetched(package: str, install: bool) -> None:
-    """Install a package beside everything else; what it needs is found here first."""
+    """Install a package into its own folder; packages of this environment are used first."""
     folder = SCRATCH / package
     if not folder.is_dir():
         if not install:
@@ -125,7 +125,7 @@ def _sandlock(program: list[str], install: bool) -> tuple[str, Case]:
     readable = [path for path in _READABLE if os.path.exists(path)]
 
     def case() -> None:
-        # One for each run: a sandbox of its own serves one caller at a time.
+        # A new one for each run: one sandbox serves one caller at a time.
         result = sandlock.Sandbox(fs_readable=readable, clean_env=True).run(program)
         if not result.success:
             raise RuntimeError(f"it failed: {result.stderr!r}")

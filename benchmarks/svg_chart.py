@@ -1,6 +1,6 @@
-"""Charts as SVG text: pure functions of their data, so that a plot can be tested like any other text.
+"""Draws charts as SVG text. Pure functions, so that charts can be tested as text.
 
-They bring their own background and follow the reader's colour scheme, and use no font, script or file of others.
+Charts have their own background, follow the reader's colour scheme, and use no external font, script or file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 720, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 72, 48
 _BAR, _GAP, _CHARACTER = 20, 8, 6.6
-#: Told apart by light as well as by hue.
+#: Colours that differ in lightness as well as in hue.
 _LIGHT = ("#0b6bcb", "#c2410c", "#15803d", "#7e22ce", "#57606a", "#be185d")
 _DARK = ("#6cb6ff", "#ff9e64", "#6fdd8b", "#d2a8ff", "#adbac7", "#ff8fc7")
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4")
@@ -21,7 +21,7 @@ _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 4", "10 4")
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart: points by x."""
+    """A line of a chart: y values by x."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -29,7 +29,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """Values on a stretch of the drawing, evenly or by powers."""
+    """An axis: maps values to positions, linearly or logarithmically."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where a value lies; what is outside lies on the edge."""
+        """Return the position of a value; values outside of the axis are at its edge."""
         value = min(max(value, self.low), self.high)
         if self.log:
             part = math.log(value / self.low) / math.log(self.high / self.low)
@@ -47,7 +47,7 @@ class Axis:
         return self.begin + part * (self.end - self.begin)
 
     def ticks(self) -> list[float]:
-        """Round values on it, a handful."""
+        """Return a few round values for ticks."""
         if not self.log:
             step = _step((self.high - self.low) / 5)
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -60,7 +60,7 @@ class Axis:
 
 
 def axis(values: Sequence[float], begin: float, end: float, *, log: bool) -> Axis:
-    """An axis that holds these values; from 0 where it is even, and never without extent."""
+    """Return an axis for these values; a linear one starts at 0, and none has length 0."""
     if log:
         positive = [value for value in values if value > 0] or [1.0]
         low, high = min(positive), max(positive)
@@ -73,7 +73,7 @@ def axis(values: Sequence[float], begin: float, end: float, *, log: bool) -> Axi
 def line_chart(
     title: str, series: Sequence[Series], *, x: str, y: str, log_x: bool = False, log_y: bool = False
 ) -> str:
-    """Lines over a common x; each x that was measured is a tick when there are few."""
+    """Draw lines over a common x; if there are few x values, each is a tick."""
     points = [point for line in series for point in line.points]
     across = axis([px for px, _ in points], _LEFT, WIDTH - _RIGHT, log=log_x)
     up = axis([py for _, py in points], HEIGHT - _BOTTOM, _TOP, log=log_y)
@@ -97,12 +97,12 @@ def line_chart(
 
 
 def bar_chart(title: str, bars: Mapping[str, float], *, unit: str, base: float | None = None, log: bool = False) -> str:
-    """Bars from left to right, each with its name and value; a line at ``base``, to compare with."""
+    """Draw horizontal bars with names and values, and a line at ``base`` for comparison."""
     left = 24 + _CHARACTER * max(map(len, bars), default=0)
     values = [*bars.values(), *([base] if base is not None else [])]
     across = axis(values, left, WIDTH - 72, log=log)
     if log:
-        # The smallest must be seen too.
+        # The smallest bar must be visible too.
         across = Axis(across.low / 2, across.high, left, WIDTH - 72, log=True)
     height = _TOP + len(bars) * (_BAR + _GAP) + _BOTTOM - 16
     parts = [_text(16, 26, title, "title"), _text(16, 46, f"{unit}, logarithmic scale" if log else unit, "tick")]
@@ -156,7 +156,7 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
 
 
 def _step(rough: float) -> float:
-    """The next of 1, 2, 5 times a power of ten."""
+    """Return the next of 1, 2, 5 times a power of ten."""
     ten = 10.0 ** math.floor(math.log10(rough))
     return next(factor * ten for factor in (1, 2, 5, 10) if factor * ten >= rough * (1 - 1e-9))
 

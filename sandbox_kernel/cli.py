@@ -1,8 +1,9 @@
-"""``sandbox-kernel``: the command line. Each command is a file of ``commands/``, loaded when it is asked for."""
+"""``sandbox-kernel``: the command line. Each command is a module of ``commands/``, imported only when it is used."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import os
 import signal
@@ -27,7 +28,7 @@ __all__ = [
     "split_arguments",
 ]
 
-#: Each is a module of ``commands`` with that name.
+#: The commands and their help texts. Each has a module of that name in ``commands``.
 _COMMANDS = {
     "run": "run a file, or -c CODE, in a sandbox",
     "install": "make the kernel known to a Jupyter in another environment",
@@ -39,13 +40,13 @@ _COMMANDS = {
 
 
 class CommandModule(Protocol):
-    """What a module of ``commands`` offers."""
+    """The functions that each module of ``commands`` has."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the command takes."""
+        """Add the arguments of the command to its parser."""
 
     def execute(self, options: argparse.Namespace) -> int:
-        """Do it; the exit code."""
+        """Run the command and return the exit code."""
 
 
 def _load(name: str) -> CommandModule:
@@ -53,8 +54,8 @@ def _load(name: str) -> CommandModule:
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The whole command line; when only one ``command`` will be parsed, the others are named and not loaded."""
-    parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run code nobody has vetted.")
+    """Make the parser of the command line. If ``command`` is given, only that command's module is imported."""
+    parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run unvetted code in a sandbox.")
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, purpose in _COMMANDS.items():
@@ -65,7 +66,7 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and those after the first ``--``, which are the program's whatever they look like."""
+    """Split the words at the first ``--``: those before it are for us, those after it for the program that we run."""
     if "--" not in words:
         return list(words), []
     place = list(words).index("--")
@@ -73,22 +74,23 @@ def split_arguments(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; errors are one line and exit code 2. Who reads our output may leave before its end."""
+    """Entry point. An error prints one line and returns 2; a closed output pipe returns 141, as for SIGPIPE."""
     _have_streams()
     try:
         code = _main(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # As a program does that dies of SIGPIPE; what is left in the buffer must not complain at the exit.
+        # Python flushes its buffer at exit: that must not fail on the closed pipe too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + signal.SIGPIPE
 
 
 def _have_streams() -> None:
-    """Stand on three streams, whatever we were started with, and print whatever there is in any locale.
+    """Open stdin, stdout and stderr on ``/dev/null`` where they are closed, and let any text be printed.
 
-    A descriptor below 3 that is closed would be given to the next file that is opened, and be taken for a stream.
+    The next file that is opened would otherwise get the closed descriptor's number and be used as that stream. Text
+    that the locale cannot encode is printed with backslash escapes.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -96,7 +98,7 @@ def _have_streams() -> None:
             if null != number:
                 os.dup2(null, number)
                 os.close(null)
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 - it lives as long as we
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -105,7 +107,9 @@ def _have_streams() -> None:
 def _main(arguments: Sequence[str] | None) -> int:
     ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
     parser = make_parser(ours[0] if ours and ours[0] in _COMMANDS else None)
-    options = parser.parse_args(ours)
+    options, unknown = parser.parse_known_args(ours)
+    if unknown:
+        parser.error(_unknown(options.command, unknown))
     if theirs and options.command != "run":
         parser.error(f"{options.command} takes no arguments after --")
     if options.command == "run":
@@ -119,6 +123,20 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _unknown(command: str, words: Sequence[str]) -> str:
+    """The message for words that the parser of a command does not know; suggests the option that was meant."""
+    word = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+    if word is None:
+        return f"{command} takes no argument {words[0]!r}; see sandbox-kernel {command} --help"
+    own = argparse.ArgumentParser()
+    _load(command).add_arguments(own)
+    near = difflib.get_close_matches(word, own._option_string_actions, n=1, cutoff=0.6)
+    if near:
+        return f"unknown option {word!r}; did you mean {near[0]}?"
+    place = "; arguments of the program come after --" if command == "run" else ""
+    return f"{command} has no option {word!r}{place}; see sandbox-kernel {command} --help"
 
 
 if __name__ == "__main__":

@@ -70,6 +70,25 @@ def test_options_are_ours_wherever_they_stand_and_the_programs_come_after_two_da
     assert split_arguments(["run", "a.py"]) == (["run", "a.py"], [])
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("run", "-c", "1", "--memroy", "64M"), "unknown option '--memroy'; did you mean --memory?"),
+        (("run", "-c", "1", "--memroy=64M"), "unknown option '--memroy'; did you mean --memory?"),
+        (("run", "x.py", "--zzzzz"), "run has no option '--zzzzz'; arguments of the program come after --"),
+        (("report", "--jsn"), "unknown option '--jsn'; did you mean --json?"),
+        (("report", "now"), "report takes no argument 'now'"),
+    ],
+)
+def test_a_mistyped_option_gets_a_suggestion(
+    words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
 def test_a_policy_is_made_of_a_preset_mounts_and_domains() -> None:
     made = make_policy("strict", ["/a:/data", "/b:/out:rw"], ["example.org", "*.example.com:8443"])
     wanted = SandboxPolicy().mount("/a", "/data").mount("/b", "/out", writable=True)
@@ -308,7 +327,7 @@ def test_prepare_goes_on_in_the_background_and_says_where_to_look(tmp_path: Path
     }
     command = [sys.executable, "-m", "sandbox_kernel", "prepare", "science", "js", "--background"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
-    told = re.fullmatch(r"preparing in the background as process (\d+); what it says is in (.+)\n", done.stdout)
+    told = re.fullmatch(r"preparing in the background as process (\d+); messages are in (.+)\n", done.stdout)
     assert told is not None, done
     try:
         watch = os.pidfd_open(int(told[1]))

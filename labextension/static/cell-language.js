@@ -1,12 +1,12 @@
 // A CodeMirror language for a cell: the %%sandbox line, and below it a program in another language.
 //
-// The magic line must not reach the other language's parser: to Ruby `%%sandbox` opens a string that swallows the whole
-// cell, to C a path like `/data/*` in an option opens a comment. So a small parser cuts the cell in two, and CodeMirror's
-// mixed-language parsing hands the second part to JupyterLab's own parser for it.
+// The other language's parser must not see the magic line: in Ruby `%%sandbox` starts a string that extends over the
+// whole cell, in C a path like `/data/*` in an option starts a comment. So a small parser splits the cell in two, and
+// CodeMirror's mixed-language parsing passes the second part to JupyterLab's parser for that language.
 import { MOST_MAGIC, magicEnd } from './magic.js';
 
-// Gives `cellLanguage(support)`: the extension for cells whose program is in the language of `support`, a
-// LanguageSupport of JupyterLab's registry; null stands for a program that is plain text.
+// Returns a function `cellLanguage(support)`, which returns the extension for cells whose program is in the language of
+// `support`, a LanguageSupport of JupyterLab's registry; null is plain text.
 export async function cellLanguages(shared) {
   const [{ Language, defineLanguageFacet, languageDataProp }, { NodeType, Parser, Tree, parseMixed }, { styleTags, tags }] =
     await Promise.all(['@codemirror/language', '@lezer/common', '@lezer/highlight'].map(shared));
@@ -22,7 +22,7 @@ export async function cellLanguages(shared) {
     return new Tree(Cell, parts, [0, end], input.length);
   }
 
-  // Cutting a cell in two is one step, so this parse is done at its first `advance`.
+  // Splitting a cell is a single step, so the first `advance` completes the parse.
   class CellParse {
     constructor(input) {
       this.input = input;

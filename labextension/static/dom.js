@@ -1,4 +1,4 @@
-// The one way in which this extension makes elements: text is always textContent, never markup.
+// Creates an element. All elements of this extension are made here; text is always textContent, never markup.
 export function element(tag, { className = '', text = '', attributes = {}, children = [] } = {}) {
   const node = document.createElement(tag);
   if (className) node.className = className;

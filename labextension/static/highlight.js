@@ -1,7 +1,7 @@
-// Highlights each code cell in the language that its %%sandbox line names, in any kernel, also while it is typed.
+// Highlights each code cell in the language of its %%sandbox line, in any kernel, while the user types.
 //
-// JupyterLab gives every cell the kernel's language. Ours is laid over it in the cell's own editor and taken away again
-// with the magic line, so nothing of the notebook changes and a cell without the magic is never touched.
+// JupyterLab highlights every cell in the kernel's language. This plugin adds an editor extension of higher precedence
+// to cells with the magic line and removes it with the line. It changes nothing in the notebook.
 import { cellLanguages } from './cell-language.js';
 import { DEFAULT_LANGUAGE, highlighterOf, parseLanguage } from './languages.js';
 import { MOST_MAGIC, cellMagic } from './magic.js';
@@ -31,13 +31,13 @@ export async function highlightPlugin(shared) {
   };
 }
 
-// The MIME type of the language that a cell with this text names, or null for a cell without the magic.
+// Returns the MIME type of the language that the cell names, or null for a cell without the magic.
 export function wantedMimeType(source) {
   const magic = cellMagic(source);
   return magic && highlighterOf(parseLanguage(magic.language ?? DEFAULT_LANGUAGE));
 }
 
-// The extension of one editor: looks at the magic line after every change and asks `load` when the language is another.
+// Returns the extension of one editor. It reads the magic line after every change and calls `load` for a new language.
 function follower(load, { Compartment, Prec }, ViewPlugin) {
   const slot = new Compartment();
   class Follower {

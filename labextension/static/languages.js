@@ -1,8 +1,8 @@
 // The languages of %%sandbox and the highlighter that each gets.
 //
-// Names and aliases are those of sandbox_kernel/model/language.py; tests/labextension/test_languages.py holds the two together.
-// The MIME types are those of JupyterLab's own language registry. JupyterLab has no Zig: Rust's grammar knows the most
-// of its words (fn, pub, const, struct, enum, while, return) and its strings and comments.
+// Names and aliases are those of sandbox_kernel/model/language.py; tests/labextension/test_languages.py compares the
+// two. The MIME types are those of JupyterLab's language registry. JupyterLab has no grammar for Zig; Rust's has most
+// of its keywords (fn, pub, const, struct, enum, while, return), its strings and comments.
 const HIGHLIGHTER = new Map([
   ['python', 'text/x-ipython'],
   ['javascript', 'text/javascript'],
@@ -33,17 +33,17 @@ const ALIASES = new Map([
   ['rb', 'ruby'], ['pl', 'perl'], ['sqlite', 'sql'], ['sqlite3', 'sql'], ['golang', 'go'],
 ]);
 
-// What a cell without a language is written in.
+// The language of a cell that names none.
 export const DEFAULT_LANGUAGE = 'python';
 
-// The language that a person meant by `name`, or null for a name that the kernel would refuse.
+// Returns the language for a name or alias, or null for a name that the kernel would refuse.
 export function parseLanguage(name) {
   const key = name.trim().toLowerCase();
   const language = ALIASES.get(key) ?? key;
   return HIGHLIGHTER.has(language) ? language : null;
 }
 
-// The MIME type by which JupyterLab highlights a language; an unknown one is plain text, never the kernel's.
+// Returns the MIME type by which JupyterLab highlights a language; plain text for an unknown language.
 export function highlighterOf(language) {
   return HIGHLIGHTER.get(language) ?? 'text/plain';
 }

@@ -1,4 +1,4 @@
-// The status-bar item: the limits in force for the active cell. What it says is decided in limits.js.
+// The status-bar item that shows the limits of the active cell. limits.js makes its text.
 import { limitsInForce, limitsText } from './limits.js';
 import { MIME } from './receipt-facts.js';
 
@@ -35,7 +35,7 @@ export async function limitsPlugin(shared) {
   };
 }
 
-// Calls `refresh` when another cell is active, when its text or outputs change, and when the kernel does.
+// Calls `refresh` when the active cell, its text, its outputs or the kernel changes.
 function followActiveCell(tracker, refresh) {
   let followed = null;
   const follow = () => {

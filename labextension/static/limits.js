@@ -1,7 +1,7 @@
-// The limits that the active cell would run under, as far as the notebook tells. Pure: cells in, words out.
+// Finds the limits that the active cell would run under, from the notebook's text and receipts. Pure functions.
 //
-// A cell's own options come first. Otherwise the latest that was said: a `%sandbox --timeout …` line that was run, or the
-// receipt of a cell that left the limit to the default. Where nothing was said yet, nothing is claimed.
+// The cell's own options come first. Otherwise the latest of: a `%sandbox --timeout …` line that was run, and the
+// receipt of a cell without that option. If there is neither, the text says that defaults apply, without numbers.
 import { DEFAULT_LANGUAGE, parseLanguage } from './languages.js';
 import { cellMagic, lineMagics } from './magic.js';
 import { readLimits } from './receipt-facts.js';
@@ -13,7 +13,7 @@ const LIMITS = [
 ];
 
 // `active`: the cell's text. `cells`: [{source, executionCount, receipts}] of the notebook. `everyCell`: whether the
-// kernel sandboxes cells without the magic too. Null when the cell does not run in a sandbox.
+// kernel also sandboxes cells without the magic. Returns null if the cell does not run in a sandbox.
 export function limitsInForce(active, cells, everyCell) {
   const magic = cellMagic(active);
   if (!magic && !everyCell) return null;
@@ -44,9 +44,9 @@ function limitInForce(limit, options, said) {
   if (own !== undefined) return readOption(limit, own, 'set by this cell');
   for (const cell of said) {
     const ran = cell.receipts.map((data) => readLimits(data)).filter((run) => !run.apart);
-    const told = ran.map((run) => run[limit.key]).findLast((value) => value !== null);
-    if (told !== undefined && !cellMagic(cell.source)?.options.has(limit.option)) {
-      return { text: limit.text(told), origin: 'as in the last run' };
+    const known = ran.map((run) => run[limit.key]).findLast((value) => value !== null);
+    if (known !== undefined && !cellMagic(cell.source)?.options.has(limit.option)) {
+      return { text: limit.text(known), origin: 'as in the last run' };
     }
     const { lines, reset } = defaultLines(cell);
     const set = lines.findLast(({ options: named }) => named.has(limit.option));
@@ -56,7 +56,7 @@ function limitInForce(limit, options, said) {
   return { text: null, origin: 'the default' };
 }
 
-// The %sandbox lines of a cell that still hold, and whether `%sandbox reset` forgot everything before them.
+// Returns the %sandbox lines of a cell after the last `%sandbox reset`, and whether there is such a reset.
 function defaultLines(cell) {
   const lines = lineMagics(cell.source);
   const last = lines.findLastIndex(({ language }) => language === 'reset');
@@ -68,7 +68,7 @@ function readOption(limit, value, origin) {
   return { text: parsed === null ? `${value || 'nothing'}?` : limit.text(parsed), origin };
 }
 
-// The short form for the bar and the long form for the tooltip and the screen reader.
+// Returns a short text for the status bar and a long one for the tooltip and screen readers.
 export function limitsText({ language, limits, grants }) {
   const known = limits.filter(({ text }) => text !== null).map(({ text }) => text);
   const brief = ['Sandbox', language, ...(known.length > 0 ? known : ['default limits']), ...grants].join(' · ');

@@ -1,35 +1,35 @@
-// Reads the %%sandbox line of a cell, as far as the page needs it.
+// Parses the %%sandbox line of a cell, as far as the page needs it.
 //
-// The kernel's parser decides and complains; this one is used while somebody types, so it takes what it understands
-// and passes over the rest.
+// The kernel's parser checks the line and reports errors. This one runs while the user types, so it ignores what it
+// does not understand.
 
-// The magic line ends within this many characters, or it is none: a cell of megabytes is not searched at every key.
+// Only this many characters are searched for the magic line, so that typing in a large cell stays fast.
 export const MOST_MAGIC = 64 * 1024;
 
 const CELL_MAGIC = /^%%sandbox(?=\s|$)[^\S\n]*(.*)$/;
 const LINE_MAGIC = /^[^\S\n]*%sandbox[^\S\n]+(.*)$/gm;
 const FLAGS = new Set(['--fresh', '--check', '--quiet']);
-// Empty lines, and comments for nbval: the kernel, too, passes over them to find the magic.
+// Empty lines and comments for nbval may come before the magic, as in the kernel's parser.
 const BEFORE_MAGIC = /^(?:[^\S\n]*(?:(?:#|\/\/|--|;;)[^\S\n]*(?:NBVAL|PYTEST_VALIDATE)_[A-Z_]+[^\S\n]*)?\n)*/;
 
 function firstLine(source) {
   return source.replace(BEFORE_MAGIC, '').split(/\r?\n/, 1)[0];
 }
 
-// Where the program of a cell begins: below the magic line.
+// Returns the position where the program of a cell starts, after the magic line.
 export function magicEnd(source) {
   const start = BEFORE_MAGIC.exec(source)[0].length;
   const end = source.indexOf('\n', start);
   return end < 0 ? source.length : end + 1;
 }
 
-// {language: string | null, options: Map<string, string[]>} of a cell that starts with %%sandbox, else null.
+// Returns {language: string | null, options: Map<string, string[]>} for a cell that starts with %%sandbox, else null.
 export function cellMagic(source) {
   const match = CELL_MAGIC.exec(firstLine(source));
   return match && readOptions(match[1]);
 }
 
-// The same for every `%sandbox --option …` line of a cell: they set the notebook's defaults.
+// Returns the same for every `%sandbox --option …` line of a cell; these lines set the notebook's defaults.
 export function lineMagics(source) {
   return [...source.matchAll(LINE_MAGIC)].map((match) => readOptions(match[1]));
 }
@@ -50,7 +50,7 @@ function readOptions(text) {
   return { language, options };
 }
 
-// Words as a shell would split them; an open quote reaches to the end of the line.
+// Splits text into words as a shell does; an unclosed quote extends to the end of the line.
 function splitWords(text) {
   const words = [];
   const pattern = /\s+|'([^']*)'?|"((?:\\.|[^"\\])*)"?|\\(.)|([^\s'"\\]+)|\\$/gy;

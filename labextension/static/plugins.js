@@ -1,6 +1,6 @@
-// The plugins of this extension. `shared(name)` gives a module of JupyterLab; each plugin file asks for what it needs.
+// Makes the plugins of this extension. `shared(name)` returns a module that JupyterLab shares.
 //
-// They are separate so that each can be switched off alone: `jupyter labextension disable sandbox-kernel:limits`.
+// Each plugin can be switched off separately: `jupyter labextension disable sandbox-kernel:limits`.
 import { highlightPlugin } from './highlight.js';
 import { limitsPlugin } from './limits-item.js';
 import { receiptPlugin } from './receipt.js';

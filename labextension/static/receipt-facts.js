@@ -1,17 +1,17 @@
-// From the JSON of a receipt to what the page shows. Pure: no element is made here.
+// Turns the JSON of a receipt into the values that the page shows. Pure functions; they create no elements.
 //
-// A notebook may come from anybody, so nothing in it is believed: every value is checked for its type, every text is
-// made visible and short, every list is cut. What a kernel of ours writes is in sandbox_kernel/receipt.py.
+// A notebook may be hostile, so nothing in it is trusted: types are checked, invisible characters are replaced, texts
+// and lists are cut. sandbox_kernel/receipt.py writes the JSON.
 import { bytesText, megabytesText, secondsText } from './units.js';
 
 export const MIME = 'application/vnd.sandbox-kernel.run+json';
 
 const MOST_TEXT = 400;
 const MOST_ENTRIES = 20;
-// Control characters, and those that change the direction of text so that it reads as something else.
+// Control characters, and characters that change the direction of text.
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
-// A string that can be shown and copied without surprises; '' for everything else.
+// Returns a string that is safe to show and to copy; '' for a value that is not a string.
 export function safeText(value) {
   if (typeof value !== 'string') return '';
   const clean = value.slice(0, MOST_TEXT + 1).replace(/\s+/g, ' ').replace(INVISIBLE, '\ufffd').trim();
@@ -35,7 +35,7 @@ function table(value) {
   return value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {};
 }
 
-// {tone, ending, language, isolation, meters, rows, refused, notes}: everything that a receipt shows, in order.
+// Returns {tone, ending, language, isolation, meters, rows, refused, notes}: all that a receipt shows, in order.
 export function readReceipt(data, metadata) {
   const facts = table(data);
   const measured = table(metadata);
@@ -55,13 +55,13 @@ export function readReceipt(data, metadata) {
   };
 }
 
-// The limits that a receipt tells, for the status bar; null where it tells none.
+// Returns the limits in a receipt, for the status bar; null for a limit that it does not have.
 export function readLimits(data) {
   const facts = table(data);
   return { timeout: amount(facts.timeout_s), memory: amount(facts.memory_limit_mb), apart: ranApart(facts) };
 }
 
-// Whether a cell ran beside the session of its language, whose limits its own tell nothing about.
+// Whether a cell ran outside of its language's session; its limits are then not those of the session.
 function ranApart(facts) {
   const notes = Array.isArray(facts.notes) ? facts.notes : [];
   return notes.some((note) => typeof note === 'string' && note.startsWith('ran in a fresh sandbox'));

@@ -1,9 +1,9 @@
-// Draws the receipt of a run: one line, bars against the limits, details on request, refusals with their remedy.
+// Draws the receipt of a run: one line with bars for time and memory, details to unfold, and refusals with a remedy.
 import { element } from './dom.js';
 import { MIME, readReceipt } from './receipt-facts.js';
 
 const MARK = { good: '✓', warn: '!', bad: '✗' };
-// Enter and Space on our controls are for them: in JupyterLab's command mode they would start editing the cell.
+// Lets Enter and Space reach our controls: in command mode JupyterLab would use them as shortcuts.
 const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
 
 export async function receiptPlugin(shared) {
@@ -54,7 +54,7 @@ function summary({ tone, ending, language, isolation, meters }) {
   });
 }
 
-// The numbers are spoken by the summary's label, so the drawing itself is hidden from screen readers.
+// The summary's label contains the numbers, so the bar is hidden from screen readers.
 function bar({ label, fraction, level, text }) {
   const children = [element('span', { text: label })];
   if (fraction !== null) {

@@ -1,13 +1,13 @@
-// The module-federation container that JupyterLab loads: what a bundler would emit, written by hand.
+// The module-federation container that JupyterLab loads; written by hand instead of by a bundler.
 //
 // JupyterLab runs this file as a plain script, calls init(scope) once with the modules it shares, and then
-// get('./extension') and get('./style'). Everything else lives in the ES modules next to this file.
+// get('./extension') and get('./style'). Everything else is in the ES modules next to this file.
 (() => {
   const NAME = 'sandbox-kernel';
   const here = new URL('.', document.currentScript.src);
   let scope;
 
-  // The same choice that bundled extensions make for singletons: what is loaded already, else the newest.
+  // Chooses like bundled extensions do for singletons: the version that is loaded already, else the newest.
   async function shared(name) {
     const versions = scope[name];
     if (!versions) throw new Error(`${NAME}: this JupyterLab shares no module ${name}`);

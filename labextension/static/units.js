@@ -1,4 +1,4 @@
-// Durations and sizes: as people write them in options, and as people read them.
+// Parses durations and sizes of options, and formats them for display.
 const SECONDS = { ms: 0.001, s: 1, m: 60, h: 3600 };
 const MEGABYTES = { k: 1 / 1024, m: 1, g: 1024, t: 1024 * 1024 };
 
@@ -37,7 +37,7 @@ export function megabytesText(megabytes) {
   return bytesText(Math.round(megabytes * (1 << 20)));
 }
 
-// Three digits are what an eye takes in; whole numbers keep all of theirs.
+// Rounds to three significant digits; numbers of 100 and above to whole numbers.
 function rounded(value) {
   return String(Number(value >= 100 ? value.toFixed(0) : value.toPrecision(3)));
 }

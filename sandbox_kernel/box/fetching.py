@@ -1,4 +1,4 @@
-"""What a ``Sandbox`` fetches from the host, under the rules of its own programs."""
+"""HTTP requests that the host makes for a ``Sandbox``, under the same network rules as its programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BoxFetching(BoxState):
-    """The part of the facade that is about the network."""
+    """The fetch methods of ``Sandbox``."""
 
     _client: SafeClient | None = None
 
@@ -27,10 +27,23 @@ class BoxFetching(BoxState):
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         body: bytes | str | None = None,
     ) -> FetchResponse:
-        """Fetch a URL from the host under this sandbox's network rules; private addresses stay refused.
+        """Fetch a URL from the host process, under this sandbox's network rules.
 
-        A status of 400 and more is a response. ``FetchError`` names the rule that refused; ``NetworkingDisabled`` means
-        that the policy allows nothing.
+        Args:
+            url: The URL, or a ``FetchRequest`` that also holds the method, the headers and the body.
+            method: The HTTP method; leave it out when ``url`` is a ``FetchRequest``.
+            headers: Request headers, as a mapping or as pairs of name and value.
+            body: The request body; text is sent as UTF-8.
+
+        Returns:
+            The response, also for a status of 400 or above.
+
+        Raises:
+            NetworkingDisabled: The policy allows no network at all.
+            FetchError: A rule refused the request, or the request failed; the message names the rule. Private
+                addresses are refused unless ``allow_private_for`` names their host.
+            InvalidRequest: A ``FetchRequest`` and one of the other arguments were given together.
+
         """
         return self._fetcher(url).fetch(_fetch_request(url, method, headers, body))
 
@@ -42,11 +55,27 @@ class BoxFetching(BoxState):
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         body: bytes | str | None = None,
     ) -> FetchResponse:
-        """The same, on the caller's event loop; cancelling it closes the connection."""
+        """Fetch a URL like ``fetch``, on the caller's event loop. Cancelling the task closes the connection.
+
+        Args:
+            url: The URL, or a ``FetchRequest`` that also holds the method, the headers and the body.
+            method: The HTTP method; leave it out when ``url`` is a ``FetchRequest``.
+            headers: Request headers, as a mapping or as pairs of name and value.
+            body: The request body; text is sent as UTF-8.
+
+        Returns:
+            The response, also for a status of 400 or above.
+
+        Raises:
+            NetworkingDisabled: The policy allows no network at all.
+            FetchError: A rule refused the request, or the request failed; the message names the rule.
+            InvalidRequest: A ``FetchRequest`` and one of the other arguments were given together.
+
+        """
         return await self._fetcher(url).afetch(_fetch_request(url, method, headers, body))
 
     def _fetcher(self, url: FetchRequest | str) -> SafeClient:
-        """One client for the life of the sandbox, so that its rate limit counts all fetches."""
+        """Return the sandbox's only client, so that the rate limit counts all fetches of the sandbox."""
         self._check_alive()
         if not self.policy.network and not self.policy.network_rules:
             asked = getattr(url, "url", url)

@@ -1,4 +1,4 @@
-"""What a ``Sandbox`` offers to do with its files: in, out, compared, set up from a manifest, kept in a tar."""
+"""The file methods of ``Sandbox``: read, write, list, compare, provision from a manifest, save to a tar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BoxFiles:
-    """The part of the facade that is about the folder /box. Paths are relative to it, or begin with /box."""
+    """The file methods of ``Sandbox``. Paths are relative to the work folder ``/box``, or begin with ``/box``."""
 
     def __init__(self) -> None:
         self._folder = BoxFolder()
@@ -27,54 +27,113 @@ class BoxFiles:
         self._destroyed = False
 
     def share_files(self, other: BoxFiles) -> None:
-        """Use the folder of another sandbox instead of one's own; called before anything runs here.
+        """Use the work folder of another sandbox. Call it before the first run of this one.
 
-        Notebooks do so: cells under another policy are still cells of one notebook. It ends with the other one.
+        The notebook calls it, so that cells under different policies see the same files.
+
+        Args:
+            other: The sandbox that owns the folder; the folder is removed when that sandbox is destroyed.
+
         """
         self._check_alive()
         self._folder, self._owns_folder = other._folder, False
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """Every file by its path, each read when it is asked for; links, FIFOs and the like are not among them."""
+        """Contents of all regular files by path. A file is read when its key is looked up; links are left out."""
         self._check_alive()
         return self._folder.files()
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """The content of a file of this sandbox's folder."""
+        """Read one file of the work folder.
+
+        Args:
+            path: Where the file is, relative to ``/box``.
+
+        Returns:
+            The whole content.
+
+        Raises:
+            InvalidRequest: There is no such file, or it is not a regular file.
+            PathTraversal: The path leads out of the work folder.
+
+        """
         self._check_alive()
         return self._folder.read(plain_path(path))
 
     def read_file_part(self, path: str | os.PathLike[str], offset: int, most: int) -> tuple[bytes, int]:
-        """At most ``most`` bytes of a file from ``offset`` on, and the size of the whole file, which is not read."""
+        """Read a part of one file of the work folder.
+
+        Args:
+            path: Where the file is, relative to ``/box``.
+            offset: The position of the first byte to read.
+            most: The largest number of bytes to read.
+
+        Returns:
+            The bytes, and the size of the whole file.
+
+        """
         self._check_alive()
         return self._folder.read_part(plain_path(path), offset, most)
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """Make or replace a file that later runs find in /box."""
+        """Create or replace a file in the work folder, for later runs and sessions.
+
+        Args:
+            path: Where to write, relative to ``/box``; missing folders are created.
+            data: The content; text is written as UTF-8.
+
+        Raises:
+            PathTraversal: The path leads out of the work folder.
+
+        """
         self._check_alive()
         self._folder.write(plain_path(path), data)
 
     def remove_file(self, path: str | os.PathLike[str]) -> None:
-        """Remove a file, or a folder with all that is in it, so that later runs do not find it."""
+        """Remove a file, or a folder with everything in it, from the work folder.
+
+        Args:
+            path: What to remove, relative to ``/box``.
+
+        """
         self._check_alive()
         with self._folder.changing() as root:
             root.remove(plain_path(path), tree=True)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
-        """What a folder of this sandbox holds, sorted by name."""
+        """List one folder of the work folder.
+
+        Args:
+            path: The folder, relative to ``/box``; the work folder itself by default.
+
+        Returns:
+            One entry for each file, folder and link, sorted by name.
+
+        """
         self._check_alive()
         return self._folder.list_dir(plain_path(path))
 
     def diff(self) -> tuple[FsChange, ...]:
-        """What runs and ``write_file`` have changed since the sandbox was made."""
+        """List what runs, sessions and ``write_file`` have changed since the sandbox was made.
+
+        Returns:
+            One change for each path that was created, modified or deleted.
+
+        """
         self._check_alive()
         return self._folder.diff()
 
     def provision(self, manifest: Manifest | object, *, archives: str | os.PathLike[str] | None = None) -> None:
-        """Put what a manifest lists into the folder; its JSON form is checked whole before anything is written.
+        """Write the files that a manifest lists into the work folder.
 
-        ``archives`` is the host's folder in which the tars of the manifest are looked for, and nowhere else.
+        Args:
+            manifest: A ``Manifest``, or its JSON form, which is checked completely before anything is written.
+            archives: The host folder that holds the tar files named by the manifest; no other folder is searched.
+
+        Raises:
+            InvalidRequest: The manifest is not valid, or names a tar file that cannot be used.
+
         """
         self._check_alive()
         from sandbox_kernel.workspace.manifest import Manifest
@@ -88,7 +147,15 @@ class BoxFiles:
                 wanted.provision(root, tars)
 
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
-        """Write the folder to a tar on the host, whole or not at all; what a tar cannot hold is returned."""
+        """Save the work folder to a tar file on the host. Writes the complete file or none.
+
+        Args:
+            path: Where on the host to write the tar file.
+
+        Returns:
+            What was left out because a tar file cannot hold it, each with the reason.
+
+        """
         self._check_alive()
         from sandbox_kernel.workspace.archive import save
 
@@ -96,9 +163,17 @@ class BoxFiles:
             return save(self._folder.opened(), path)
 
     def resume(self, path: str | os.PathLike[str]) -> None:
-        """Go on with the files of a tar that ``snapshot`` wrote, in a sandbox that has none yet.
+        """Fill the empty work folder from a tar file that ``snapshot`` wrote.
 
-        The tar may have been in hostile hands: nothing is written unless every member is acceptable.
+        The tar file is treated as hostile: nothing is written unless every member is acceptable.
+
+        Args:
+            path: The tar file on the host.
+
+        Raises:
+            InvalidRequest: The work folder already has files, or the tar file is damaged or holds too much.
+            PathTraversal: A member of the tar file leads out of the work folder.
+
         """
         self._check_alive()
         from sandbox_kernel.workspace.archive import restore

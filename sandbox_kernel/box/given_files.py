@@ -1,4 +1,4 @@
-"""Files that a caller gives, by name or open; what cannot be one is refused before anything runs."""
+"""Checks for the ``stdin`` and ``files`` arguments of runs, before anything runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox_kernel.limits import quoted
 
 
 def split_input(stdin: str | bytes | BinaryIO | None) -> tuple[str | bytes | None, int | None]:
-    """Standard input as a request holds it, or else the descriptor of an open file; one of the two is None."""
+    """Split ``stdin`` into ``(text or bytes, file descriptor)``; at least one of the two is None."""
     if stdin is None or isinstance(stdin, str | bytes):
         return stdin, None
     try:
@@ -22,7 +22,7 @@ def split_input(stdin: str | bytes | BinaryIO | None) -> tuple[str | bytes | Non
 
 
 def named_files(files: Mapping[str, bytes | str] | None) -> Mapping[str, bytes | str]:
-    """Contents by their paths in /box; None is no files."""
+    """Return ``files`` as a mapping of paths in /box to contents; empty for None."""
     if files is not None and not isinstance(files, Mapping):
         raise InvalidRequest(f"files must be a mapping of names to contents, got {quoted(files)}")
     return files or {}

@@ -1,4 +1,4 @@
-"""Many runs at once, their results in order; when one cannot go on, the others are stopped and not waited for."""
+"""Runs many requests in threads and returns the results in input order. If one raises, the others are stopped."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 
-#: Threads that a ``map`` may have: each waits for a sandbox, and a host has so many processes and descriptors.
+#: Most threads of one ``map``. Each runs one sandbox, which needs processes and file descriptors of the host.
 MOST_WORKERS = 256
 
 
 class ReadyRun(Protocol):
-    """A run that is ready to begin."""
+    """A function that runs one prepared request."""
 
     def __call__(self, *, stop: Stop | None) -> ExecResult:
-        """Run it to its end, or until it is stopped."""
+        """Run the request to its end, or until ``stop`` is set."""
 
 
 def run_each(starts: Sequence[ReadyRun], workers: int, progress: Callable[[int, int], None] | None) -> list[ExecResult]:
-    """Run all of them, so many at once; ``progress`` hears how many of how many are back, in their order."""
+    """Run every request, at most ``workers`` at a time, and return the results in input order.
+
+    Calls ``progress(done, total)`` after each result.
+    """
     results: list[ExecResult] = []
     threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
     stop = Stop()
@@ -34,7 +37,7 @@ def run_each(starts: Sequence[ReadyRun], workers: int, progress: Callable[[int, 
             if progress is not None:
                 progress(len(results), len(starts))
     except BaseException:
-        # Ctrl-C, or a progress callback that failed: nobody will see the others, so they are not waited for.
+        # Ctrl-C, or a progress callback that raised: the caller gets no results, so the other runs are stopped.
         stop.set()
         raise
     finally:
@@ -44,7 +47,7 @@ def run_each(starts: Sequence[ReadyRun], workers: int, progress: Callable[[int, 
 
 
 def check_workers(max_workers: int | None) -> int:
-    """How many runs of a ``map`` may be under way at once."""
+    """Return how many runs of a ``map`` run at the same time: ``max_workers``, or 4 for None."""
     if max_workers is None:
         return 4
     if isinstance(max_workers, bool) or not isinstance(max_workers, int) or max_workers < 1:

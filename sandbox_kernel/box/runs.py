@@ -1,4 +1,4 @@
-"""The runs of a ``Sandbox``: one program, one command, one program for many inputs. Each has a sandbox of its own."""
+"""The run methods of ``Sandbox``: one program, one command, one program for many inputs. Each run gets a new jail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BoxRuns(BoxState):
-    """The part of the facade that runs programs to their end."""
+    """The run methods of ``Sandbox``."""
 
     def run(
         self,
@@ -42,11 +42,34 @@ class BoxRuns(BoxState):
         python: str | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Run a program to its end in a sandbox of its own; works inside and outside of event loops.
+        """Run a program to its end in a new jail. Works inside and outside of event loops.
 
-        ``check`` type-checks TypeScript first; ``python`` is another interpreter, virtual environment or version.
-        An open file for ``stdin`` is read as the program takes it, a pipe or a terminal too; wasm and dask read nothing
-        from a terminal, where nobody would know when to end, and dask reads everything else first.
+        Args:
+            code: The source text of the program, or the bytes of a wasm module.
+            language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
+            timeout: Wall-clock limit in seconds.
+            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            stdin: Standard input of the program: text, bytes, or a file open for reading bytes. A file is read while
+                the program reads it; ``dask`` reads it completely first. ``wasm`` and ``dask`` read no terminal.
+            env: Environment variables of the program, besides those that the policy allows.
+            args: Command-line arguments of the program.
+            files: Contents by path, added to the work folder for this run.
+            limits: Limits besides time and memory; safe defaults for None.
+            backend: ``auto``, ``process``, ``wasm`` or ``dask``; the sandbox's own by default.
+            check: Type-check the program first; only for TypeScript.
+            python: Another Python: a path, a virtual environment or a version; only for Python programs.
+            on_output: Called as ``on_output(stream, text)`` while the program prints; ``stream`` is ``"stdout"`` or
+                ``"stderr"``.
+
+        Returns:
+            The result: status, exit code, output, time, memory and changed files. A program that fails or reaches a
+            limit is a result, not an exception.
+
+        Raises:
+            InvalidRequest: An argument has a wrong type or value.
+            BackendUnavailable: This host lacks a program that the language or the backend needs.
+            SandboxDestroyed: The sandbox was destroyed.
+
         """
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
@@ -74,11 +97,37 @@ class BoxRuns(BoxState):
         on_usage: OnUsage | None = None,
         on_input: AnyOnInput | None = None,
     ) -> ExecResult:
-        """The same, asynchronously; many at once are fine, and each one's clock starts when it does.
+        """Run a program like ``run``, asynchronously. Many may run at once; each time limit starts with its program.
 
-        ``on_usage`` hears a few times a second, on another thread, how many bytes of memory a run uses and may.
-        ``on_input(prompt, password)`` is asked for a line when a program waits for its standard input and no ``stdin``
-        is given; the input ends where nobody can tell whether a program waits (``jail/streams/blocked_reader.py``).
+        Args:
+            code: The source text of the program, or the bytes of a wasm module.
+            language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
+            timeout: Wall-clock limit in seconds.
+            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            stdin: Standard input of the program, as text or bytes.
+            env: Environment variables of the program, besides those that the policy allows.
+            args: Command-line arguments of the program.
+            files: Contents by path, added to the work folder for this run.
+            limits: Limits besides time and memory; safe defaults for None.
+            backend: ``auto``, ``process``, ``wasm`` or ``dask``; the sandbox's own by default.
+            check: Type-check the program first; only for TypeScript.
+            python: Another Python: a path, a virtual environment or a version; only for Python programs.
+            on_output: Called as ``on_output(stream, text)`` while the program prints; ``stream`` is ``"stdout"`` or
+                ``"stderr"``.
+            cancel: Set this event to stop the run; its status is then ``interrupted``.
+            on_usage: Called a few times a second, on another thread, as ``on_usage(used_bytes, limit_bytes)``.
+            on_input: Called as ``on_input(prompt, password)`` when the program waits for standard input and no
+                ``stdin`` was given; returns the line. Where a waiting program cannot be detected
+                (``jail/streams/blocked_reader.py``), the input is empty instead.
+
+        Returns:
+            The result, as from ``run``.
+
+        Raises:
+            InvalidRequest: An argument has a wrong type or value.
+            BackendUnavailable: This host lacks a program that the language or the backend needs.
+            SandboxDestroyed: The sandbox was destroyed.
+
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
@@ -101,9 +150,27 @@ class BoxRuns(BoxState):
         limits: Limits | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecResult:
-        """Run one program of the system with these arguments, as they are: no shell reads them.
+        """Run one program of the system. Its arguments are passed as they are, without a shell.
 
-        ``CommandNotFound`` for a program that is not inside, before anything runs.
+        Args:
+            command: The name of the program, or its path inside the jail.
+            args: Its arguments, as a list of strings.
+            timeout: Wall-clock limit in seconds.
+            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            stdin: Standard input of the program, as text or bytes.
+            env: Environment variables of the program, besides those that the policy allows.
+            files: Contents by path, added to the work folder for this run.
+            limits: Limits besides time and memory; safe defaults for None.
+            on_output: Called as ``on_output(stream, text)`` while the program prints.
+
+        Returns:
+            The result, as from ``run``.
+
+        Raises:
+            CommandNotFound: The program does not exist inside the jail; nothing was run.
+            InvalidRequest: An argument is wrong, or the sandbox's backend is ``wasm`` or ``dask``.
+            SandboxDestroyed: The sandbox was destroyed.
+
         """
         self._check_alive()
         if self._backends.default in ("wasm", "dask"):
@@ -129,14 +196,32 @@ class BoxRuns(BoxState):
         memory_mb: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[ExecResult]:
-        """Run a program once for each input, given on stdin, one sandbox each; results in the order of the inputs."""
-        from sandbox_kernel.box.many import check_workers, run_each  # threads, which a single run does without
+        """Run a program once for each input, each in a new jail.
+
+        Args:
+            code: The source text of the program.
+            inputs: Texts or bytes; each is the standard input of one run.
+            language: The language of the program.
+            max_workers: How many runs at the same time; 4 by default, at most 256.
+            timeout: Wall-clock limit in seconds of each run.
+            memory_mb: Memory limit in MB of each run; 2048 by default.
+            progress: Called as ``progress(done, total)`` after each result.
+
+        Returns:
+            One result for each input, in the order of the inputs.
+
+        Raises:
+            InvalidRequest: An argument has a wrong type or value.
+            SandboxDestroyed: The sandbox was destroyed.
+
+        """
+        from sandbox_kernel.box.many import check_workers, run_each  # imports threads, which a single run does not need
 
         workers = check_workers(max_workers)
         check_listener("progress", progress)
         if not isinstance(inputs, Iterable):
             raise InvalidRequest(f"inputs must be a list of texts, one for each run, got {quoted(inputs)}")
-        # With no input there is nothing to run, and a mistake is one all the same.
+        # Checks the arguments even when there is no input.
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
         starts = [partial(self._backends.choose(request, None).run, request) for request in requests]

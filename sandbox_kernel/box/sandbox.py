@@ -1,6 +1,6 @@
-"""The facade: one object that runs code, keeps its files and sessions, and says what it enforces.
+"""``Sandbox``, the entry point of the library: runs code, holds files and sessions, reports what it enforces.
 
-Its parts are in ``box/`` and, for its files, in ``box/files.py``.
+Its methods come from base classes: ``runs.py``, ``sessions.py``, ``fetching.py`` and ``files.py``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = ["BACKENDS", "Sandbox"]
 class Sandbox(BoxRuns, BoxSessions, BoxFetching):
     """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
-    Each run is a sandbox of its own; what runs and sessions share is the folder /box, whose files live as long as this
-    object.
+    Each run gets a new jail. Runs and sessions of one ``Sandbox`` share only the work folder ``/box``, which exists
+    until the ``Sandbox`` is destroyed.
     """
 
     def __init__(
@@ -49,11 +49,25 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
     ) -> None:
-        """``require`` fails closed: no sandbox unless these areas or lines of its report are enforced here.
+        """Create a sandbox. The first run starts its first process.
 
-        ``audit`` is a file to which every decision about the network is appended as a JSON line, or a function.
-        ``allow_private_for`` names hosts of the policy that may have private addresses; ``resolver`` resolves names.
-        ``secrets`` never enter: programs have placeholders, and the host puts the values into headers on their way out.
+        Args:
+            policy: What programs may read, write, reach and start; the preset ``standard`` by default.
+            backend: What runs the programs: ``process``, ``wasm``, ``dask``, or ``auto`` (wasm modules on ``wasm``,
+                everything else on ``process``).
+            config: Which interpreters and compilers to use, and how many jails to keep ready.
+            require: Areas or lines of the report that must be enforced on this host.
+            audit: A file to which every network decision is appended as a JSON line, or a function that is called
+                with each decision.
+            allow_private_for: Hosts of the policy that may resolve to private addresses.
+            resolver: A function ``resolver(host, port)`` that returns IP addresses, used instead of the system's.
+            secrets: Values that programs never see: programs get placeholders, and the host replaces these in the
+                headers of outgoing requests.
+
+        Raises:
+            InvalidRequest: An argument has a wrong type or value.
+            PolicyViolation: The policy is not valid, or something in ``require`` is not enforced on this host.
+
         """
         super().__init__(
             policy,
@@ -85,11 +99,22 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         on_progress: OnProgress | None = None,
         backend: str | None = None,
     ) -> CapabilityReport:
-        """What is enforced here, measured in the jail that is really used; kept until the next boot.
+        """Measure what is enforced on this host, in the same jail that runs use. Results are kept until the next boot.
 
-        ``again`` (or ``fresh``) measures anew. ``require`` names areas or lines that must be enforced, else
-        ``PolicyViolation`` quotes the one that is not. ``on_progress`` hears how many canaries of how many are back.
-        ``backend`` is whose walls they are, the sandbox's own if it is not given; processes for ``auto``.
+        Args:
+            again: Measure again instead of returning the kept results.
+            fresh: The same as ``again``.
+            require: Areas or lines of the report that must be enforced.
+            on_progress: Called as ``on_progress(done, total)`` after each canary.
+            backend: Which backend to measure; the sandbox's own by default, and ``process`` for ``auto``.
+
+        Returns:
+            The report: one line for each attempt of a canary, with the evidence.
+
+        Raises:
+            PolicyViolation: Something in ``require`` is not enforced; the message quotes the line.
+            InvalidRequest: ``require`` is a text instead of a list, or ``backend`` is unknown.
+
         """
         self._check_alive()
         if isinstance(require, str):
@@ -102,14 +127,14 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             wasm = self._backends.wasm()
             wasm.measure(again=again or fresh, on_progress=on_progress)
             report = summed_report(wasm, weaknesses=(*wasm.enforcer.weaknesses, *group_notes())).require(*require)
-            return replace(report, again=lambda told: self.report(again=True, on_progress=told, backend="wasm"))
+            return replace(report, again=lambda progress: self.report(again=True, on_progress=progress, backend="wasm"))
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")
             return report.require(*require)
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
 
     def destroy(self) -> None:
-        """End everything that this sandbox holds; every later call raises ``SandboxDestroyed``."""
+        """Close all sessions and remove the work folder. Every later call raises ``SandboxDestroyed``."""
         self._destroyed = True
         for session in list(self._sessions):
             session.close()

@@ -1,4 +1,4 @@
-"""The sessions of a ``Sandbox``, opened and loaded, and what WebAssembly must make ready before one."""
+"""The session methods of ``Sandbox``: open, load, and prepare a language for WebAssembly."""
 
 from __future__ import annotations
 
@@ -18,18 +18,30 @@ if TYPE_CHECKING:
 
 
 class _LoadSession:
-    """``box.load_session(path)``, and ``Sandbox.load_session(path)`` for a session with a sandbox of its own."""
+    """Makes ``box.load_session(path)`` and ``Sandbox.load_session(path)`` both work; the latter makes a new sandbox."""
 
     def __get__(self, box: BoxSessions | None, owner: type[BoxSessions]) -> Callable[..., Session]:
         def load_session(path: str | os.PathLike[str], *, name: str | None = None) -> Session:
-            """Go on with a session that ``save`` wrote, here or on another machine with the same versions."""
+            """Load a wasm session that ``save`` wrote, on this or another machine with the same versions.
+
+            Args:
+                path: The file on the host.
+                name: A name for the session, shown in messages.
+
+            Returns:
+                The session, with the state it was saved with.
+
+            Raises:
+                InvalidRequest: The file is damaged, not a saved session, or was saved with other versions.
+
+            """
             return (box if box is not None else owner())._load_session(path, name=name)
 
         return load_session
 
 
 class BoxSessions(BoxState):
-    """The part of the facade that is about state between runs."""
+    """The session methods of ``Sandbox``."""
 
     def session(
         self,
@@ -43,10 +55,29 @@ class BoxSessions(BoxState):
         backend: str | None = None,
         files: Mapping[str, bytes | str] | None = None,
     ) -> Session:
-        """Open a session: state lives on from run to run, and a run that is stopped is taken back.
+        """Open a session. Its variables stay from cell to cell; a cell that a limit ended is rolled back.
 
-        Its work folder is shared, between cells, with the sandbox's runs and other sessions; ``files`` are put there.
-        With ``backend="wasm"`` it can also be forked (``s.fork()``) and saved (``s.save(path)``).
+        The session shares the work folder with runs and other sessions of this sandbox; changes are exchanged between
+        cells. With ``backend="wasm"`` it can also be forked (``s.fork()``) and saved (``s.save(path)``).
+
+        Args:
+            language: The language of the cells.
+            name: A name for the session, shown in messages.
+            memory_mb: Memory limit in MB of the whole session.
+            checkpoints: How many earlier states are kept for ``undo``. With 0, state is lost if a limit ends a cell.
+            python: Another Python: a path, a virtual environment or a version. Not with ``backend="wasm"``.
+            limits: Limits besides time and memory; safe defaults for None.
+            backend: ``process`` or ``wasm``; the sandbox's own by default.
+            files: Contents by path, written to the work folder before the session starts.
+
+        Returns:
+            The open session. ``close`` ends it, and so does ``destroy`` of the sandbox.
+
+        Raises:
+            InvalidRequest: An argument is wrong, or the backend has no sessions in this language.
+            PolicyViolation: The session is one of commands, and the policy lets no process be started.
+            SessionError: The worker of the session could not be started.
+
         """
         self._check_alive()
         chosen = self._backends.named(backend)
@@ -86,16 +117,36 @@ class BoxSessions(BoxState):
         return opened
 
     def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
-        """Whether the first run or ``session`` in a language has nothing to wait for; see ``prepare``."""
+        """Return whether a language can run without being prepared first; see ``prepare``.
+
+        Args:
+            language: The language.
+            check: Whether TypeScript will be type-checked.
+            session: Whether to ask for a session instead of a run.
+
+        Returns:
+            True when nothing has to be prepared; always True unless the sandbox's backend is ``wasm``.
+
+        """
         self._check_alive()
         if self._backends.default != "wasm":
             return True
         return self._backends.wasm(check).is_ready(Language.parse(language), session=session)
 
     def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnProgress | None = None) -> None:
-        """Make ready what WebAssembly needs for a language, once on this machine: seconds to minutes.
+        """Prepare a language for WebAssembly, once on this machine. Takes seconds to minutes.
 
-        The first run does the same, before its clock starts; ``on_progress`` hears how far it is, on this thread.
+        The first run prepares its language too, before its time limit starts. Does nothing unless the sandbox's backend
+        is ``wasm``.
+
+        Args:
+            language: The language.
+            check: Whether TypeScript will be type-checked.
+            on_progress: Called with a ``PrepareProgress`` after each step, on the calling thread.
+
+        Raises:
+            BackendUnavailable: Something that the language needs cannot be found or made.
+
         """
         self._check_alive()
         if self._backends.default == "wasm":

@@ -1,4 +1,4 @@
-"""What all parts of a sandbox share: its policy, its backends, its way out, its folder and its sessions."""
+"""State that all parts of a ``Sandbox`` share: policy, backends, network access, work folder and sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BoxState(BoxFiles):
-    """The ground that runs, sessions and fetches of a ``Sandbox`` stand on."""
+    """Base class of the run, session and fetch methods of ``Sandbox``."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class BoxState(BoxFiles):
 
     @property
     def backend(self) -> ProcessBackend:
-        """The backend of processes, which every sandbox has."""
+        """The process backend. Every sandbox has one."""
         return self._backends.process
 
     @backend.setter
@@ -56,7 +56,7 @@ class BoxState(BoxFiles):
 
     @property
     def on_prepare(self) -> OnProgress | None:
-        """Hears how far a language is that WebAssembly must make ready first; see ``WasmBackend``."""
+        """Progress callback, called with a ``PrepareProgress`` while a wasm language is prepared for its first run."""
         return self._backends.on_prepare
 
     @on_prepare.setter

@@ -1,4 +1,4 @@
-"""The command line, one command a file; ``cli.py`` loads the one that was asked for.
+"""The commands of the command line, one for each file. ``cli.py`` imports the one that is used.
 
-Exit codes are the program's own, or 124 when a limit ended it. Read ``run.py`` first.
+The exit code is that of the program, or 124 when a limit ended it. Read ``run.py`` first.
 """

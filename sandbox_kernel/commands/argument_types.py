@@ -1,4 +1,4 @@
-"""What people write after an option, as values; a mistake is told by the parser, with the option that it stands at."""
+"""Converts the values of options. For a wrong value argparse prints the message together with the option."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox_kernel.notebook.options.units import parse_duration, parse_megabyte
 
 
 def duration(text: str) -> float:
-    """Seconds from ``500ms``, ``5s``, ``2m``."""
+    """Return seconds from text like ``500ms``, ``5s`` or ``2m``."""
     try:
         return parse_duration(text, "duration")
     except InvalidRequest as error:
@@ -17,7 +17,7 @@ def duration(text: str) -> float:
 
 
 def megabytes(text: str) -> int:
-    """MB from ``64M``, ``1G``, ``512K``."""
+    """Return MB from text like ``64M``, ``1G`` or ``512K``."""
     try:
         return parse_megabytes(text, "size")
     except InvalidRequest as error:
@@ -25,7 +25,7 @@ def megabytes(text: str) -> int:
 
 
 def names(text: str) -> list[str]:
-    """Areas or lines of the report from ``memory,network``."""
+    """Return areas or lines of the report from text like ``memory,network``."""
     found = [name.strip() for name in text.split(",")]
     if not all(found):
         raise argparse.ArgumentTypeError(f"{text!r} must be areas or lines of the report like memory,network")

@@ -1,4 +1,4 @@
-"""What a program prints, on the caller's own streams as it comes: untouched for files and pipes, tame for terminals."""
+"""Prints a program's output while it runs: unchanged to files and pipes, with colours only to terminals."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sandbox_kernel.untrusted.ansi import ColourFilter
 
 
 class Echo:
-    """Prints for one run; ``close`` when it has ended.
+    """Prints the output of one run. Call ``close`` after the run.
 
-    A terminal obeys what is printed on it: escape sequences write its clipboard, its title and over what stands above.
-    So there only colours are let through, as in the notebook. What is redirected is the program's own text.
+    Escape sequences can change a terminal's clipboard and title, and overwrite earlier lines. So on a terminal all but
+    colours are removed, as in the notebook. Redirected output is not changed.
     """
 
     def __init__(self) -> None:
@@ -19,12 +19,12 @@ class Echo:
         self._filters = {name: ColourFilter() for name, stream in streams.items() if stream.isatty()}
 
     def __call__(self, stream: str, text: str) -> None:
-        """Called with output as it arrives."""
+        """Print text of ``stdout`` or ``stderr``. Called as output arrives."""
         colours = self._filters.get(stream)
         self._print(stream, text if colours is None else colours.feed(text))
 
     def close(self) -> None:
-        """Print what was held back because it might have become an escape sequence."""
+        """Print text that was held back because it could be the start of an escape sequence."""
         for stream, colours in self._filters.items():
             self._print(stream, colours.close())
 

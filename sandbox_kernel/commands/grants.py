@@ -1,4 +1,4 @@
-"""What a program may touch and is given, in the words of the command line: the same for all commands that run code."""
+"""The options for policy, secrets and variables, shared by all commands that run code."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 
 
 def add_policy_options(command: argparse.ArgumentParser) -> None:
-    """The options that ``make_policy`` and ``make_secrets`` read."""
+    """Add the options for ``make_policy`` and ``make_secrets`` to a command."""
     add = command.add_argument
     add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
     add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
-    add("--allow-private", action="append", default=[], metavar="HOST", help="an allowed domain may be on this network")
+    add(
+        "--allow-private",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="let an allowed domain have a private address",
+    )
     add(
         "--secret", action="append", default=[], metavar="NAME@HOST",
-        help="a variable of yours that stays outside: programs have a placeholder, requests to HOST the value",
+        help="pass an environment variable as a secret: programs see a placeholder, requests to HOST the value",
     )  # fmt: skip
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
 
 def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
-    """The policy that the options describe."""
+    """Return the policy that the options describe."""
     if name is None:
         policy = SandboxPolicy.preset("standard")
     elif name in PRESETS:
@@ -58,7 +64,7 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
 
 
 def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:
-    """Secrets from ``NAME@HOST``, whose values are the caller's own variables."""
+    """Return secrets from ``NAME@HOST``; the values are environment variables of the caller."""
     if not words:
         return ()
     from sandbox_kernel.net.secret_headers import read_secrets
@@ -70,7 +76,7 @@ def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret,
 
 
 def make_env(pairs: Sequence[str], host: Mapping[str, str]) -> dict[str, str]:
-    """Variables from ``K=V``, or from ``K`` alone, which takes the caller's own value."""
+    """Return variables from ``K=V``, or from ``K``, which takes the value from the caller's environment."""
     env = {}
     for pair in pairs:
         name, given, value = pair.partition("=")

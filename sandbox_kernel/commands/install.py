@@ -1,4 +1,4 @@
-"""``sandbox-kernel install``: make the kernel known to Jupyter."""
+"""``sandbox-kernel install``: write the kernelspec, so that Jupyter finds the kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--sys-prefix", action="store_true", help="into this environment")
     where.add_argument("--prefix", metavar="PATH", help="below this folder")
     parser.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
-    parser.add_argument("--display-name", default="Sandbox", help="what people see (Sandbox)")
+    parser.add_argument("--display-name", default="Sandbox", help="the name in the launcher (Sandbox)")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> NoReturn:
-    """Become JupyterLab, in this process."""
+    """Replace this process by JupyterLab."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
     tour = Path("notebooks") / "tour.ipynb"

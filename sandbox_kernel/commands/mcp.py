@@ -1,4 +1,4 @@
-"""``sandbox-kernel mcp``: the sandbox as a server of tools for agents."""
+"""``sandbox-kernel mcp``: an MCP server that offers the sandbox to agents as tools."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Until the client closes the connection, or Ctrl-C."""
+    """Serve until the client closes the connection, or until Ctrl-C."""
     policy = make_policy(options.policy, options.mount, options.allow_net)
     secrets = make_secrets(options.secret, os.environ)
     if not options.http and (options.host or options.port is not None or options.token_file):
-        raise InvalidRequest("--host, --port and --token-file are of the HTTP server; add --http")
+        raise InvalidRequest("--host, --port and --token-file are for the HTTP server; add --http")
     if options.http:
         from sandbox_kernel.agent.mcp.mcp_http import serve_http
 

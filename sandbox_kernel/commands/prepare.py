@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sandbox_kernel.commands.progress import Lines, show_bar
 from sandbox_kernel.model import Language
 
-#: What ``prepare`` calls the Python of sessions inside WebAssembly.
+#: The name for Python sessions in WebAssembly, with numpy and pandas.
 SCIENCE = "science"
 
 
@@ -21,11 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "languages", nargs="*", metavar="LANGUAGE",
         help="which (all of the catalogue but science: Python sessions with numpy and pandas, which take minutes)",
     )  # fmt: skip
-    parser.add_argument("--background", action="store_true", help="go on meanwhile; what it says is in a file")
+    parser.add_argument("--background", action="store_true", help="return at once; messages go to a file")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Now and with a bar, or in the background."""
+    """Prepare the languages with a progress bar, or start a background process that does."""
     from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 
     names = [name for name in options.languages if name != SCIENCE]
@@ -42,14 +42,14 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _prepare_in_background(names: Sequence[str]) -> int:
-    """The same command, in a process of its own that outlives this one; two at once wait for each other."""
+    """Start this command in a process that outlives this one. Two such processes wait for each other."""
     from sandbox_kernel.backends.wasm.store import WasmStore
 
-    told = os.path.join(WasmStore().folder, ".prepare.log")
-    with open(told, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+    log_path = os.path.join(WasmStore().folder, ".prepare.log")
+    with open(log_path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "sandbox_kernel", "prepare", *names],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    print(f"preparing in the background as process {child.pid}; what it says is in {told}")
+    print(f"preparing in the background as process {child.pid}; messages are in {log_path}")
     return 0

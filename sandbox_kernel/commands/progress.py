@@ -1,4 +1,4 @@
-"""How far something is that takes its time: a bar on a terminal, lines in a log. All of it on standard error."""
+"""Shows progress on standard error: as a bar on a terminal, as lines in a log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def show_measuring(done: int, total: int) -> None:
-    """A bar of the canaries that are back; it is gone when all are."""
+    """Draw a bar of the canaries that have finished; remove it after the last one."""
     filled = round(done / total * 24)
     end = "\r\033[K" if done == total else ""
     print(f"\r\033[Kmeasuring {'█' * filled}{'·' * (24 - filled)}{end}", end="", file=sys.stderr, flush=True)
 
 
 def show_bar(progress: PrepareProgress) -> None:
-    """A bar for each language that is made ready."""
+    """Draw a bar for each language that is prepared."""
     filled = round(progress.fraction * 24)
     bar = "█" * filled + "·" * (24 - filled)
     print(f"\r\033[K{progress.language:12} {bar} {progress.text}", end="", file=sys.stderr, flush=True)
@@ -26,13 +26,13 @@ def show_bar(progress: PrepareProgress) -> None:
 
 
 class Lines:
-    """For logs: a line for each step, not for each second of it."""
+    """Prints progress for logs: one line for each step."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def __call__(self, progress: PrepareProgress) -> None:
-        """Say what is new."""
+        """Print the step, unless it was printed before."""
         line = f"{progress.language}: {progress.text}"
         if line != self._last:
             print(line, file=sys.stderr, flush=True)

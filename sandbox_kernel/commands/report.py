@@ -1,4 +1,4 @@
-"""``sandbox-kernel report``: what the sandbox is worth here."""
+"""``sandbox-kernel report``: print what is enforced on this host."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON")
     form.add_argument("--html", action="store_true", help="as an HTML page")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="whose walls (auto: of processes)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="which backend to measure (auto: process)")
     add_policy_options(parser)
-    parser.add_argument("--fresh", action="store_true", help="measure again, although this boot has been measured")
+    parser.add_argument("--fresh", action="store_true", help="measure again instead of using the results of this boot")
     parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 

@@ -1,4 +1,4 @@
-"""``sandbox-kernel run``: a file or a line in a sandbox, its output as it comes, its exit code."""
+"""``sandbox-kernel run``: run a file or ``-c CODE`` in a sandbox, print its output, return its exit code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
     parser.add_argument(
-        "--backend", choices=BACKENDS, default="auto", help="process, wasm, or auto: wasm for wasm alone"
+        "--backend",
+        choices=BACKENDS,
+        default="auto",
+        help="process, wasm, dask, or auto: wasm for wasm modules, else process",
     )
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
@@ -54,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """The program's own exit code, or 124 for a limit, as ``timeout`` does."""
+    """Run the program. Returns its exit code, or 124 if a limit ended it, as ``timeout`` does."""
     if (options.code is None) == (options.file is None):
         raise InvalidRequest("give a FILE or -c CODE, and not both; arguments of the program come after --")
     if options.code is not None:
@@ -73,7 +76,7 @@ def execute(options: argparse.Namespace) -> int:
     stdin = None if options.file == "-" else _input()
     with Sandbox(
         policy,
-        config=ProcessConfig(pool_size=0),  # nobody comes for a second one
+        config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
         require=options.require,
         audit=options.audit,
         allow_private_for=options.allow_private,
@@ -109,14 +112,14 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _as_utf8(word: str) -> str:
-    """An argument as it was typed: in a locale that knows only ASCII, Python hands over what it could not decode."""
+    """Return an argument decoded as UTF-8. In an ASCII locale Python passes it with surrogate escapes."""
     return os.fsencode(word).decode("utf-8", "surrogateescape")
 
 
 def _input() -> BinaryIO | bytes | None:
-    """What the program reads, as it comes; None where there is nothing to read, or where reading would stop us.
+    """Return the standard input for the program; None if there is none, or if reading it would stop this process.
 
-    A shell stops a job in the background that reads from its terminal, and most programs never ask.
+    A shell stops a background job that reads from the terminal, and most programs read nothing.
     """
     if sys.stdin is None or sys.stdin.closed:
         return None
@@ -124,7 +127,7 @@ def _input() -> BinaryIO | bytes | None:
         fd = sys.stdin.fileno()
     except OSError:
         return sys.stdin.buffer.read()
-    with contextlib.suppress(OSError):  # a terminal that is not ours to wait for stops nobody
+    with contextlib.suppress(OSError):  # not our controlling terminal: reading it does not stop us
         if os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp():
             return None
     return sys.stdin.buffer
@@ -146,5 +149,5 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
 
 
 def _printable(text: str) -> str:
-    """What quotes a program must not drive the terminal."""
+    """Replace characters that could control the terminal: the text quotes the program."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

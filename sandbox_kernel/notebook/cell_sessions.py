@@ -1,9 +1,9 @@
 """Which session a cell belongs to, and when it must run in a sandbox of its own instead.
 
-Unnamed sessions, one for each language, begin with the notebook's defaults; a named one begins with the options of its
-first cell, network included. Time, CPU, output and, within bounds, memory may be another for each cell. What a session
-is fixed to when it begins (policy, interpreter, disk, …) cannot change while it lives. A cell that asks for something
-else is not refused and not run under the wrong limit: it runs fresh, and is told why.
+Unnamed sessions, one for each language, start with the notebook's defaults; a named session starts with the options of
+its first cell, network included. Each cell may have its own time, CPU and output limit and, within bounds, its own
+memory limit. Policy, interpreter, disk limit and the like are fixed when a session starts. A cell that asks for other
+values of these runs fresh, and its receipt says why.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.session import Session
 
-#: What a cell may touch; whoever asks for it once often goes on working with what came of it.
+#: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
 _GRANTS = frozenset(("--allow-net", "--mount", "--policy"))
 
 Key = tuple[Language, str]
 
 
 def asks(options: CellOptions) -> dict[str, object]:
-    """What these options ask for that is fixed when a session begins, by the option that says it."""
+    """Return the values of these options that a session fixes when it starts, by option name."""
     named: dict[str, object] = {
         "--memory": options.memory_mb,
         "--cpu": options.cpu_s,
@@ -48,10 +48,10 @@ def asks(options: CellOptions) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a cell runs: in a session, or fresh; ``why_fresh`` is empty when that is what everybody expects.
+    """Where a cell runs: in a session, or fresh. ``why_fresh`` is the reason for the receipt, or empty.
 
-    ``one_cell``: it belongs to a session, but none that runs has what it asks for. So it gets one that ends with it,
-    and shows its value, its figures and its errors as its neighbours do.
+    ``must_open``: the session has to be opened first. ``one_cell``: no open session has the options of this cell, so it
+    gets a session of its own that is closed after it; its value, figures and errors are shown as in other cells.
     """
 
     session: Session | None = None
@@ -68,7 +68,7 @@ class _Held:
 
 
 class NotebookSessions:
-    """The sessions of one notebook; thread-safe. ``box_for`` gives the sandbox that a session is opened in."""
+    """The sessions of one notebook; thread-safe. ``box_for`` returns the sandbox to open a session in."""
 
     def __init__(self, box_for: Callable[[CellOptions], Sandbox]) -> None:
         self._box_for = box_for
@@ -77,14 +77,14 @@ class NotebookSessions:
         self._last: Key | None = None
 
     def choose(self, plan: CellPlan) -> Choice:
-        """The session for a cell, opened if need be; or none, and the reason why the cell runs fresh, if it is news."""
+        """Return where a cell runs. Opens its session if necessary."""
         choice = self.choose_open(plan)
         if not choice.must_open:
             return choice
         options, key = plan.options, _key(plan.options)
         base = plan.defaults if options.session is None else options
         with self._lock:
-            choice = self.choose_open(plan)  # another thread may have been faster
+            choice = self.choose_open(plan)  # another thread may have opened it meanwhile
             if choice.must_open:
                 unused = self._held.pop(key, None)
                 if unused is not None:
@@ -94,14 +94,14 @@ class NotebookSessions:
         return choice
 
     def prepare(self, options: CellOptions) -> None:
-        """Open the unnamed session in advance. Until a cell has run in it, it gives way to other defaults."""
+        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell."""
         key = _key(options)
         with self._lock:
             if options.keeps_state and has_sessions(key[0], options.backend) and key not in self._held:
                 self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
 
     def choose_open(self, plan: CellPlan) -> Choice:
-        """The same without opening anything: never blocks for long."""
+        """Return where a cell runs, like ``choose``, but open nothing; so it does not block for long."""
         choice, key = self._choice(plan), _key(plan.options)
         held = self._held.get(key)
         if held is not None and choice.session is held.session:
@@ -110,9 +110,10 @@ class NotebookSessions:
         return choice
 
     def of_cell(self, plan: CellPlan) -> Session | None:
-        """The running session in which this cell would run; None where it would run elsewhere, or begin one.
+        """Return the open session in which this cell would run; None if it would run fresh or in a new session.
 
-        Only that session may be asked about the cell: another one, with fewer rights, must not write into it.
+        Only that session may answer completion requests for the cell: the answer of a session with fewer rights must
+        not change the text of a cell with more.
         """
         return self._choice(plan).session
 
@@ -145,26 +146,26 @@ class NotebookSessions:
         return Choice(session=held.session)
 
     def find(self, options: CellOptions) -> Session | None:
-        """The running session that a line command means: by name or language, else the last one."""
+        """Return the open session that a line command means: by name or language, else the last one that was used."""
         with self._lock:
             key = (self._meant(options.session) if options.language is None else None) or _key(options)
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
 
     def _meant(self, name: str | None) -> Key | None:
-        """Without a language: the last session, or the last or only one of this name."""
+        """Return the key of the session meant without a language: the last one used, or the only one of this name."""
         if self._last is not None and name in (None, self._last[1]):
             return self._last
         found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
         return found[0] if len(found) == 1 else None
 
     def names(self) -> list[str]:
-        """The names of the sessions that were given one."""
+        """Return the names of all open sessions that have one."""
         with self._lock:
             return sorted({name for (_, name), held in self._held.items() if name and held.session.alive})
 
     def end(self, session: Session) -> str:
-        """End a session and say which it was; the next cell that belongs to it begins a new one, as asked for then."""
+        """Close a session and return its description. The next cell that belongs to it opens a new one."""
         with self._lock:
             ended = [key for key, held in self._held.items() if held.session is session]
             for key in ended:
@@ -173,27 +174,28 @@ class NotebookSessions:
         return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
 
     def adopt(self, options: CellOptions, session: Session) -> None:
-        """Go on with a session that was loaded from a file, in place of the one with its name."""
+        """Use a session that was loaded from a file, in place of the one with the same language and name."""
         key = _key(options)
         with self._lock:
             old = self._held.get(key)
-            # It holds what somebody saved: like one in which a cell has run, it does not give way to other defaults.
+            # It holds saved state, so new defaults must not replace it: it counts as used.
             self._held[key] = _Held(session, begun_with(options), used=True)
             self._last = key
         if old is not None:
             old.session.close()
 
     def close(self) -> None:
-        """End them all; may be called twice."""
+        """Close all sessions; may be called twice."""
         with self._lock:
             held, self._held = list(self._held.values()), {}
         for one in held:
             one.session.close()
 
     def open_for_one_cell(self, options: CellOptions) -> Session | None:
-        """A session that nobody else finds, with the limits of a fresh run; None where such a session cannot be.
+        """Open a session for a single cell, with the limits of a fresh run; None if that is not possible.
 
-        The caller closes it when the cell is over. Its one checkpoint is what puts the files back when it is stopped.
+        It is not registered here: the caller closes it after the cell. Its one checkpoint restores the files when the
+        cell has to be ended.
         """
         language, box = options.effective_language, self._box_for(options)
         memory_mb = options.memory_mb if options.memory_mb is not None else DEFAULT_MEMORY_MB
@@ -204,7 +206,7 @@ class NotebookSessions:
         )
 
     def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
-        """``options`` are the notebook's, whose language is not the cell's, or the cell's own."""
+        """Open a session. ``options`` are the notebook's, for an unnamed session, or those of the cell."""
         wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
         given = {key: value for key, value in wanted.items() if value is not None}
         return self._box_for(options).session(
@@ -221,26 +223,26 @@ def _key(options: CellOptions) -> Key:
 
 
 def begun_with(options: CellOptions) -> dict[str, object]:
-    """What a session that begins with these options has."""
+    """Return the fixed values of a session that starts with these options."""
     return {"--memory": DEFAULT_SESSION_MEMORY_MB, **asks(options)}
 
 
 def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:
-    """Whether a session can give a single cell what it asks for, beside what it began with; it may have to begin."""
+    """Whether a session can apply this option to a single cell."""
     if name == "--memory" and held is not None:
         return options.memory_mb is not None and held.session.takes_memory(options.memory_mb)
     return name in ("--memory", "--cpu", "--output")
 
 
 def _same(has: object, value: object) -> bool:
-    """Lists of domains and mounts mean the same in any order."""
+    """Whether two option values are equal. The order of domains and mounts does not matter."""
     if isinstance(has, tuple) and isinstance(value, tuple):
         return set(has) == set(value)
     return has == value
 
 
 def _explain(differing: list[str], options: CellOptions, only_this_cell: bool) -> str:
-    what = f"the session has another {' and '.join(differing)}"
+    what = f"the session was not started with this {' and '.join(differing)}"
     if not only_this_cell:
         named = f" --session {options.session}" if options.session is not None else ""
         return f"{what}; %sandbox restart {options.effective_language}{named} begins one that has it"

@@ -1,7 +1,7 @@
-"""Cells that are running now, and how to stop them from another thread.
+"""Registers running cells, so that another thread can stop them.
 
-Interrupts come as messages on the control thread while cells wait on the main loop or on a subshell's loop. A signal
-would not do: with an async kernel SIGINT lands in the event loop and takes the whole kernel down.
+Interrupts arrive as messages on the control thread, while cells wait on the main loop or on a subshell's loop. SIGINT
+cannot be used: in an async kernel it is raised in the event loop and ends the whole kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class RunningCells:
-    """Registers each running cell's cancel event; thread-safe."""
+    """The cancel events of the running cells; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class RunningCells:
 
     @contextmanager
     def cell(self) -> Iterator[asyncio.Event]:
-        """Enter for the time a cell runs, on the loop that runs it; the event is set when it shall stop."""
+        """Enter while a cell runs, on the loop that runs it. Yields an event that is set when the cell must stop."""
         cancel = asyncio.Event()
         with self._lock:
             self._cells[cancel] = asyncio.get_running_loop()
@@ -37,12 +37,12 @@ class RunningCells:
                     self._idle.set()
 
     def interrupt(self) -> int:
-        """Tell every running cell to stop; from any thread. Returns how many there were."""
+        """Set the cancel event of every running cell, from any thread. Returns how many there were."""
         with self._lock:
             for cancel, loop in self._cells.items():
                 loop.call_soon_threadsafe(cancel.set)
             return len(self._cells)
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Block until no cell runs, or until the time is over."""
+        """Block until no cell runs, or until the timeout. Returns whether no cell runs."""
         return self._idle.wait(timeout_s)

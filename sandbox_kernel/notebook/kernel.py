@@ -1,15 +1,15 @@
-"""The Sandbox kernel: an ordinary Jupyter kernel whose process never evaluates a word of what users write.
+"""The Sandbox kernel: a Jupyter kernel that never runs user code in its own process.
 
 It subclasses ipykernel's base class, not IPython's kernel, because the latter has many ways to run text in its own
-process (``!cmd``, ``%run``, ``user_expressions``, start-up files). A cell is planned by ``options``, run by ``runner``
-in a sandbox, and shown by ``render`` through ``wire``. This class only connects these to the protocol.
+process (``!cmd``, ``%run``, ``user_expressions``, start-up files). ``options`` parses a cell, ``runner`` runs it in a
+sandbox, ``render`` makes its messages and ``page/kernel_door.py`` sends them. This class connects them to the protocol.
 
-Everything but the protocol itself is imported where it is used, and by a thread once the kernel has answered: a page
-waits for the first answer, not for the whole house.
+Everything but the protocol is imported where it is used, or by a background thread after the first answer: so the first
+answer, for which the page waits, does not wait for the imports.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
-# ipykernel's base class carries no types; everything that leaves this file does.
+# ipykernel's base class has no types; everything that other files use from here has.
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
 
-#: How long a shutdown waits for running cells to be killed before the process ends anyway (their walls die with it).
+#: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
 
 
 class SandboxKernel(Kernel):
-    """One notebook's kernel; ``IPKernelApp`` makes it and calls the ``do_*`` methods."""
+    """The kernel of one notebook. ``IPKernelApp`` creates it and calls the ``do_*`` methods."""
 
     implementation = "sandbox-kernel"
     implementation_version = __version__
     banner = BANNER
     language_info = LANGUAGE_INFO
     help_links = HELP_LINKS
-    #: The base class sleeps before each reply because of a race of its own sys.stdout, which no cell writes to here.
+    #: The base class sleeps before each reply because of a race of its sys.stdout; cells do not write to that here.
     _execute_sleep = Float(0.0).tag(config=True)
 
     def __init__(self, **kwargs: Any) -> None:
@@ -68,32 +68,32 @@ class SandboxKernel(Kernel):
 
     @cached_property
     def history(self) -> History:
-        """What was run in this kernel."""
+        """The cells that were run in this kernel."""
         from sandbox_kernel.notebook.editor.history import History
 
         return History()
 
     async def kernel_info_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """The first question of every client; once it is answered there is time to make ready for the first cell."""
+        """Answer the first request of every client, then prepare for the first cell in a background thread."""
         await super().kernel_info_request(stream, ident, parent)
         if not self._warm:
             self._warm = True
             threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
 
     def _warm_up(self) -> None:
-        """Load the rest of the house and make a first sandbox, so that the first cell does not wait for it."""
+        """Import the rest of the package and open a first sandbox, so that the first cell does not wait for them."""
         from sandbox_kernel.errors import SandboxError
 
         try:
             self.state.runner.warm(self.state.defaults)
         except SandboxError as error:
-            self.log.warning("no sandbox could be made ready: %s", error)  # the first cell will say the same
+            self.log.warning("no sandbox could be made ready: %s", error)  # the first cell shows the same error
 
-    # -- what the kernel says about itself ---------------------------------------------------------------------------
+    # -- kernel information ---------------------------------------------------------------------------------------
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """The base class offers a debugger whenever debugpy is installed; there is none here."""
+        """Kernel information without the debugger, which the base class announces when debugpy is installed."""
         info: dict[str, Any] = dict(super().kernel_info)
         info["supported_features"] = [name for name in info["supported_features"] if name != "debugger"]
         info["protocol_version"] = PROTOCOL_VERSION
@@ -101,12 +101,12 @@ class SandboxKernel(Kernel):
 
     @property
     def execution_count(self) -> int:
-        """The number of the next cell. The base class adds one to it even for cells that are not to be counted."""
+        """The number of the next cell."""
         return self._number + 1
 
     @execution_count.setter
     def execution_count(self, value: int) -> None:
-        """Counting happens in ``do_execute``, which knows whether the cell counts."""
+        """Do nothing: the base class also counts silent cells, so ``do_execute`` counts instead."""
 
     # -- running cells -----------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class SandboxKernel(Kernel):
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
         parent = self.get_parent("shell")
         ident = self._get_shell_context_var(self._shell_parent_ident)
-        # Notebook pages name the cell they run and can be asked; recorders (nbval, papermill, nbclient) do neither.
+        # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
@@ -154,19 +154,19 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "execution_count": number, "payload": [], "user_expressions": {}}
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
-        """Send an iopub message for a parent; see ``wire.Publisher``."""
+        """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
         if self.session is not None:
             self.session.send(self.iopub_socket, kind, dict(content), parent=dict(parent), ident=self._topic(kind))
 
     def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
-        """See ``wire.Publisher``."""
+        """See ``kernel_door.KernelPublisher``."""
         from sandbox_kernel.notebook.page.widgets import report_widget, view
 
         self._enable_widgets()
         return view(report_widget(document, self._measure_again), "Capability report, to explore")
 
     def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
-        """See ``wire.Publisher``."""
+        """See ``kernel_door.KernelPublisher``."""
         from sandbox_kernel.notebook.page.widgets import RunPanel
 
         self._enable_widgets()
@@ -176,7 +176,7 @@ class SandboxKernel(Kernel):
         return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def _enable_widgets(self) -> None:
-        """Let pages find our widgets, also after they are reloaded; the import is paid by the first widget."""
+        """Register the comm target of ipywidgets, so that a page finds our widgets, also after a reload."""
         if not self._widgets_enabled:
             import ipywidgets
 
@@ -186,25 +186,25 @@ class SandboxKernel(Kernel):
     def _publish_execute_input(self, code: object, parent: Mapping[str, object], execution_count: int) -> None:
         from sandbox_kernel.untrusted.json_value import encodable
 
-        # The wire is UTF-8: one lone surrogate would lose this message, and with it the reply.
+        # Messages are UTF-8: a lone surrogate would make sending this message fail, and with it the reply.
         super()._publish_execute_input(encodable(str(code)), parent, execution_count)
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Called on the control thread. The base class would raise SIGINT here, which ends an async kernel."""
+        """Stop all running cells. Called on the control thread. The base class raises SIGINT; see ``interrupts``."""
         self._running.interrupt()
         if self.session is not None:
             self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     def pre_handler_hook(self) -> None:
-        """No signal handler: the base class would let SIGINT end the event loop."""
+        """Install no signal handler: that of the base class lets SIGINT end the event loop."""
 
     def post_handler_hook(self) -> None:
         """See ``pre_handler_hook``."""
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
-        """Called on the control thread: nothing of any sandbox is left when this returns."""
+        """Stop all cells and close all sandboxes. Called on the control thread."""
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
@@ -212,14 +212,15 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "restart": restart}
 
     async def _progressively_terminate_all_children(self) -> None:
-        """The base class signals every child and waits for it, up to half a minute. Ours are ended by ``do_shutdown``,
-        by the pool at exit, and by their own walls when this process is gone.
+        """Do nothing. The base class signals every child process and waits for up to half a minute.
+
+        Here ``do_shutdown`` and the pool end the child processes, and jails end when this process does.
         """
 
-    # -- helping the author ------------------------------------------------------------------------------------------
+    # -- editor requests ---------------------------------------------------------------------------------------------
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, object]:
-        """Magics and options from the table; everything else from the cell's session, if it runs."""
+        """Complete magics and options from the table, everything else by asking the cell's session if it is open."""
         from sandbox_kernel.notebook.editor.complete import complete_magic, complete_python, with_magics
 
         found = complete_magic(code, cursor_pos, self.state.known())
@@ -235,7 +236,7 @@ class SandboxKernel(Kernel):
     async def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: object = ()
     ) -> dict[str, object]:
-        """The same order as for completion."""
+        """Explain magics and options from the table, everything else by asking the session, then Python's built-ins."""
         from sandbox_kernel.notebook.editor.explain import explain_builtin, explain_magic
         from sandbox_kernel.notebook.render import told_apart
         from sandbox_kernel.untrusted.sanitize import sanitize_docstring
@@ -244,8 +245,8 @@ class SandboxKernel(Kernel):
         if text is None:
             known = await self._ask_session("inspect", code, cursor_pos)
             if known:
-                # A docstring is the sandbox's own word, and pages show it like an output: it is checked like one, and
-                # not on this loop, which answers everybody else meanwhile.
+                # A docstring comes from the sandbox and is shown on the page, so it is cleaned like an output. Cleaning
+                # runs in a thread, so that this loop stays free for other requests.
                 clean = await asyncio.get_running_loop().run_in_executor(None, sanitize_docstring, known)
                 return {"status": "ok", "found": True, "data": told_apart(clean.data), "metadata": {}}
             text = explain_builtin(code, cursor_pos)
@@ -253,7 +254,7 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "found": text is not None, "data": own, "metadata": {}}
 
     async def do_is_complete(self, code: str) -> dict[str, str]:
-        """For consoles: run it, or wait for more lines?"""
+        """Tell a console whether to run the code or to wait for more lines."""
         from sandbox_kernel.notebook.editor.is_complete import completeness
 
         return completeness(code, self.state.defaults)
@@ -270,7 +271,7 @@ class SandboxKernel(Kernel):
         pattern: str | None = None,
         unique: bool = False,
     ) -> dict[str, object]:
-        """What was run in this kernel."""
+        """Return cells that were run in this kernel."""
         match hist_access_type:
             case "tail":
                 rows = self.history.tail(10 if n is None else n, output=output)
@@ -283,7 +284,7 @@ class SandboxKernel(Kernel):
         return {"status": "ok", "history": rows}
 
     async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
-        """What the session knows in which this cell would run; None when there is none, or it cannot say."""
+        """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
         from sandbox_kernel.errors import SandboxError
         from sandbox_kernel.notebook.editor.complete import program_of
 

@@ -1,4 +1,4 @@
-"""What the kernel says about itself."""
+"""Constants that the kernel sends in ``kernel_info_reply``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 
 from sandbox_kernel import __version__
 
-#: The same in kernelspec/sandbox/kernel.json; a test compares them.
+#: Also in kernelspec/sandbox/kernel.json; a test compares the two.
 PROTOCOL_VERSION = "5.5"
 
 LANGUAGE_INFO: dict[str, object] = {

@@ -1,9 +1,9 @@
-"""``sandbox-kernel install``: a kernelspec for Jupyter servers that live in another environment than this one.
+"""Writes a kernelspec (``sandbox-kernel install``), for a Jupyter server in another environment than this package.
 
-``pip install`` alone is enough where Jupyter and this package share an environment: the wheel carries a kernelspec that
-names plain ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
-Jupyter) needs the path of *this* interpreter. It is written as it was started, not resolved: the target of a virtual
-environment's link lacks the environment's packages, and a resolved path breaks at the next upgrade.
+Where Jupyter and this package share an environment, ``pip install`` is enough: the wheel contains a kernelspec with the
+command ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
+Jupyter) needs the path of *this* interpreter. Symbolic links in the path are not resolved: the link's target does not
+have the virtual environment's packages, and a resolved path breaks at the next upgrade.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
 def kernel_json(display_name: str, executable: str) -> dict[str, object]:
-    """The kernelspec, as data; the one in ``kernelspec/`` is the same with ``python3``, which a test holds true."""
+    """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``."""
     return {
         "argv": [executable, "-m", "sandbox_kernel", "-f", "{connection_file}"],
         "display_name": display_name,
-        # papermill, file types and fallback matching go by this.
+        # Used by papermill, for file types, and to find a kernel for a notebook whose own is missing.
         "language": "python",
-        # Signals would end an async kernel; see ``interrupts``.
+        # A signal would end an async kernel; see ``interrupts``.
         "interrupt_mode": "message",
         "kernel_protocol_version": PROTOCOL_VERSION,
         "metadata": {"debugger": False, "supported_encryption": ["curve"]},
@@ -39,13 +39,13 @@ def kernel_json(display_name: str, executable: str) -> dict[str, object]:
 def install(
     user: bool, prefix: str | None, sys_prefix: bool, name: str = NAME, display_name: str = DISPLAY_NAME
 ) -> Path:
-    """Write the kernelspec and return its folder. Without a place it goes to the user's own Jupyter folder."""
+    """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     if sum((user, prefix is not None, sys_prefix)) > 1:
         raise InvalidRequest("--user, --prefix and --sys-prefix exclude each other; give one of them")
     if not display_name.strip():
-        raise InvalidRequest("--display-name is empty; give the name that the launcher shall show, like Sandbox")
+        raise InvalidRequest("--display-name is empty; give the name for the launcher, like Sandbox")
     place = sys.prefix if sys_prefix else prefix
     logos = logo_folder()
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
@@ -69,7 +69,7 @@ def install(
 
 
 def logo_folder() -> Path:
-    """Where the logos lie: beside the source tree, or where the wheel put them."""
+    """Return the folder of the logos: in the source tree, or where the wheel was installed."""
     from jupyter_core.paths import jupyter_path
 
     places = [Path(__file__).parents[2] / "kernelspec" / NAME, *(Path(p) / NAME for p in jupyter_path("kernels"))]

@@ -1,4 +1,4 @@
-"""``%sandbox`` line commands: each asks the runner and answers with messages, which the kernel and the magic send."""
+"""The ``%sandbox`` line commands. Each returns messages, which the kernel or the magic shows."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from sandbox_kernel.untrusted.markup.tex import defused
 
 @dataclass(frozen=True)
 class LineCommands:
-    """What a command may look at: the notebook's runner, its defaults from this line on, and its last files."""
+    """What a command works on: the notebook's runner, its defaults, and the files that the last cell changed."""
 
     runner: CellRunner
     defaults: CellOptions
     files: Sequence[FsChange] = ()
 
 
-def run_command(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    """Do what the line says. Blocking (a report measures, an undo waits): the kernel calls it in a thread."""
-    return _COMMANDS[command.name](command, desk)
+def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """Run a line command. It may block for seconds (a report measures), so the kernel calls it in a thread."""
+    return _COMMANDS[command.name](command, context)
 
 
 def _text(text: str) -> tuple[Message, ...]:
     return (ShowOutput({"text/plain": text}),)
 
 
-def _show(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    words = desk.defaults.words() or f"--timeout {duration_text(DEFAULT_TIMEOUT_S)}"
+def _show(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    words = context.defaults.words() or f"--timeout {duration_text(DEFAULT_TIMEOUT_S)}"
     return _text(f"%sandbox {words}")
 
 
-def _help(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
+def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text(usage())
 
 
-def _policy(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    policy = policy_of(desk.defaults)
+def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    policy = policy_of(context.defaults)
     rows = [
-        ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "none of the host's"),
+        ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
         ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
-        ("environment", ", ".join(policy.env) or "nothing of the host's"),
+        ("environment", ", ".join(policy.env) or "no host variables"),
     ]
-    return (_table(f"policy {desk.defaults.policy or 'standard'}", rows),)
+    return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
 
 
 def _rules(rules: Sequence[object]) -> str:
@@ -66,14 +66,16 @@ def _rules(rules: Sequence[object]) -> str:
     )
 
 
-def _files(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    """What cells left in the sandbox's folder, and what the last one changed."""
-    rows = list_files(desk.runner.box(desk.defaults), desk.runner.sessions.find(command.options), desk.files)
+def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """List the files in the work folder, and what the last cell changed."""
+    rows = list_files(
+        context.runner.box(context.defaults), context.runner.sessions.find(command.options), context.files
+    )
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
 
 
-def _session(command: LineCommand, desk: LineCommands) -> Session:
-    session = desk.runner.sessions.find(command.options)
+def _session(command: LineCommand, context: LineCommands) -> Session:
+    session = context.runner.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
         raise SessionError(
@@ -83,49 +85,52 @@ def _session(command: LineCommand, desk: LineCommands) -> Session:
     return session
 
 
-def _undo(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    result = _session(command, desk).undo(command.count)
+def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    result = _session(command, context).undo(command.count)
     return _text("\n".join(result.notes))
 
 
-def _checkpoints(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
+def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     rows = []
-    for number, state in enumerate(_session(command, desk).checkpoints(), 1):
+    for number, state in enumerate(_session(command, context).checkpoints(), 1):
         held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
         where = f"after its cell {state.cell}" if state.cell else "as it began, before its first cell"
         rows.append((f"undo {number}", f"the session {where}{held}"))
     return (_table("states that undo can go back to", rows),) if rows else _text("There is no state to go back to.")
 
 
-def _restart(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    which = desk.runner.sessions.end(_session(command, desk))
+def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    which = context.runner.sessions.end(_session(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
-def _save(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    save = getattr(_session(command, desk), "save", None)
+def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    save = getattr(_session(command, context), "save", None)
     if save is None:
-        raise InvalidRequest(f"%sandbox save {command.target}: this session cannot be saved; wasm sessions can")
+        raise InvalidRequest(
+            f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
+            "to save a file of the work folder, use %sandbox files"
+        )
     save(command.target)
     return _text(f"Saved as {command.target}.")
 
 
-def _load(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    session = desk.runner.box(desk.defaults).load_session(command.target)
-    # Cells of its own language go on with it, whatever the notebook's is.
+def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session = context.runner.box(context.defaults).load_session(command.target)
+    # It serves cells of its own language, which may differ from the notebook's.
     options = replace(command.options, language=session.language, backend="wasm")
-    desk.runner.sessions.adopt(options, session)
+    context.runner.sessions.adopt(options, session)
     return _text(f"Going on with {command.target}: {session.language} cells run in it.")
 
 
-def _report(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
-    report = desk.runner.box(desk.defaults).report()
-    # The evidence quotes what a program met; a page typesets formulas in HTML, so these are defused.
+def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    report = context.runner.box(context.defaults).report()
+    # The evidence quotes output of programs. Pages typeset formulas in HTML, so formulas are disabled.
     static = ShowOutput({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
     return (static, ReportPanel(report.to_dict()))
 
 
-def _nothing(command: LineCommand, desk: LineCommands) -> tuple[Message, ...]:
+def _nothing(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return ()
 
 

@@ -1,15 +1,14 @@
 """``%%sandbox`` and ``%sandbox`` in the ordinary Python kernel and in terminal IPython.
 
-The cell runs on an event loop in a thread of its own; the main thread stands where IPython expects the work to be done:
-it writes what arrives, asks the user, and waits. So Ctrl-C works as in every cell (it stops the sandbox, nothing of
-Python), output streams, and a Stop button works although the kernel's shell is blocked by this very cell.
+The cell runs on an event loop in its own thread. Meanwhile the main thread shows its output, asks the user for input,
+and waits. So Ctrl-C stops the sandbox and nothing else, output appears while the cell runs, and the Stop button works
+although this cell blocks the kernel's shell.
 
-Failures are raised as exceptions of our own. IPython's ``UsageError`` would print a line and report success to every
-client that waits for the result.
+Failures are raised as exceptions of our own: for IPython's ``UsageError`` clients would get the status "ok".
 """
 
 # mypy: disallow-untyped-calls=False, disallow-subclassing-any=False, disallow-untyped-decorators=False
-# IPython carries too few types for these rules.
+# IPython has too few types for these rules.
 
 from __future__ import annotations
 
@@ -31,32 +30,32 @@ from sandbox_kernel.notebook.page.ipython_door import MainThread
 from sandbox_kernel.notebook.page.loop_thread import LoopThread
 from sandbox_kernel.notebook.render import Failure, refusal
 
-#: Output and the cell's end wake the main thread at once; this is only for signals that arrive in between.
+#: How often the main thread wakes up to handle signals. Output and the end of the cell wake it at once.
 _TICK_S = 0.5
 _MATCHER = "sandbox-kernel"
 
 
 class CellFailed(SandboxError):
-    """A sandboxed cell did not end well. Each kind is a class of its own name, which clients see as ``ename``."""
+    """A sandboxed cell failed. ``failed`` makes a subclass for each kind, whose name clients see as ``ename``."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.evalue)
         self.failure = failure
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython prints instead of a traceback through this file."""
+        """The lines that IPython prints instead of a traceback through this file."""
         return list(self.failure.traceback)
 
 
 def failed(failure: Failure) -> CellFailed:
-    """The exception for a failure, of a class that carries its name."""
+    """Return an exception for a failure. Its class has the name of the failure."""
     kind: type[CellFailed] = type(failure.ename, (CellFailed,), {"__module__": __name__})
     return kind(failure)
 
 
 @magics_class
 class SandboxMagics(Magics):
-    """The magics of one shell, with the state of its notebook."""
+    """The magics of one IPython shell, with the state of its notebook."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -108,7 +107,7 @@ class SandboxMagics(Magics):
                         continue
                 return future.result()
             except KeyboardInterrupt:
-                # The sandbox is stopped; its end is still waited for, so that nothing is left behind.
+                # Stop the sandbox and keep waiting for its end, so that no process is left behind.
                 if cancel:
                     loop.call_soon_threadsafe(cancel[0].set)
                 else:
@@ -119,12 +118,12 @@ class SandboxMagics(Magics):
         return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def complete(self, context: CompletionContext) -> dict[str, object]:
-        """A matcher for IPython's completer: the same answers as in the Sandbox kernel, and no others beside them."""
+        """Complete our magic lines for IPython's completer, as the Sandbox kernel does, and suppress other matchers."""
         position = len(context.text_until_cursor)
         if context.cursor_line > 0:
             position += sum(len(line) + 1 for line in context.full_text.split("\n")[: context.cursor_line])
         found = complete_magic(context.full_text, position, self.state.known())
-        if found is None or "magic" in found.kinds:  # IPython knows the names of magics itself
+        if found is None or "magic" in found.kinds:  # IPython completes the names of magics itself
             return {"completions": [], "suppress": False}
         typed = context.full_text[found.start : position]
         completions = [
@@ -133,7 +132,7 @@ class SandboxMagics(Magics):
         return {"completions": completions, "matched_fragment": typed, "suppress": True, "ordered": True}
 
     def close(self) -> None:
-        """End every sandbox of this shell; called at exit and by ``%unload_ext``."""
+        """Close every sandbox of this shell. Called at exit and by ``%unload_ext``."""
         self.state.runner.close()
         if self._loop is not None:
             self._loop.close()
@@ -141,7 +140,7 @@ class SandboxMagics(Magics):
 
 
 def _watched(shell: Any) -> bool:
-    """Whether a notebook page runs this cell for a person: it names the cell and can be asked; recorders do neither."""
+    """Whether a notebook page runs this cell: it sends a cell id and accepts input requests; nbclient does neither."""
     kernel = getattr(shell, "kernel", None)
     parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
     try:
@@ -151,7 +150,7 @@ def _watched(shell: Any) -> bool:
 
 
 def load(shell: Any) -> None:
-    """``%load_ext sandbox_kernel``."""
+    """Register the magics and their completion. Called by ``%load_ext sandbox_kernel``."""
     magics = SandboxMagics(shell)
     shell.register_magics(magics)
 
@@ -163,7 +162,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """``%unload_ext sandbox_kernel``."""
+    """Close the sandboxes and remove the completion. Called by ``%unload_ext sandbox_kernel``."""
     magics = shell.magics_manager.registry.get("SandboxMagics")
     if magics is not None:
         magics.close()

@@ -1,6 +1,6 @@
-"""The capability report: what is enforced here, each line measured by attacking ourselves.
+"""The capability report: what is enforced on this host. Each line was measured by a canary.
 
-Values and their drawings only; the canaries of ``backends/measured/`` do the attacking.
+This file holds the values and their text form; the canaries are in ``backends/measured/``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AREAS = ("files", "processes", "network", "kernel", "limits")
 _NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
 
 
-#: The promises of a backend that sums its canaries up itself, as lines: their area and what was tried.
+#: Lines for backends that summarise their canaries themselves: area and name, by the name of the capability.
 _PROMISES = {
     "filesystem_read_isolation": ("files", "read outside"),
     "filesystem_write_isolation": ("files", "write outside"),
@@ -50,19 +50,19 @@ class CapabilityReport:
     host: str
     lines: tuple[Measurement, ...]
     languages: Mapping[str, Availability] = field(default_factory=dict)
-    #: What these walls are known not to hold, on top of what was measured.
+    #: Known weaknesses of these walls, besides what was measured.
     weaknesses: tuple[str, ...] = ()
     #: When the lines were measured, in seconds since 1970; never before this boot.
     measured_at: float = 0.0
-    #: Measures the same walls anew and makes another report; None where nobody can.
+    #: Measures the same walls again and returns a new report; None where that is not possible.
     again: Callable[[OnProgress], CapabilityReport] | None = field(default=None, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        """In another process nobody can measure these walls again."""
+        """Drop ``again``: another process cannot measure these walls."""
         return {**self.__dict__, "again": None}
 
     def to_dict(self) -> dict[str, object]:
-        """Plain JSON values."""
+        """Return the report as plain JSON values."""
         return {
             "backend": self.backend,
             "isolation": self.isolation,
@@ -74,7 +74,15 @@ class CapabilityReport:
         }
 
     def require(self, *names: str) -> CapabilityReport:
-        """Fail closed: every named area or line must be enforced, else ``PolicyViolation`` quotes what is missing."""
+        """Return this report if every named area or line is enforced.
+
+        Args:
+            names: Areas (``"network"``) or lines (``"open a connection"``) of the report.
+
+        Raises:
+            PolicyViolation: A line is not enforced, could not be measured, or does not exist; the message quotes it.
+
+        """
         for name in names:
             asked = [line for line in self.lines if name in (line.area, line.name)]
             if not asked:
@@ -87,7 +95,7 @@ class CapabilityReport:
         return self
 
     def __str__(self) -> str:
-        """The report for terminals."""
+        """Return the report as text for terminals."""
         rows = [f"{self.backend} · {self.isolation} · {self.host}"]
         area = ""
         widest = max((len(line.mechanism) for line in self.lines), default=0)
@@ -98,19 +106,19 @@ class CapabilityReport:
             rows.append(f"  {MARK[line.enforced]} {line.name:34} {line.mechanism:{widest}} {line.evidence}")
         rows.append("\nlanguages")
         for name, found in self.languages.items():
-            told = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
-            rows.append(f"  {MARK[found.available]} {name:34} {told}")
+            text = f"{found.version} ({found.origin})" if found.available else f"{found.reason}; {found.remedy}"
+            rows.append(f"  {MARK[found.available]} {name:34} {text}")
         if self.weaknesses:
             rows.append("\nknown weaknesses")
             rows += [f"  - {text}" for text in self.weaknesses]
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
-        """The report as one static page; see ``report_page``."""
+        """Return the report as static HTML; see ``report_page``."""
         return report_page(self.to_dict())
 
     def as_widget(self) -> object:
-        """The report as an ipywidget: its lines can be filtered, and *Run again* measures anew."""
+        """Return the report as an ipywidget: lines can be filtered, and the button *Run again* measures again."""
         from sandbox_kernel.report.widget import report_explorer
 
         again = self.again
@@ -122,9 +130,9 @@ class CapabilityReport:
 def make_report(
     backend: ProcessBackend, *, again: bool = False, on_progress: OnProgress | None = None
 ) -> CapabilityReport:
-    """Measure (once a boot, or again) and describe."""
+    """Measure, once for each boot or ``again``, and return the report."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-languages") as thread:
-        # Asking every compiler for its version takes as long as the canaries do.
+        # Asking every compiler for its version takes as long as the canaries, so both run at the same time.
         asked = thread.submit(lambda: {str(name): availability(backend.config, name) for name in RECIPES})
         found = measurements(backend, again=again, on_progress=on_progress)
         languages = asked.result()
@@ -136,13 +144,13 @@ def make_report(
         lines=tuple(lines),
         languages=languages,
         measured_at=found.at,
-        again=lambda told: make_report(backend, again=True, on_progress=told),
+        again=lambda progress: make_report(backend, again=True, on_progress=progress),
         weaknesses=(*(backend.enforcer.weaknesses if backend.enforcer is not None else _NO_WALLS), *group_notes()),
     )
 
 
 def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[str, ...] = ()) -> CapabilityReport:
-    """The report of a backend that measures by itself: WebAssembly, and the workers of a cluster."""
+    """Return the report of a backend that summarises its own measurements: wasm and dask."""
     found = backend.capabilities()
     lines = []
     for name, promise in found.enforced_limits.items():

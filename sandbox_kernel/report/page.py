@@ -1,8 +1,8 @@
-"""The capability report as HTML: static, no script, every value escaped; a row opens to show its evidence.
+"""The capability report as static HTML: no scripts, every value escaped; a row unfolds to show its evidence.
 
-The same page stands in a notebook's output, in its widget and in ``sandbox-kernel report --html``. It holds nothing
-that differs from one measurement to the next on the same host, so that saved notebooks compare cleanly. Takes what
-``CapabilityReport.to_dict`` gives; what has another shape is left out.
+Used in a notebook's output, in the widget and by ``sandbox-kernel report --html``. It contains nothing that changes
+from one measurement to the next on the same host, so that saved notebooks can be compared. Takes the value of
+``CapabilityReport.to_dict``; parts of another shape are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = Mapping[object, object]
 
 
 def report_page(document: Mapping[str, object], *, open_only: bool = False) -> str:
-    """The whole report; with ``open_only`` only what is not enforced and what is not available."""
+    """Return the report as HTML; with ``open_only`` only lines that are not enforced or not available."""
     lines = [row for row in _rows(document.get("lines")) if not (open_only and _enforced(row) is True)]
     languages = [
         (str(name), row)
@@ -42,7 +42,7 @@ def report_page(document: Mapping[str, object], *, open_only: bool = False) -> s
         parts.append(
             f"<p>Known weaknesses</p><ul>{''.join(f'<li>{escape(str(text))}</li>' for text in weaknesses)}</ul>"
         )
-    # What came back was said by a sandbox: it must not become a formula, in which MathJax makes links.
+    # The evidence quotes output of a sandbox. It must not be typeset as a formula: formulas can contain links.
     return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:90%">{"".join(parts)}</div>'
 
 
@@ -50,8 +50,8 @@ def _heading(document: Mapping[str, object]) -> str:
     title = " · ".join(str(document[key]) for key in ("backend", "isolation", "host") if document.get(key))
     counted = [_enforced(row) for row in _rows(document.get("lines"))]
     sums = [(word, counted.count(state)) for state, word in WORD.items()]
-    told = ", ".join(f"{number} {word}" for word, number in sums if number)
-    return f"<div><b>{escape(title)}</b></div><div>{told}</div>"
+    text = ", ".join(f"{number} {word}" for word, number in sums if number)
+    return f"<div><b>{escape(title)}</b></div><div>{text}</div>"
 
 
 def _head(*names: str) -> str:
@@ -74,14 +74,14 @@ def _lines(rows: Iterable[Row]) -> Iterable[str]:
 
 def _language(name: str, row: Row) -> str:
     available = row.get("available") is True
-    told = (
+    text = (
         str(row.get("origin", ""))
         if available
         else "; ".join(str(row[key]) for key in ("reason", "remedy") if row.get(key))
     )
     return (
         f"<tr><td {_CELL}>{escape(name)}</td>{_mark(available, 'available' if available else 'not available')}"
-        f"<td {_CELL}>{escape(str(row.get('version', '')))}</td><td {_CELL}>{escape(told)}</td></tr>"
+        f"<td {_CELL}>{escape(str(row.get('version', '')))}</td><td {_CELL}>{escape(text)}</td></tr>"
     )
 
 

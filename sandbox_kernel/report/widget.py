@@ -1,10 +1,10 @@
-"""The capability report as a widget: for ``report.as_widget()`` and, folded below its static form, ``%sandbox report``.
+"""The capability report as a widget, for ``report.as_widget()`` and ``%sandbox report``.
 
-ipywidgets is imported when the first one is made.
+ipywidgets is imported by the first call.
 """
 
 # mypy: disallow-untyped-calls=False
-# ipywidgets carries no types.
+# ipywidgets has no types.
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sandbox_kernel.untrusted.markup.tex import defused
 
 _SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
 
-#: Measures anew; is told whom to tell how far it is.
+#: Measures again and returns a new ``to_dict()``. Its argument is a progress callback ``(done, total)``.
 Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
 
 
 def report_explorer(document: Mapping[str, object], measure: Measure | None = None) -> Any:
-    """Filter the lines of a report, and measure again. ``measure`` returns a new ``to_dict()``; None: nobody can."""
+    """Return a widget that filters the lines of a report and, unless ``measure`` is None, can measure again."""
     import ipywidgets
 
     current = dict(document)
@@ -44,13 +44,13 @@ def report_explorer(document: Mapping[str, object], measure: Measure | None = No
         try:
             current.update(measure(progress))
             draw()
-        except Exception as error:  # nobody waits for this thread: what went wrong must be seen on the page
-            when.value = f"It could not be measured: {error}"
+        except Exception as error:  # no caller waits for this thread, so the page shows the error
+            when.value = f"Measuring failed: {error}"
         finally:
             again.disabled, bar.layout.display = False, "none"
 
     def clicked(_: object) -> None:
-        # Measuring takes seconds: not on the thread that serves the page.
+        # Measuring takes seconds, so it runs in a thread and does not block the kernel.
         again.disabled, bar.value, bar.layout.display = True, 0, ""
         threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
 

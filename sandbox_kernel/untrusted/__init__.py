@@ -1,8 +1,8 @@
-"""What came out of a sandbox, made inert: one file for each kind of content.
+"""Cleans output of a sandbox before a page shows it: one file for each kind of content.
 
-Text that a program prints and rich values that it displays end up in a page that may drive the Jupyter server. Nothing
-here trusts a size, a type or a parser's good mood: each function returns a value that is safe to put on that page, or
-raises ``ContentRefused`` with the reason. ``untrusted/sanitize.py`` is the only door.
+Printed text and displays of a program are shown on a page that can control the Jupyter server. So nothing about them is
+trusted, neither type nor size nor syntax: each function returns a value that is safe to show on that page, or raises
+``ContentRefused`` with the reason. All displays pass through ``sanitize.py``.
 """
 
 

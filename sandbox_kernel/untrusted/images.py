@@ -1,8 +1,8 @@
-"""Pictures: base64 that really is the format it claims to be, of a size that a page can draw.
+"""Checks pictures: base64 data of the format that the MIME type names, of a size that a page can draw.
 
-The browser decodes them; what it is handed must be the format of its MIME type (so that nothing is guessed from the
-content), not large in bytes and not large in pixels (a few kB of PNG can unpack to gigabytes). Only headers are read
-here, nothing is decoded.
+The browser decodes pictures. Their content must match their MIME type, so that the browser does not guess another one,
+and they must not be large in bytes or in pixels (a few kB of PNG can unpack to gigabytes). Only headers are read here;
+nothing is decoded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sandbox_kernel.untrusted import ContentRefused
 MAX_IMAGE_BYTES = 16 << 20
 MAX_SIDE = 16384
 MAX_PIXELS = 50_000_000
-#: Segments and bytes of padding before the frame header of a JPEG; cameras write a few dozen.
+#: Most segments and padding bytes before the frame header of a JPEG; cameras write a few dozen.
 _MAX_SEGMENTS = 2000
 
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]*)\Z")
 
 
 def check_image(mime: str, encoded: str) -> str:
-    """Return the same picture as canonical base64, or refuse it."""
+    """Return the picture as canonical base64, or raise ``ContentRefused``."""
     if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
         raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
     try:
@@ -43,7 +43,7 @@ def check_image(mime: str, encoded: str) -> str:
 
 
 def check_data_url(url: str) -> str | None:
-    """The URL of a picture that carries itself, checked and canonical; None for every other URL."""
+    """Return a ``data:`` URL of a picture, checked and canonical; None for every other URL."""
     match = _DATA_URL.match(url)
     if not match:
         return None
@@ -66,7 +66,7 @@ def _gif(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Walk the segments to the frame header, which holds the size."""
+    """Return the size from the frame header, which comes after any number of segments."""
     if data[:3] != b"\xff\xd8\xff":
         return None
     position = 2

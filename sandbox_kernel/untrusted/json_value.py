@@ -1,4 +1,4 @@
-"""JSON values from a sandbox: only plain types, bounded in depth, number and length."""
+"""Checks JSON values from a sandbox: only plain types, bounded in depth, number and length."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MAX_CHARACTERS = 1 << 20
 
 
 def check_json(value: object) -> object:
-    """Return a copy made of dict, list, str, int, float, bool and None, or refuse it."""
+    """Return a copy of dict, list, str, int, float, bool and None values, or raise ``ContentRefused``."""
     return _Copier().copy(value, 0)
 
 
 class _Copier:
-    """Counts what it copies, so that the whole value is bounded and not only its parts."""
+    """Copies a value and counts its parts, so that the value as a whole is bounded."""
 
     def __init__(self) -> None:
         self.values = 0
@@ -57,7 +57,7 @@ class _Copier:
 
 
 def encodable(value: str) -> str:
-    """The text with lone surrogates replaced: the wire is UTF-8, and one of them would lose the whole message."""
+    """Replace lone surrogates. Messages are UTF-8, and a message with a lone surrogate could not be sent."""
     try:
         value.encode()
     except UnicodeEncodeError:

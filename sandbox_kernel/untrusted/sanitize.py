@@ -1,10 +1,10 @@
-"""The only door for rich outputs: a MIME bundle from inside a sandbox goes in, one that a page may show comes out.
+"""Cleans displays: takes a MIME bundle from a sandbox and returns one that a page may show. All displays pass here.
 
-Called by the session for what its worker sends, by ``render`` for other displays and by the kernel for docstrings. The
-input is hostile: any object may stand anywhere. A page gets no language that a parser of its own interprets, but for
-HTML and SVG that were written anew here: Markdown becomes HTML. Every check takes time linear in its input, and what
-would take more than a fraction of a second is refused. What is not shown is named in ``removed``; a bundle that loses
-everything keeps one line of text that says so.
+Called by the session for displays of its worker, by ``render`` for other displays and by the kernel for docstrings. The
+input is hostile: any value may have any type. The only markup that a page gets is HTML and SVG that were written anew
+here, and checked LaTeX; Markdown is converted to HTML. Every check takes time linear in its input, and input that would
+take more than a fraction of a second is refused. ``removed`` lists what is not shown; a bundle of which nothing is left
+becomes one line of text that says so.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _NAMES = {
     "image/webp": "a WebP picture",
 }
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
-#: What IPython sends as text for objects that have none.
+#: The text that IPython sends for objects without a text form.
 _NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
 
 
 @dataclass(frozen=True)
 class SanitizedBundle:
-    """A bundle that is safe to publish; ``removed`` says in words what the sandbox sent besides."""
+    """A bundle that is safe to publish. ``removed`` describes in words what was left out."""
 
     data: Mapping[str, object]
     metadata: Mapping[str, object]
@@ -67,7 +67,7 @@ class SanitizedBundle:
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
-    """Check each representation by its own rules; never raises, whatever it is given."""
+    """Clean each representation of a bundle. Never raises, whatever the input is."""
     if not isinstance(data, Mapping):
         return SanitizedBundle({"text/plain": "[an output was not shown: it is no MIME bundle]"}, {}, _NO_BUNDLE)
     removed: list[str] = []
@@ -78,7 +78,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             removed.append(f"{len(data) - MAX_TYPES} more forms of an output were not shown: {MAX_TYPES} are enough")
             break
         name = _name(mime)
-        if name in seen:  # the same type in other letters
+        if name in seen:  # the same type in other upper and lower case
             continue
         seen.add(name)
         try:
@@ -91,7 +91,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
         if taken:
             removed.append(f"{_in_words(name)} was shown without {', '.join(taken)}")
         if name == "text/markdown":
-            # A page prefers HTML of the same output to its Markdown.
+            # If the output has HTML too, that is kept: a page would prefer it to Markdown.
             kept.setdefault("text/html", clean)
         elif not (name == "text/plain" and _is_source(kept, clean)):
             kept[name] = clean
@@ -101,7 +101,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
 
 
 def sanitize_docstring(data: object) -> SanitizedBundle:
-    """The same for what a session says about a name; a tooltip is shorter than an output."""
+    """Clean a docstring from a session. The limit is lower than for outputs, as tooltips are short."""
     if isinstance(data, Mapping):
         data = {
             mime: value for mime, value in data.items() if not (isinstance(value, str) and len(value) > MAX_DOCSTRING)
@@ -110,13 +110,13 @@ def sanitize_docstring(data: object) -> SanitizedBundle:
     return sanitize_bundle(data, {})
 
 
-#: Types whose source a person can read where it is not drawn.
+#: Types whose source is shown as text when they are refused.
 _READABLE = frozenset(("text/markdown", "text/latex"))
 _NO_BUNDLE = ("an output was not shown: it is no MIME bundle",)
 
 
 def _show_source(kept: dict[str, object], source: str) -> None:
-    """Let the source of Markdown or LaTeX that is not drawn be the text of an output that has no better one."""
+    """Use the source of refused Markdown or LaTeX as the plain text of an output that has none."""
     if _NO_TEXT.match(str(kept.get("text/plain", "<IPython.core.display.None object>"))[:200]):
         kept["text/plain"] = safe_text(source)
 
@@ -132,7 +132,7 @@ def _in_words(mime: str) -> str:
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
-    """Text from a sandbox for an output area: colours stay, other escapes go, and its length is bounded."""
+    """Clean plain text: keep colours, remove other escape sequences, and cut it at ``limit`` characters."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
     if len(text) > limit:
@@ -141,7 +141,7 @@ def safe_text(text: object, limit: int = MAX_TEXT) -> str:
 
 
 def _name(mime: object) -> str:
-    """A MIME type as it may be printed; unknown shapes become one that is on no list."""
+    """Return a MIME type that is safe to print; a fixed text for anything that cannot be a MIME type."""
     if not isinstance(mime, str) or len(mime) > 100 or not mime.isascii() or not mime.isprintable():
         return "an output of an unreadable type"
     return mime.lower()
@@ -193,7 +193,7 @@ _TEXTUAL: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
 
 
 def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]:
-    """Sizes and backgrounds of pictures; nothing else of a sandbox's metadata means anything to a page we trust."""
+    """Return the sizes and backgrounds of pictures; all other metadata is dropped."""
     if not isinstance(metadata, Mapping):
         return {}
     result: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""What an output lost on its way to the page, in words that its author knows."""
+"""Describes in words which parts of an HTML output are not shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {
     "canvases": "canvas",
 }
 _KIND_OF = {tag: kind for kind, tags in _KINDS.items() for tag in tags.split()}
-#: Nothing is lost with these: their content is shown.
+#: Elements that are removed without a note, because their content is still shown.
 _QUIET_NAMES = (
     "html body head article main header footer nav aside hgroup address font wbr optgroup big nobr time data output "
     "ruby rb rt rp rtc strike acronym dir title meta picture search meter"
@@ -25,7 +25,7 @@ _MOST = 8
 
 
 def in_words(tags: Iterable[str], handlers: Iterable[str]) -> tuple[str, ...]:
-    """Kinds of elements and the names of event handlers that are not shown, sorted and few."""
+    """Return the kinds of removed elements and the names of removed event handlers, sorted, at most ``_MOST`` each."""
     kinds = set()
     for tag in tags:
         if tag not in _NOT_WORTH_A_WORD:

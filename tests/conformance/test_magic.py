@@ -44,7 +44,7 @@ def test_variables_go_in_and_come_out_of_the_users_namespace(python):
     reply, _ = python.run(
         "thing = object()\nget_ipython().run_cell_magic('sandbox', '-i thing', 'x')", stop_on_error=False
     )
-    assert "a value of type object does not travel as JSON" in reply["evalue"]
+    assert "a value of type object cannot be passed as JSON" in reply["evalue"]
 
 
 def test_a_missing_variable_is_one_of_the_notebook(python):

@@ -175,7 +175,9 @@ def test_a_cell_with_other_walls_runs_beside_the_session_and_says_so(kernel):
     kernel.run("mine = 1")
     _, outputs = kernel.run("%%sandbox --disk 32M\nprint('mine' in globals())")
     assert outputs[0][1]["text"] == "False\n"
-    assert "ran in a fresh sandbox: the session has another --disk" in outputs[1][1]["data"][MIME]["notes"]
+    assert (
+        "ran in a fresh sandbox: the session was not started with this --disk" in outputs[1][1]["data"][MIME]["notes"]
+    )
 
 
 def test_sessions_of_different_names_know_nothing_of_each_other(kernel):

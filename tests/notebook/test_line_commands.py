@@ -123,7 +123,7 @@ def test_without_a_session_they_say_how_one_begins(line):
 
 
 def test_saving_is_refused_where_there_is_no_such_thing():
-    with pytest.raises(InvalidRequest, match="cannot be saved"):
+    with pytest.raises(InvalidRequest, match=r"cannot be saved.*to save a file of the work folder, use %sandbox files"):
         answer("save work", Runner(Session()))
 
 

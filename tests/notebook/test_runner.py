@@ -151,7 +151,7 @@ def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_
     run(runner, "x = 1")
     outcome, output = run(runner, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
     (note,) = outcome.result.notes
-    assert note.startswith(f"ran in a fresh sandbox: the session has another {line.split()[0]}")
+    assert note.startswith(f"ran in a fresh sandbox: the session was not started with this {line.split()[0]}")
     assert output == [{"text/plain": "live"}]
     kept, ended = (session for box in boxes for session in box.sessions)
     assert (kept.alive, ended.alive, ended.wanted["checkpoints"]) == (True, False, 1)
@@ -233,7 +233,7 @@ def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_
     run(runner, "x")
     outcome, _ = run(runner, "x", defaults=CellOptions(processes=5))
     assert outcome.result.notes == (
-        "ran in a fresh sandbox: the session has another --processes; %sandbox restart python begins one that has it",
+        "ran in a fresh sandbox: the session was not started with this --processes; %sandbox restart python begins one that has it",
     )
     runner.sessions.end(runner.sessions.find(CellOptions()))
     run(runner, "x", defaults=CellOptions(processes=5))

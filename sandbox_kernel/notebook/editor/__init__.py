@@ -1,4 +1,4 @@
-"""Answers of the editor: completion, inspection, is-complete and history for what this house itself understands.
+"""Completion, inspection, is-complete and history, for magic lines and for Python without a session.
 
 Called by the kernel and the magic. Pure functions.
 """

@@ -1,6 +1,6 @@
-"""Completion of what this house itself understands: the magics, their options, languages and values. Pure.
+"""Completes magic lines: the magics, their commands, options, languages and values. Pure.
 
-What the program's own names are only a session can know; the kernel asks it for everything that is not on a magic line.
+For everything that is not on a magic line the kernel asks the session, which knows the program's names.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sandbox_kernel.policy import PRESETS
 _WORD = re.compile(r"\S*\Z")
 _OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 _NAME = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\Z")
-#: Commands that are about one session; the others stand alone.
+#: Commands that take a session; the others take no arguments.
 _OF_A_SESSION = frozenset({"undo", "checkpoints", "restart", "save", "load"})
 
-#: Values that only the notebook knows, by the option that takes them.
+#: Possible values from the notebook, such as session names, by option.
 Known = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Completion:
-    """Candidates for the text between ``start`` and ``end``; ``kinds`` says what each one is."""
+    """Candidates for the text between ``start`` and ``end``, and the kind of each: command, option, language …."""
 
     matches: tuple[str, ...]
     start: int
@@ -39,20 +39,20 @@ class Completion:
 
 
 def magic_line(code: str, position: int) -> tuple[str, str] | None:
-    """The magic and the text after it up to the cursor, when the cursor is on a magic line of ours; else None."""
+    """Return the magic and the text between it and the cursor; None if the cursor is not on a ``sandbox`` line."""
     line = _line_before(code, position)
     match = re.match(r"(%%?sandbox)(?:\s+(.*))?\Z", line, re.DOTALL)
     return (match[1], match[2] or "") if match and (match[2] is not None or line.endswith(match[1])) else None
 
 
 def _line_before(code: str, position: int) -> str:
-    """The line up to the cursor, as the parser of cells reads it: without a byte order mark."""
+    """Return the line up to the cursor, without a byte order mark."""
     start = code.rfind("\n", 0, position) + 1
     return code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
 
 
 def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
-    """Complete on a magic line, or the magic's own name; None when the cursor is in the program."""
+    """Complete a magic line, or the name of the magic; None if the cursor is in the program."""
     position = max(0, min(position, len(code)))
     start = code.rfind("\n", 0, position) + 1
     line = _line_before(code, position)
@@ -79,9 +79,9 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
 
 
 def program_of(code: str, defaults: CellOptions) -> CellPlan | None:
-    """The plan of a cell that is being written, its program with every position where it was.
+    """Parse an unfinished cell. Magic lines are replaced by spaces, so that positions in the program do not change.
 
-    None where its options cannot be read: nobody knows yet in which session it would run.
+    Returns None if its options cannot be parsed, because its session is then unknown.
     """
     try:
         plan = parse_cell(code, defaults)
@@ -91,7 +91,7 @@ def program_of(code: str, defaults: CellOptions) -> CellPlan | None:
 
 
 def complete_python(code: str, position: int) -> Completion:
-    """Keywords and built-in names: what is known of Python when there is no session to ask."""
+    """Complete keywords and built-in names of Python, for a cell without an open session."""
     match = _NAME.search(code[:position])
     typed = match[1] if match else ""
     names = sorted({*keyword.kwlist, *(n for n in dir(builtins) if not n.startswith("_"))}) if typed else []
@@ -101,7 +101,7 @@ def complete_python(code: str, position: int) -> Completion:
 
 
 def with_magics(ours: Completion, known: Mapping[str, object]) -> Completion:
-    """Our magics first, then those that the session knows and that begin like what is written."""
+    """Add the magics that the session offers for the same text, after our own."""
     matches = known.get("matches")
     theirs = matches if known.get("cursor_start") == ours.start and isinstance(matches, list) else []
     more = [name for name in theirs if isinstance(name, str) and name.startswith("%") and name not in ours.matches]
@@ -114,7 +114,7 @@ def _words(magic: str, before: list[str], typed: str, position: int) -> Completi
         if magic == "%sandbox" and not before:
             candidates += [(command.name, "command") for command in COMMANDS]
         if not _has_language(before):
-            # Other names of a language are no choice of their own, but whoever types one wants it finished.
+            # Aliases of a language are offered only if no full name begins with the typed text.
             own = any(language.startswith(typed) for language in Language)
             candidates += [(str(name), "language") for name in (Language if own else Language.names())]
     used = set(before)
@@ -123,7 +123,7 @@ def _words(magic: str, before: list[str], typed: str, position: int) -> Completi
 
 
 def _arguments(before: list[str], typed: str, position: int) -> Completion:
-    """What may follow a line command: the session that is meant, or nothing."""
+    """Complete the arguments of a line command: a language or ``--session``, if it takes a session."""
     candidates: list[tuple[str, str]] = []
     if before[0] in _OF_A_SESSION and (before[0] not in ("save", "load") or len(before) > 1):
         if not _has_language(before):

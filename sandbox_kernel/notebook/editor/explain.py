@@ -1,4 +1,4 @@
-"""What stands under the cursor: answers ``inspect_request`` for magics, options, commands and languages. Pure."""
+"""Explains the word under the cursor on a magic line, for ``inspect_request``. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD = re.compile(r"[\w%.+-]")
 
 
 def word_at(text: str, position: int) -> str:
-    """The word around a position; letters, digits and the signs that magics and options are written with."""
+    """Return the word around a position: letters, digits and the characters of magics and options."""
     position = max(0, min(position, len(text)))
     start = end = position
     while start > 0 and _WORD.match(text[start - 1]):
@@ -25,7 +25,7 @@ def word_at(text: str, position: int) -> str:
 
 
 def explain_magic(code: str, position: int) -> str | None:
-    """Text about the magic, option, command or language under the cursor; None when it is none of these."""
+    """Explain the magic, option, command or language under the cursor; None if it is not on a magic line."""
     position = max(0, min(position, len(code)))
     start = code.rfind("\n", 0, position) + 1
     if not code.startswith(("%sandbox", "%%sandbox"), start):
@@ -46,7 +46,7 @@ def explain_magic(code: str, position: int) -> str | None:
 
 
 def explain_builtin(code: str, position: int) -> str | None:
-    """What Python's own documentation says about a built-in name; looked up by name, nothing is evaluated."""
+    """Return the docstring of a Python built-in. It is looked up by name; no code is evaluated."""
     word = word_at(code, position).strip(".+-%")
     value = getattr(builtins, word, None) if word.isidentifier() and not word.startswith("_") else None
     text = inspect.getdoc(value) if value is not None else None
@@ -54,5 +54,5 @@ def explain_builtin(code: str, position: int) -> str | None:
 
 
 def is_question(code: object) -> bool:
-    """Whether a cell is just the magic with a question mark, as IPython's users write it."""
+    """Whether a cell is only the magic with a question mark, like ``%sandbox?``."""
     return isinstance(code, str) and code.strip() in ("%sandbox?", "%%sandbox?", "?%sandbox", "?%%sandbox")

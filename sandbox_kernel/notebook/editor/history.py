@@ -1,4 +1,4 @@
-"""What was run in this kernel: answers ``history_request`` (tail, range, search) as the protocol describes it."""
+"""The cells that were run in this kernel, for ``history_request`` (tail, range, search) of the protocol."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 from collections import deque
 from dataclasses import dataclass, replace
 
-#: Older cells are forgotten; a console asks for at most a thousand.
+#: Most cells that are kept; a console asks for at most 1000.
 MAX_ENTRIES = 10_000
 MAX_OUTPUT = 10_000
-#: The current kernel is one session; there are no earlier ones on record.
+#: Number of the only session; history of earlier kernels is not kept.
 SESSION = 1
 
 
@@ -27,14 +27,14 @@ Row = tuple[int, int, str] | tuple[int, int, tuple[str, str | None]]
 
 
 class History:
-    """Cells in the order of their execution. Several threads (subshells) may add to it."""
+    """Cells in the order of their execution. Thread-safe, because subshells add cells too."""
 
     def __init__(self) -> None:
         self._entries: deque[HistoryEntry] = deque(maxlen=MAX_ENTRIES)
         self._lock = threading.Lock()
 
     def add(self, entry: HistoryEntry) -> None:
-        """Remember a cell, and the beginning of its value: how long that is, the sandbox decides."""
+        """Add a cell. Its value comes from the sandbox and may be long, so only its beginning is kept."""
         if entry.output is not None and len(entry.output) > MAX_OUTPUT:
             entry = replace(entry, output=f"{entry.output[:MAX_OUTPUT]}…")
         with self._lock:

@@ -1,6 +1,6 @@
-"""Whether a console should run what was typed, or wait for more lines. Answers ``is_complete_request``.
+"""Decides whether a console runs the typed code or waits for more lines, for ``is_complete_request``.
 
-Python is parsed, never compiled, and only when it is short: a parser is no place for a megabyte of brackets.
+Python code is parsed, never compiled, and only if it is short, because parsing many nested brackets is expensive.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _OPEN = re.compile(
 
 
 def completeness(code: str, defaults: CellOptions) -> dict[str, str]:
-    """``status`` is complete, incomplete or invalid; ``indent`` is what the next line begins with."""
+    """Return ``status`` (complete, incomplete or invalid) and ``indent``, the indentation of the next line."""
     first = code.lstrip().partition("\n")[0]
-    # As in every cell magic: the cell goes on until an empty line ends it.
+    # As for every cell magic, an empty line ends the cell.
     if first.startswith("%%sandbox") and not code.endswith("\n"):
         return {"status": "incomplete", "indent": ""}
     try:
@@ -36,7 +36,7 @@ def completeness(code: str, defaults: CellOptions) -> dict[str, str]:
 
 
 def python_completeness(code: str) -> dict[str, str]:
-    """The same for plain Python."""
+    """Return the same for Python code without magics."""
     if not code.strip() or len(code) > MAX_PARSED or _DEEP.search(code):
         return {"status": "complete"}
     lines = [line for line in code.splitlines() if not line.startswith(("%", "!"))]

@@ -1,7 +1,7 @@
-"""What a cell asked for, as one frozen value; the notebook's defaults are the same value with other fields set.
+"""``CellOptions``: the options of one cell, or the notebook's defaults, as one frozen value.
 
-A field that is None (or empty) was not asked for: ``over`` lays a cell's options over the notebook's defaults, and
-whatever is still None afterwards is decided by the facade. Made by ``parse_options.py``, used by ``runner``.
+A field that is None or empty was not given. ``over`` combines a cell's options with the notebook's defaults; for fields
+that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, used by ``runner``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule
 
-#: Languages whose cells share state unless they ask not to.
+#: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
 
 @dataclass(frozen=True)
 class NetGrant:
-    """One ``--allow-net``: a domain, and a port when one was named."""
+    """One ``--allow-net``: a domain, and a port if one was given."""
 
     domain: str
     port: int | None = None
@@ -59,24 +59,25 @@ class CellOptions:
 
     @property
     def effective_language(self) -> Language:
-        """The language in force: Python when none was named."""
+        """The language of the cell; Python if none was given."""
         return self.language or Language.PYTHON
 
     @property
     def effective_timeout_s(self) -> float:
-        """The time limit in force."""
+        """The time limit of the cell in seconds; the default if none was given."""
         return self.timeout_s if self.timeout_s is not None else DEFAULT_TIMEOUT_S
 
     @property
     def keeps_state(self) -> bool:
-        """Whether the cell belongs to a session rather than to a sandbox of its own."""
+        """Whether the cell runs in a session, and not fresh."""
         return not self.fresh and self.effective_language in SESSION_LANGUAGES
 
     def over(self, defaults: CellOptions) -> CellOptions:
-        """These options laid over the notebook's: single values win, list values are added, names override names.
+        """Return these options combined with the notebook's defaults.
 
-        A default that does not fit the cell's language (a session for Rust, ``--python`` for JavaScript) is left
-        out; written on the cell itself it is a mistake that ``check_together`` reports.
+        A single value replaces the default, list values are added to it, a variable replaces one of the same name.
+        A default that does not fit the cell's language (a session for Rust, ``--python`` for JavaScript) is left out;
+        on the cell itself it is an error, which ``check_together`` raises.
         """
         single: dict[str, Any] = {
             f.name: getattr(self, f.name)
@@ -106,12 +107,12 @@ class CellOptions:
         return merged
 
     def replacing(self, defaults: CellOptions) -> CellOptions:
-        """New notebook defaults: what a ``%sandbox`` line names replaces what stood there, lists included."""
+        """Return new notebook defaults: options of a ``%sandbox`` line replace the old values, lists included."""
         cleared: dict[str, Any] = {name: () for name in _LISTS if getattr(self, name)}
         return self.over(replace(defaults, **cleared))
 
     def check_together(self) -> CellOptions:
-        """Return self, or say which options contradict each other or the language."""
+        """Return self, or raise ``InvalidRequest`` if an option does not fit the language."""
         if self.session is not None and self.effective_language not in SESSION_LANGUAGES:
             raise InvalidRequest(
                 f"--session {self.session!r}: {self.effective_language} cells are compiled and always fresh; "
@@ -122,7 +123,7 @@ class CellOptions:
         return self
 
     def words(self) -> str:
-        """The options as one would write them; what ``%sandbox`` alone shows."""
+        """Return the options as text, as a user writes them. ``%sandbox`` alone shows it."""
         parts: list[str] = [self.language] if self.language else []
         if self.timeout_s is not None:
             parts += ["--timeout", duration_text(self.timeout_s)]

@@ -1,4 +1,4 @@
-"""From the options of a cell to the policy, the limits and the programs it runs with."""
+"""Turns the options of a cell into a policy, limits and a configuration of programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox_kernel.policy import PRESETS, SandboxPolicy
 
 
 def policy_of(options: CellOptions) -> SandboxPolicy:
-    """The policy by name or from a file, with the cell's own grants added; reads the file, resolves no path."""
+    """Return the policy, by name or from a file, with the cell's mounts and domains added. Resolves no path."""
     name = options.policy or "standard"
     policy = SandboxPolicy.preset(name) if name in PRESETS else _load(name)
     for grant in options.allow_net:
@@ -25,7 +25,7 @@ def policy_of(options: CellOptions) -> SandboxPolicy:
 
 
 def _load(name: str) -> SandboxPolicy:
-    """A policy file; a word that is none was meant to be a preset."""
+    """Load a policy file. If the name is neither a path nor a file, suggest a preset."""
     if "/" not in name and "." not in name and not Path(name).exists():
         near = difflib.get_close_matches(name[:80], PRESETS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(PRESETS)}; files end in .toml or .json"
@@ -34,17 +34,17 @@ def _load(name: str) -> SandboxPolicy:
 
 
 def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:
-    """Whether cells under these policies find each other's files in /box: they see the same of the host.
+    """Whether cells under these two policies may share the work folder: they see the same host files and variables.
 
-    What a cell with the network downloads is there for the others. But what a cell copied from a mounted folder, or
-    from its environment, is not there for a cell that may send it away and was not shown it.
+    Otherwise a cell could copy a mounted file or a variable into the work folder, and another cell, which may not see
+    it but has the network, could send it away. Different network rules alone do not separate cells.
     """
     seen = [(policy.allowed_paths, policy.mounts, policy.env) for policy in (one, other)]
     return seen[0] == seen[1]
 
 
 def limits_of(options: CellOptions) -> Limits:
-    """The limits besides time and memory; what was not asked for keeps its safe default."""
+    """Return the limits besides time and memory; safe defaults for options that were not given."""
     standard = Limits()
     return Limits(
         cpu_seconds=options.cpu_s,
@@ -55,7 +55,7 @@ def limits_of(options: CellOptions) -> Limits:
 
 
 def config_of(options: CellOptions) -> ProcessConfig:
-    """Which programs serve the cell: another Python, or a type checker before TypeScript."""
+    """Return which programs run the cell: another Python, and whether TypeScript is type-checked."""
     standard = ProcessConfig()
     return replace(
         standard,

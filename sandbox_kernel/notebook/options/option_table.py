@@ -28,7 +28,7 @@ class Option:
 
     @property
     def is_flag(self) -> bool:
-        """Whether the option stands alone."""
+        """Whether the option takes no value."""
         return not self.value
 
 
@@ -89,7 +89,7 @@ COMMAND_NAMES = tuple(command.name for command in COMMANDS)
 
 
 def usage() -> str:
-    """The table as text, for ``%sandbox help``, ``%sandbox?`` and the docs."""
+    """Return the table as text, for ``%sandbox help`` and ``%sandbox?``."""
     lines = ["%%sandbox [LANGUAGE] [options]   run this cell in a sandbox"]
     lines.append("%sandbox [LANGUAGE] [options]    set the notebook's defaults; alone: show them")
     lines += ["", "Options:"]

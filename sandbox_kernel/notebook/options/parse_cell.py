@@ -1,7 +1,7 @@
-"""From the text of a cell to what is to be done: the one parser behind the kernel and the magic. Pure.
+"""Parses the text of a cell into a ``CellPlan``, for the kernel and the magic. Pure.
 
 A cell is, in this order: empty lines and nbval comments; either one ``%%sandbox`` line or any number of ``%sandbox``
-lines; the program. The program keeps its line numbers: lines that are ours become empty lines, so that line 7 in a
+lines; the program. The program keeps its line numbers: magic lines are replaced by empty lines, so that line 7 in a
 compiler's message is line 7 of the cell as the user sees it.
 """
 
@@ -15,19 +15,23 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
 from sandbox_kernel.notebook.options.units import parse_count
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")
-#: A notebook written for the Python kernel begins with this; here there is nothing to load.
+#: Notebooks written for the Python kernel have this line; the Sandbox kernel ignores it.
 _LOAD_EXT = re.compile(r"%(?:re)?load_ext\s+sandbox_kernel\s*\Z")
-#: nbval reads these comments from the source; languages without ``#`` comments must not see them.
+#: Comments for nbval, which reads them from the source. They are removed: not every language has ``#`` comments.
 _NBVAL_LINE = re.compile(r"^[ \t]*(?:#|//|--|;;)[ \t]*(?:PYTEST_VALIDATE|NBVAL)_[A-Z_]+[ \t]*$", re.MULTILINE)
 _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
-#: Tokenising to look inside strings is done for cells up to this size; longer ones are refused instead.
+#: Largest cell, in characters, that is tokenised to find out whether a magic line stands inside a string. In a longer
+#: cell such a line is refused.
 _MAX_TOKENISED = 1 << 20
+#: Commands that users try and that do not exist, each with what to do instead.
+_MISSING = {"redo": "there is no redo; %sandbox checkpoints lists the states that %sandbox undo can return to"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +55,10 @@ class CellPlan:
 
 
 def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
-    """Plan a cell of the Sandbox kernel; ``plan.defaults`` are the notebook's defaults from this cell on."""
+    """Parse a cell of the Sandbox kernel; ``plan.defaults`` are the notebook's defaults from this cell on."""
     body = _normal(text)
     commands: list[LineCommand] = []
-    position = ours = 0  # ``ours`` is where the last line that is not part of the program ends
+    position = ours = 0  # ``ours`` is the end of the last line that is not part of the program
     commented = False
     while position < len(body):
         end = body.find("\n", position)
@@ -81,17 +85,19 @@ def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
 
 
 def parse_magic(line: str, cell: str, defaults: CellOptions) -> CellPlan:
-    """Plan a ``%%sandbox`` cell of the Python kernel, where IPython has taken the first line off."""
+    """Parse a ``%%sandbox`` cell of the Python kernel. IPython passes the first line and the rest separately."""
     return _plan(_normal(line), "\n" + _normal(cell), defaults)
 
 
 def parse_line(line: str) -> LineCommand:
-    """Read what follows ``%sandbox`` on its line."""
+    """Parse what follows ``%sandbox`` on its line."""
     words = split_words(_normal(line), "%sandbox")
     if not words:
         return LineCommand(name="show")
-    if words[0] in ("--help", "-h"):
-        words[0] = "help"
+    if asks_for_help(words):
+        return LineCommand(name="help")
+    if words[0] in _MISSING:
+        raise InvalidRequest(f"%sandbox {words[0]}: {_MISSING[words[0]]}")
     if words[0] not in COMMAND_NAMES:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     name, rest, count, target = words[0], words[1:], 1, None
@@ -110,7 +116,7 @@ def parse_line(line: str) -> LineCommand:
 
 
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
-    """The notebook's defaults after a line command."""
+    """Return the notebook's defaults after a line command."""
     if command.name == "reset":
         return CellOptions()
     if command.name == "defaults":
@@ -119,12 +125,15 @@ def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
 
 
 def _without_lines(body: str, end: int) -> str:
-    """Everything before ``end`` as empty lines, so that what follows keeps its line numbers."""
+    """Replace everything before ``end`` by empty lines, so that the rest keeps its line numbers."""
     return "\n" * body.count("\n", 0, end) + body[end:]
 
 
 def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
-    options = parse_options(split_words(line, "%%sandbox")).over(defaults).check_together()
+    words = split_words(line, "%%sandbox")
+    if asks_for_help(words):
+        return CellPlan(code="", options=defaults, commands=(LineCommand(name="help"),), defaults=defaults)
+    options = parse_options(words).over(defaults).check_together()
     program = _program(code, options)
     if not program:
         raise InvalidRequest(
@@ -134,7 +143,7 @@ def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
 
 
 def _normal(text: str) -> str:
-    """Unix newlines, no byte order mark, only characters that can be encoded, and a bounded length."""
+    """Return the text with Unix newlines and no byte order mark; refuse text that is too long or not encodable."""
     if not isinstance(text, str):
         raise InvalidRequest(f"a cell must be text, got {type(text).__name__}")
     if len(text) > MAX_CODE_BYTES:
@@ -155,7 +164,7 @@ def _normal(text: str) -> str:
 
 
 def _program(code: str, options: CellOptions) -> str:
-    """The program without our lines; empty when there is nothing to run."""
+    """Return the program without nbval comments; empty when there is nothing to run."""
     if "NBVAL_" in code or "PYTEST_VALIDATE_" in code:
         code = _NBVAL_LINE.sub("", code)
     bare = code.lstrip()
@@ -163,7 +172,7 @@ def _program(code: str, options: CellOptions) -> str:
         return ""
     if misplaced := _MISPLACED.search(code):
         _refuse_misplaced(code, misplaced, options.effective_language)
-    # These two mean something only in the very first bytes of a program.
+    # A shebang line and a PHP tag count only in the first bytes of a program, so empty lines before them are removed.
     return bare if bare.startswith(("#!", "<?")) else code
 
 
@@ -179,7 +188,7 @@ def _refuse_misplaced(code: str, found: re.Match[str], language: Language) -> No
 
 
 def _inside_string(code: str, line: int) -> bool:
-    """Whether a line of Python source lies within a string that spans lines. Reads tokens; nothing is compiled."""
+    """Whether a line of Python source lies inside a string of several lines. Tokenises; compiles nothing."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
             if token.start[0] < line <= token.end[0] and token.type != tokenize.NEWLINE:

@@ -1,12 +1,11 @@
-"""From the words of an option line to ``CellOptions``. Pure; every mistake quotes the option and its accepted form.
+"""Parses the words of an option line into ``CellOptions``. Pure; each error quotes the option and its accepted form.
 
-Each option is one small function that lays its value into the options read so far, so that an option's rules can be
-read in one place. ``option_table`` says which options exist; a test holds both together.
+One small function for each option checks its value and returns the options with it added. ``option_table`` lists the
+options; a test checks that both files have the same ones.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -18,12 +17,13 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
 from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
+from sandbox_kernel.notebook.options.did_you_mean import meant
 from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 
-#: An option line longer than this is data in the wrong place.
+#: Most characters of an option line; data belongs into the cell.
 MAX_LINE = 65536
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 
 
 def split_words(line: str, magic: str) -> list[str]:
-    """The words of an option line, with quotes as a shell understands them."""
+    """Split an option line into words. Quotes and backslashes work as in a shell."""
     if len(line) > MAX_LINE:
         raise InvalidRequest(
             f"{magic}: the option line has {len(line)} characters, at most {MAX_LINE} are read; put data into the cell"
@@ -45,9 +45,12 @@ def split_words(line: str, magic: str) -> list[str]:
 
 
 def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptions:
-    """At most one language and any options, in any order; ``--name value`` and ``--name=value`` are the same.
+    """Parse at most one language and any options, in any order. ``--name value`` and ``--name=value`` are the same.
 
-    ``commands`` are the words that could have stood there too: whoever mistyped one is told so.
+    Args:
+        words: The words of the line, as ``split_words`` returns them.
+        commands: The line commands that could stand at the same place; an error then mentions them.
+
     """
     options = CellOptions()
     given: set[str] = set()
@@ -55,12 +58,12 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
     while queue:
         word = queue.pop()
         if not word.startswith("-"):
-            options = _with_language(options, word, commands)
+            options = _with_language(options, word, queue[-1] if queue else None, commands)
             continue
         name, equals, value = word.partition("=")
         option = BY_NAME.get(name)
         if option is None:
-            raise InvalidRequest(_unknown(name))
+            raise InvalidRequest(_unknown(name, line=bool(commands)))
         if name in given and not option.repeats:
             raise InvalidRequest(f"{name} is given twice; keep one")
         given.add(name)
@@ -78,7 +81,7 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
 
 
 def parse_name(word: str, what: str) -> str:
-    """A session or file name that is safe to print and to use as a file name."""
+    """Return a session or file name that is safe to print and to use as a file name, or raise ``InvalidRequest``."""
     if not _NAME.match(word):
         raise InvalidRequest(f"{what} {_short(word)!r} is not a name; use letters, digits, _ . - (at most 64)")
     return word
@@ -88,24 +91,28 @@ def _short(text: str) -> str:
     return text if len(text) <= 80 else text[:80] + "…"
 
 
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(_short(name), BY_NAME, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"known options: {' '.join(BY_NAME)}"
+def _unknown(name: str, *, line: bool) -> str:
+    near = meant(_short(name), None, line=line)
+    hint = f"did you mean {near}?" if near else f"known options: {' '.join(BY_NAME)}"
     return f"unknown option {_short(name)!r}; {hint}"
 
 
-def _with_language(options: CellOptions, word: str, commands: tuple[str, ...] = ()) -> CellOptions:
+def _with_language(
+    options: CellOptions, word: str, following: str | None, commands: tuple[str, ...] = ()
+) -> CellOptions:
     if options.language is not None:
+        hint = f"did you mean --{word} {following or ''}".rstrip() + "?" if f"--{word}" in BY_NAME else ""
         raise InvalidRequest(
-            f"{_short(word)!r} is one word too many: the language is already {options.language}; options begin with --"
+            f"{_short(word)!r} is one word too many: the language is already {options.language}; "
+            f"{hint or 'options begin with --'}"
         )
     try:
         return replace(options, language=Language.parse(_short(word)))
     except InvalidRequest as error:
-        near = difflib.get_close_matches(_short(word).lower(), [*Language.names(), *commands], n=1, cutoff=0.6)
+        near = meant(_short(word), None if following is None else _short(following), line=bool(commands))
         if near:
             what = "neither a command nor a language" if commands else "not a language"
-            raise InvalidRequest(f"{_short(word)!r} is {what}; did you mean {near[0]}?") from None
+            raise InvalidRequest(f"{_short(word)!r} is {what}; did you mean {near}?") from None
         if commands:
             raise InvalidRequest(
                 f"{_short(word)!r} is neither a command ({', '.join(commands)}) nor a language ({', '.join(Language)})"
@@ -115,7 +122,7 @@ def _with_language(options: CellOptions, word: str, commands: tuple[str, ...] = 
 
 @contextmanager
 def _quoting(option: str, value: str) -> Iterator[None]:
-    """Let a lower floor judge the value, and put the user's words before its verdict."""
+    """Turn a ``SandboxError`` raised inside into an ``InvalidRequest`` that quotes the option, value and form."""
     try:
         yield
     except SandboxError as error:

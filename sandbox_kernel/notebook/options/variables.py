@@ -1,9 +1,10 @@
-"""Variables that pass between cells and languages as JSON: ``-i`` in, ``-o`` out. Pure text work.
+"""Passes variables between cells and languages as JSON: ``-i`` in, ``-o`` out. Pure functions on text.
 
-A variable goes in as one statement on the cell's first line, which is ours and empty, so that no line number moves. It
-comes out as one marked line that the program prints after its own last line; the mark is random for each run, is cut
-from what the user sees, and what stands behind it is only ever read as JSON. A program that forges the line forges its
-own variables, nothing else. Languages without such a statement exchange files (``languages/support/exchange.py``).
+A variable goes in as a statement on the cell's first line, which is the empty line of the magic, so that no line number
+changes. It comes out as one marked line that the program prints after its last line. The mark is random for each run;
+the line is removed from the output, and the text after the mark is only parsed as JSON. A program that forges the line
+can only change its own variables. Languages without such a statement exchange files
+(``languages/support/exchange.py``).
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ WITH_VARIABLES = frozenset({Language.PYTHON, Language.COMMAND}) | _SCRIPTS
 
 
 def encode(name: str, value: object) -> str:
-    """A variable of the user's as JSON, or a plain word why it cannot travel."""
+    """Return the value of a user's variable as JSON, or raise ``InvalidRequest`` with the reason and what to do."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(
-            f"-i {name}: a value of type {type(value).__name__} does not travel as JSON ({error}); "
+            f"-i {name}: a value of type {type(value).__name__} cannot be passed as JSON ({error}); "
             f"{_instead(name, value)}"
         ) from None
     if len(text) > MAX_JSON:
         raise InvalidRequest(
-            f"-i {name}: {len(text)} characters of JSON, at most {MAX_JSON} travel; use --mount for data"
+            f"-i {name}: {len(text)} characters of JSON, at most {MAX_JSON} can be passed; use --mount for data"
         )
     return text
 
 
 def _instead(name: str, value: object) -> str:
-    """What to write for values of the kinds that people try; tables and arrays have a word for it."""
+    """Return what to do instead; for tables and arrays, the method that converts them."""
     for method, call in (("to_dict", "to_dict()"), ("tolist", "tolist()")):
         if hasattr(type(value), method):
             return f"pass {name}.{call} as a variable of its own"
@@ -47,13 +48,13 @@ def _instead(name: str, value: object) -> str:
 
 
 def check_language(language: Language, names: Sequence[str], option: str) -> None:
-    """A module of WebAssembly has neither statements nor files; every other language has one of them."""
+    """Raise ``InvalidRequest`` for a WebAssembly module, which can take no variables; every other language can."""
     if names and language is Language.WASM:
         raise InvalidRequest(f"{option} {names[0]}: {language} cells take no variables; use --stdin-var or --mount")
 
 
 def prelude(language: Language, values: Mapping[str, str]) -> str:
-    """One line of the cell's language that sets each variable from its JSON."""
+    """Return one line of code in the cell's language that sets each variable from its JSON."""
     if not values:
         return ""
     if language is Language.PYTHON:
@@ -65,7 +66,7 @@ def prelude(language: Language, values: Mapping[str, str]) -> str:
 
 
 def epilogue(language: Language, names: Sequence[str], mark: str) -> str:
-    """Lines of the cell's language that print each variable behind the mark."""
+    """Return code in the cell's language that prints the mark and, after it, the variables as JSON."""
     if not names:
         return ""
     if language is Language.PYTHON:
@@ -74,20 +75,20 @@ def epilogue(language: Language, names: Sequence[str], mark: str) -> str:
     if language in _SCRIPTS:
         pairs = ", ".join(f"{json.dumps(name)}: {name}" for name in names)
         return f"\n;console.log('\\n{mark}' + JSON.stringify({{{pairs}}}));\n"
-    # A shell has no JSON: each value travels as base64 of its text.
+    # A shell cannot write JSON: each value is printed as base64 of its text.
     values = ",".join(f'"{name}":"\'"$(printf %s "${name}" | base64 | tr -d \'\\n\')"\'"' for name in names)
     return f"\nprintf '\\n%s\\n' '{mark}{{{values}}}'\n"
 
 
 def _shell(text: str) -> str:
-    """A JSON text as a shell word; a JSON string becomes the string itself, which is what a shell works with."""
+    """Quote a JSON text for a shell; a JSON string becomes the string itself."""
     value = json.loads(text)
     plain = value if isinstance(value, str) and "\0" not in value else text
     return "'" + plain.replace("'", "'\\''") + "'"
 
 
 class MarkedOutput:
-    """Cuts the marked line out of a stream while it passes."""
+    """Removes the marked line from a stream of output, chunk by chunk."""
 
     def __init__(self) -> None:
         self.mark = f"\x1e{secrets.token_hex(16)}\x1e"
@@ -95,7 +96,7 @@ class MarkedOutput:
         self._found: list[str] | None = None
 
     def feed(self, text: str) -> str:
-        """What the user sees of this chunk; from the mark on it is ours."""
+        """Return what the user sees of this chunk: the text up to the mark. A possible start of a mark is held back."""
         if self._found is not None:
             self._found.append(text)
             return ""
@@ -113,14 +114,14 @@ class MarkedOutput:
         return text
 
     def close(self) -> str:
-        """The rest, when the mark never came."""
+        """Return the text that was held back, if no mark came."""
         held, self._held = self._held, ""
         return held
 
     def values(self, language: Language, names: Sequence[str]) -> dict[str, object]:
-        """The variables that came out, as plain JSON values; never anything but data."""
+        """Return the variables that the program printed, as plain JSON values."""
         if self._found is None:
-            raise InvalidRequest(f"-o {names[0]}: the cell ended before it could hand over its variables")
+            raise InvalidRequest(f"-o {names[0]}: the cell ended before it printed its variables")
         text = "".join(self._found)
         if len(text) > MAX_JSON:
             raise InvalidRequest(f"-o {names[0]}: more than {MAX_JSON} characters of JSON; write a file instead")
@@ -135,7 +136,7 @@ class MarkedOutput:
 
 
 def with_variables(language: Language, code: str, values: Mapping[str, str], names: Sequence[str], mark: str) -> str:
-    """The program between its two additions; its lines keep their numbers when its first line is empty."""
+    """Return the program with the code of ``prelude`` and ``epilogue``. If its first line is empty, no line moves."""
     before, after = prelude(language, values), epilogue(language, names, mark)
     if not before or code.startswith("\n"):
         return f"{before}{code}{after}"

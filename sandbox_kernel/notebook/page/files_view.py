@@ -1,8 +1,8 @@
-"""``%sandbox files``: what is in the work folder, how large, what the last cell did to it, a glimpse, and a link.
+"""``%sandbox files``: lists the work folder with sizes, changes by the last cell, a preview and a download link.
 
-Names and contents are a sandbox's own words: text is cut to one harmless line, and a picture is shown only when it is
-the format that it claims to be. A link holds the file itself, as bytes to be saved: the folder is on no server, and
-nothing of it is ever opened in the page.
+Names and contents come from the sandbox and may be hostile: text is cut to one line without control characters, and a
+picture is shown only if it has the format of its suffix. A link holds the bytes of the file, for saving: no server
+serves the work folder, and the page never opens a file of it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.workspace.tree.paths import display_name
 
 MAX_ROWS = 200
-#: What is read for a glimpse: of one file, and of how many.
+#: Largest file that is read for a preview, and for how many files.
 _GLIMPSE_BYTES = 256 << 10
 _GLIMPSES = 40
 _GLIMPSE_CHARACTERS = 60
-#: What all links together may add to a notebook.
+#: Most bytes that all links together add to a notebook.
 _LINK_BYTES = 2 << 20
 _TABLES = {"csv": ",", "tsv": "\t"}
 _TABLE_ROWS, _TABLE_COLUMNS, _TABLE_CHARACTERS = 5, 8, 24
@@ -40,7 +40,7 @@ Read = Callable[[str], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class FileRow:
-    """One file. ``picture`` is a checked ``data:`` URL, ``link`` one by which the file is saved."""
+    """One file. ``picture`` is a ``data:`` URL of a checked picture, ``link`` a ``data:`` URL for saving the file."""
 
     name: str
     size: str
@@ -59,7 +59,7 @@ class _Glimpse:
 
 
 def list_files(box: Sandbox, session: Session | None, last: Sequence[FsChange]) -> tuple[FileRow, ...]:
-    """The shared files, then those that the session keeps for itself because they are large."""
+    """List the shared files, then those that only the session has because they are too large to share."""
     done = {change.path: change.kind for change in last}
     shared = {change.path: change for change in box.diff() if change.type == "file" and change.kind != "deleted"}
     rows, room = [], _LINK_BYTES
@@ -91,7 +91,7 @@ def _row(path: str, size: int | None, done: Mapping[str, str], data: bytes = b""
 
 
 def _content(path: str, size: int, read: Read) -> bytes:
-    """A small file; nothing for one that is large, or that is gone by now."""
+    """Return the content of a small file; empty for a large file, or one that no longer exists."""
     if not 0 < size <= _GLIMPSE_BYTES:
         return b""
     try:
@@ -119,7 +119,7 @@ def _glimpse(path: str, data: bytes) -> _Glimpse:
 
 
 def _table(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
-    """The first rows of a table; none where it is not one."""
+    """Return the first rows of a CSV or TSV text; none if it is not a table."""
     try:
         rows = list(islice(csv.reader(text.splitlines(), delimiter=separator), _TABLE_ROWS + 1))
     except csv.Error:
@@ -129,7 +129,7 @@ def _table(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
 
 
 def files_message(rows: Sequence[FileRow]) -> ShowOutput:
-    """The rows as a table, for pages and for terminals."""
+    """Return the rows as a table, in HTML and as text."""
     title = "files in the work folder"
     shown, more = rows[:MAX_ROWS], len(rows) - MAX_ROWS
     width = max((len(row.name) for row in shown), default=0)

@@ -1,11 +1,11 @@
-"""How a sandboxed cell reaches the page in IPython: everything it shows is drawn by the main thread.
+"""Shows the output of a sandboxed cell in IPython, from the main thread.
 
-The cell itself runs on a loop in another thread; IPython's display, streams and ``input`` belong to the main thread,
-which empties the queue of a ``MainThread`` while it waits for the cell.
+The cell runs on a loop in another thread. IPython's display, streams and ``input`` work only in the main thread, which
+runs the functions in the queue of a ``MainThread`` while it waits for the cell.
 """
 
 # mypy: disallow-untyped-calls=False
-# IPython carries too few types for this rule.
+# IPython has too few types for this rule.
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sandbox_kernel.report.widget import Measure
 
 
 class SandboxValue:
-    """The value of a sandboxed cell's last expression: how it looks, not what it is."""
+    """The value of a sandboxed cell's last expression: only its representations, not the object."""
 
     def __init__(self, value: Value) -> None:
         self._value = value
@@ -41,7 +41,7 @@ class SandboxValue:
 
 
 class MainThread:
-    """A door for ``CellExecution``: puts everything that a cell shows into a queue that the main thread empties."""
+    """The ``Door`` of ``CellExecution`` in IPython: queues everything that a cell shows for the main thread."""
 
     def __init__(self, watched: bool, measure: Measure) -> None:
         self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -58,7 +58,7 @@ class MainThread:
 
     def message(self, message: Message) -> None:
         """See ``execution.Door``."""
-        if not isinstance(message, Failure):  # a failure is raised at the end, and IPython shows it
+        if not isinstance(message, Failure):  # failures are raised at the end, and IPython shows them
             self.work.put(lambda: _show(message, self._measure))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> _Panel | None:
@@ -66,14 +66,14 @@ class MainThread:
         return _Panel(self.work, timeout_s, stop) if self._watched else None
 
     async def ask(self, prompt: str, password: bool) -> str:
-        """Ask the user from the main thread; the prompt is marked as the sandbox's."""
+        """Ask the user, from the main thread. The prompt is marked as coming from the sandbox."""
         answer: Future[str] = Future()
         self.work.put(lambda: _ask(answer, PROMPT_MARK + one_line(prompt, 1000), password))
         return await asyncio.wrap_future(answer)
 
 
 class _Panel:
-    """The run panel, made and drawn by the main thread."""
+    """The run panel, created and updated by the main thread."""
 
     def __init__(self, work: queue.SimpleQueue[Callable[[], None]], timeout_s: float, stop: Callable[[], None]) -> None:
         self._work = work
@@ -124,5 +124,5 @@ def _ask(answer: Future[str], prompt: str, password: bool) -> None:
     except KeyboardInterrupt:
         answer.set_exception(EOFError("interrupted while waiting for input"))
         raise
-    except Exception as error:  # the client cannot be asked: the program is told, the cell goes on
+    except Exception as error:  # the client accepts no input request: the program gets an EOFError, the cell goes on
         answer.set_exception(EOFError(f"{error}; give the text with %%sandbox --stdin TEXT"))

@@ -1,7 +1,7 @@
-"""How one cell's messages reach the page: each with the cell's own parent, whatever thread or task sends it.
+"""Sends the messages of one cell to the page, each with that cell's request as its parent.
 
-The base class finds the parent in a context variable; output that arrives from a reader thread would be printed into
-the latest cell instead of its own. Made by the kernel for each request; a silent request sends nothing.
+The base class takes the parent from a context variable, which is wrong in other threads: output from a reader thread
+would appear below the latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from sandbox_kernel.untrusted.json_value import encodable
 
 
 class KernelPublisher(Protocol):
-    """Sends one iopub message for a parent; the kernel is one."""
+    """What a ``Wire`` needs of the kernel."""
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
-        """Send it now."""
+        """Send one iopub message with this parent."""
 
     def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
-        """The bundle that shows the report's widget."""
+        """Return the MIME bundle that shows the widget of a report."""
 
     def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
-        """A new panel, its widgets open."""
+        """Return a new run panel with open widgets."""
 
 
 class Wire:
-    """The iopub side of one cell."""
+    """The ``Door`` of ``CellExecution`` in the kernel: sends the iopub messages of one cell."""
 
     def __init__(
         self, publisher: KernelPublisher, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
@@ -45,11 +45,11 @@ class Wire:
         return self._watched and not self._silent
 
     def stream(self, name: str, text: str) -> None:
-        """Text of stdout or stderr."""
+        """Send text of stdout or stderr."""
         self._send("stream", {"name": name, "text": encodable(text)})
 
     def message(self, message: Message) -> None:
-        """A display, a value or an error."""
+        """Send a display, a value or an error."""
         match message:
             case ShowOutput():
                 self._display(message.data, message.metadata, message.display_id, update=message.update)
@@ -65,7 +65,7 @@ class Wire:
                 self._send("error", failure_fields(message))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> LivePanel | None:
-        """See ``execution.Door``: only for a page that shows cells to a person, never for a recorded run."""
+        """See ``execution.Door``. Returns None unless a notebook page runs the cell."""
         if not self.watched():
             return None
         return LivePanel(self, self._publisher.run_panel(timeout_s, stop))
@@ -83,7 +83,7 @@ class Wire:
 
 
 class LivePanel:
-    """A run panel in the output area of its cell; when it closes, nothing of it stays in the notebook."""
+    """A run panel in the output area of its cell. After ``close`` nothing of it is left in the notebook."""
 
     def __init__(self, wire: Wire, panel: RunPanel) -> None:
         self._wire = wire
@@ -96,13 +96,13 @@ class LivePanel:
         self._panel.update(elapsed_s, memory)
 
     def close(self) -> None:
-        """See ``execution.RunPanelHandle``; a closed widget cannot be drawn, so its place is left empty."""
+        """See ``execution.RunPanelHandle``. Makes the display empty: a closed widget cannot be drawn."""
         self._panel.close()
         self._wire._display({"text/plain": ""}, {}, self._id, update=True)
 
 
 def failure_fields(failure: Failure) -> dict[str, object]:
-    """The three fields of an error, the same in the message and in the reply."""
+    """Return the three fields of an error, for the message and for the reply."""
     return {
         "ename": encodable(failure.ename),
         "evalue": encodable(failure.evalue),

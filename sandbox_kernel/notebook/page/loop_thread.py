@@ -1,4 +1,4 @@
-"""An event loop in a thread, for code that runs where no loop may be used: IPython's main thread."""
+"""Runs an event loop in a thread, because IPython's main thread is blocked while a magic runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A daemon thread that runs one loop until ``close``; the sandboxes of one shell live on it."""
+    """A daemon thread that runs one event loop until ``close``. All cells of one shell run on it."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -20,7 +20,7 @@ class LoopThread:
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine there; callable from any thread."""
+        """Start a coroutine on the loop, from any thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:

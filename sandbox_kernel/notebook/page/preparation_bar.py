@@ -1,7 +1,7 @@
-"""Shows how far a language is that has to be made ready before its first cell can run, and leaves nothing behind.
+"""A progress bar below a cell, while its language is prepared for the first time.
 
-Made for each cell, on the loop that runs it; nothing is sent unless there is something to wait for and a person who
-looks on. A notebook that is saved afterwards is the same as one whose language was ready.
+Made for each cell, on the loop that runs it. Shows nothing unless a language has to be prepared and a notebook page
+runs the cell. The bar is removed afterwards, so that the saved notebook does not depend on it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _BLOCKS = 20
 
 
 class Page(Protocol):
-    """What a bar needs of a ``Door``."""
+    """The methods of ``execution.Door`` that the bar needs."""
 
     def watched(self) -> bool:
-        """Whether a person looks on."""
+        """Whether a notebook page runs the cell."""
 
     def message(self, message: Message) -> None:
-        """Show something."""
+        """Show a message."""
 
 
 class PreparationBar:
     """One bar in the output area of its cell.
 
-    ``alone`` says that the cell has shown nothing yet; then the bar is cleared away, else its place is left empty.
+    ``alone``: the cell has no other output yet. Then ``close`` clears the output; else it leaves an empty display.
     """
 
     def __init__(self, page: Page, *, alone: bool) -> None:
@@ -40,7 +40,7 @@ class PreparationBar:
         self._id = ""
 
     def update(self, progress: PrepareProgress) -> None:
-        """Draw it; called on the cell's loop. It goes when all is done."""
+        """Draw the bar, or remove it at a fraction of 1. Called on the cell's loop."""
         if progress.fraction >= 1:
             self.close()
         elif self._id or self._page.watched():
@@ -49,7 +49,7 @@ class PreparationBar:
             self._page.message(ShowOutput(bundle(progress), display_id=self._id, update=update))
 
     def close(self) -> None:
-        """The language is ready, or will not be; may be called twice, and without a bar."""
+        """Remove the bar, if there is one; may be called twice."""
         if self._id:
             gone = (
                 ClearOutput(wait=False)
@@ -61,7 +61,7 @@ class PreparationBar:
 
 
 def bundle(progress: PrepareProgress) -> dict[str, object]:
-    """The bar as a page and as a terminal shows it."""
+    """Return the bar as HTML and as text."""
     fraction = min(1.0, max(0.0, progress.fraction))
     words = f"making {progress.language} ready, once: {progress.text}"
     full = round(fraction * _BLOCKS)

@@ -1,8 +1,8 @@
 """``input()`` of a sandboxed program, over Jupyter's stdin channel.
 
-The base class's ``raw_input`` blocks the event loop, so that neither an interrupt nor a Stop button gets through. Here
-the question waits on the loop and gives up when the cell is cancelled. The prompt is marked as the sandbox's: a program
-that asks for "Jupyter password" must not look like Jupyter.
+The base class's ``raw_input`` blocks the event loop, so that interrupts and the Stop button do not work. Here a prompt
+waits on the loop, and ends when the cell is cancelled. Each prompt begins with ``PROMPT_MARK``, so that a program that
+asks for a "Jupyter password" does not look like Jupyter.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ PROMPT_MARK = "sandbox asks: "
 MAX_QUESTIONS = 1000
 _MAX_PROMPT = 1000
 _POLL_S = 0.01
-#: Longer than an interrupt needs to reach a session's worker.
+#: Longer than an interrupt takes to reach a session's worker.
 _INTERRUPT_S = 1.0
 
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
 
 class PromptChannel(Protocol):
-    """What a question needs; ``StdinChannel`` is the real one."""
+    """How prompts are sent to the client; ``StdinChannel`` implements it."""
 
     def drain(self) -> None:
-        """Throw away answers to older questions."""
+        """Discard answers to earlier prompts."""
 
     def ask(self, prompt: str, password: bool) -> None:
-        """Send the question to the client that runs the cell."""
+        """Send a prompt to the client that runs the cell."""
 
     def poll(self) -> Mapping[str, object] | None:
-        """The content of an answer, if one is there."""
+        """Return the content of the answer, or None if it has not come yet."""
 
 
 class StdinChannel:
-    """The kernel's stdin socket for one cell: questions go to the client that sent it, whatever thread asks."""
+    """The kernel's stdin socket for one cell: prompts go to the client that sent the cell, from any thread."""
 
     def __init__(self, session: Any, socket: Any, parent: Mapping[str, object], ident: object) -> None:
         self._session = session
@@ -66,7 +66,7 @@ class StdinChannel:
 
 
 class NotebookPrompts:
-    """The questions of one cell; the lock is shared by all cells of a kernel, which has one stdin socket."""
+    """The input prompts of one cell. All cells of a kernel share the lock, because it has one stdin socket."""
 
     def __init__(self, channel: PromptChannel, lock: threading.Lock, cancel: asyncio.Event, allowed: bool) -> None:
         self._channel = channel
@@ -76,15 +76,15 @@ class NotebookPrompts:
         self._asked = 0
 
     async def ask(self, prompt: str, password: bool = False) -> str:
-        """Ask the user; ``EOFError`` with the reason when there is no answer."""
+        """Ask the user for a line. Raises ``EOFError`` with the reason if there is no answer."""
         self._asked += 1
         if not self._allowed:
             raise EOFError(REFUSED)
         if self._asked > MAX_QUESTIONS:
-            raise EOFError(f"this cell has asked for input {MAX_QUESTIONS} times; no more questions are passed on")
+            raise EOFError(f"this cell has asked for input {MAX_QUESTIONS} times; further prompts are refused")
         answer = await self._answer(PROMPT_MARK + one_line(prompt, _MAX_PROMPT), bool(password))
         if answer is None:
-            # The cell is being interrupted: that is what its question is to meet, and not the end of a file.
+            # The cell is being interrupted: wait, so that the program gets the interrupt and not an EOFError.
             await asyncio.sleep(_INTERRUPT_S)
             raise EOFError("interrupted while waiting for input")
         value = answer.get("value")
@@ -93,7 +93,7 @@ class NotebookPrompts:
         return value
 
     async def _answer(self, prompt: str, password: bool) -> Mapping[str, object] | None:
-        """The content of the answer, or None when the cell is stopped while it waits."""
+        """Return the content of the answer, or None if the cell was stopped first."""
         while not self._lock.acquire(blocking=False):
             if await self._stopped():
                 return None
@@ -108,7 +108,7 @@ class NotebookPrompts:
             self._lock.release()
 
     async def _stopped(self) -> bool:
-        """Wait a little; whether the cell shall stop."""
+        """Wait for ``_POLL_S`` and return whether the cell must stop."""
         try:
             await asyncio.wait_for(self._cancel.wait(), _POLL_S)
         except TimeoutError:

@@ -1,9 +1,9 @@
-"""Stream text on its way to the page: batched, in order, nothing lost.
+"""Batches the stdout and stderr text of a cell, so that it reaches the page in order and complete.
 
-A message for every line drowns Jupyter: its queues hold 1000 messages, and a client that waits for the reply first
-loses what overflows, the final idle status included (measured: 20 000 lines sent one by one, 9 000 arrived). So text
-waits up to ``INTERVAL_S`` or until ``SIZE`` characters are there, and is then sent in as few messages as its order
-allows. Made by the kernel for each cell, on the loop that runs the cell; ``close`` sends the rest.
+One message for each line is too much for Jupyter: its queues hold 1000 messages, and a client that waits for the reply
+first loses the rest, the final idle status included (measured: 20 000 lines sent one by one, 9 000 arrived). So text is
+held for up to ``INTERVAL_S``, or until there are ``SIZE`` characters, and then sent in as few messages as its order
+allows. Made for each cell, on the loop that runs the cell; ``close`` sends the rest.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sandbox_kernel.untrusted.ansi import ColourFilter
 
 INTERVAL_S = 0.05
 SIZE = 64 << 10
-#: A program that alternates between stdout and stderr at every line would still make a message a line; beyond this
-#: many changes within one batch each stream is sent as a whole.
+#: Most changes between stdout and stderr in one batch. A program that alternates more often would need a message for
+#: each line; then each stream is sent as a whole.
 MAX_PIECES = 16
 
 _COLOUR = re.compile(r"\x1b\[([0-9;:]*)m")
@@ -27,7 +27,7 @@ Send = Callable[[str, str], None]
 
 
 class StreamBatch:
-    """Collects ``(name, text)`` and hands it to ``send`` in batches; every method is called on one event loop."""
+    """Collects text and calls ``send(name, text)`` with batches. Every method is called on one event loop."""
 
     def __init__(self, send: Send, interval_s: float = INTERVAL_S, size: int = SIZE) -> None:
         self._send = send
@@ -40,7 +40,7 @@ class StreamBatch:
         self._coloured: dict[str, bool] = {}
 
     def write(self, name: str, text: str) -> None:
-        """Take text of one stream; escape sequences other than colours end here, and our mark becomes another sign."""
+        """Add text of one stream. Removes escape sequences other than colours, and our mark (``receipt.unmarked``)."""
         shown = unmarked(self._filters.setdefault(name, ColourFilter()).feed(text))
         if not shown:
             return
@@ -54,7 +54,7 @@ class StreamBatch:
             self._timer = asyncio.get_running_loop().call_later(self._interval_s, self.flush)
 
     def flush(self) -> None:
-        """Send what is there; called by the timer, by a full batch, and before anything that must come after it."""
+        """Send the collected text. Called by the timer, for a full batch, and before other output of the cell."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -64,7 +64,7 @@ class StreamBatch:
                 self._send(name, text[start : start + 16 * self._size])
 
     def settle(self) -> None:
-        """Send what is there, and end its colours: what comes next is ours, and must not be hidden by them."""
+        """Send the collected text and reset its colours, so that they do not hide our own text after it."""
         for name, coloured in self._coloured.items():
             if coloured:
                 self._pieces.append((name, "\x1b[0m"))
@@ -72,7 +72,7 @@ class StreamBatch:
         self.flush()
 
     def close(self) -> None:
-        """The cell has ended: send everything, also what a filter held back."""
+        """Send everything, also text that a filter held back. Called at the end of the cell."""
         for name, colours in self._filters.items():
             if rest := colours.close():
                 self._pieces.append((name, unmarked(rest)))
@@ -80,7 +80,7 @@ class StreamBatch:
 
 
 def merged(pieces: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Neighbours of one stream as one; when the streams alternate too often, each stream as one."""
+    """Join neighbouring texts of one stream. If the streams alternate too often, join all text of each stream."""
     runs: list[tuple[str, list[str]]] = []
     for name, text in pieces:
         if runs and runs[-1][0] == name:

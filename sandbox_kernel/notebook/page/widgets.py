@@ -1,12 +1,12 @@
-"""Live parts of a page: the capability report to explore, and the panel of a cell that runs for long.
+"""The widgets on a page: the interactive capability report, and the panel of a cell that runs for long.
 
-ipywidgets is imported by whoever calls in here first; a kernel that shows no widget does not pay for it. A widget lives
-as long as its kernel: opened later, a saved notebook cannot draw it. So nothing that matters stands only in a widget,
-and each is closed when the next of its kind is shown (ipywidgets keeps every widget for ever otherwise).
+ipywidgets is imported by the first call; a kernel that shows no widget does not load it. A widget works only while its
+kernel runs: a saved notebook that is opened later cannot draw it. So everything important is also shown outside of
+widgets. A widget is closed when the next of its kind is shown, because ipywidgets never frees open widgets.
 """
 
 # mypy: disallow-untyped-calls=False
-# ipywidgets carries no types.
+# ipywidgets has no types.
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandbox_kernel.report.widget import Measure, report_explorer
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
-#: From this share of the limit on the bar warns.
+#: The share of the limit from which the memory bar is drawn as a warning.
 _NEARLY_FULL = 0.85
 
 _shown: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def close_tree(widget: Any) -> None:
 
 
 def report_widget(document: Mapping[str, object], measure: Measure | None = None) -> Any:
-    """The report to explore, folded: its static form stands above it."""
+    """Return the interactive report, folded, as the static report is shown above it."""
     import ipywidgets
 
     inside = report_explorer(document, measure)
@@ -50,8 +50,8 @@ def report_widget(document: Mapping[str, object], measure: Measure | None = None
 class RunPanel:
     """Elapsed time and memory against their limits and a Stop button, for a cell that runs for long.
 
-    ``stop`` may be called on another thread than the one that made the panel (JupyterLab sends clicks to a subshell):
-    it must only set a flag.
+    The button calls ``stop``, possibly on another thread (JupyterLab sends clicks to a subshell), so it must only set a
+    flag. ``blocking_kernel``: the cell blocks the shell of the kernel, as a magic does.
     """
 
     def __init__(self, timeout_s: float, stop: Callable[[], None], *, blocking_kernel: bool = False) -> None:
@@ -67,8 +67,8 @@ class RunPanel:
         self._button = ipywidgets.Button(description="Stop", button_style="danger", layout={"width": "80px"})
         self._button.on_click(lambda _: self._stopped(stop))
         if blocking_kernel:
-            # ipykernel 7.4 sends the click to the shell that made the button, which a blocking cell keeps busy until
-            # its end; the subshell that the page chose is free.
+            # ipykernel 7.4 sends the click to the shell that made the button, which is blocked until the cell ends. The
+            # subshell that the page chose is free.
             self._button.comm._reply_subshell_for = lambda data, default: default
         self.widget = ipywidgets.HBox([self._button, self._bar, self._text, self._memory, self._memory_text])
         self.update(0.0)
@@ -78,7 +78,7 @@ class RunPanel:
         stop()
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None = None) -> None:
-        """Draw the time, and the memory once it is known; called a few times a second while the cell runs."""
+        """Show the elapsed time, and the memory once it is known. Called a few times a second while the cell runs."""
         self._bar.value = min(elapsed_s, self._timeout_s)
         self._text.value = f"{elapsed_s:.0f} s of {self._timeout_s:g} s"
         if memory is not None:
@@ -89,11 +89,11 @@ class RunPanel:
             self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
 
     def close(self) -> None:
-        """The cell has ended; the panel goes."""
+        """Close the panel. Called when the cell has ended."""
         close_tree(self.widget)
 
 
 def view(widget: Any, text: str) -> dict[str, object]:
-    """The bundle that shows a widget, with a text that stays the same from run to run for everybody else."""
+    """Return the MIME bundle that shows a widget; clients without widgets show ``text``, the same in every run."""
     bundle: Mapping[str, object] = widget._repr_mimebundle_()
     return {VIEW: bundle[VIEW], "text/plain": text}

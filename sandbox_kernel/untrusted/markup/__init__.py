@@ -1,4 +1,4 @@
-"""HTML, SVG, CSS, Markdown and formulas from a sandbox, made inert.
+"""Cleaners for HTML, SVG, CSS, Markdown and formulas from a sandbox.
 
-Called by ``sanitize.py``, the only door. Read ``html.py`` first.
+Called by ``sanitize.py``. Read ``html.py`` first.
 """

@@ -1,4 +1,4 @@
-"""Inline styles: properties that colour and space, with values that load nothing and reach nothing outside."""
+"""Cleans inline styles: keeps properties of colour, text and spacing whose values load nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SVG_PROPERTIES = frozenset(_DRAWING.split())
 
 _MAX_STYLE = 4096
 _MAX_DECLARATIONS = 40
-#: No backslash (escapes), no @ and no !, and one function call at most.
+#: Values without backslashes (escapes), @ and !, with at most one function call.
 _VALUE = re.compile(r"[A-Za-z0-9#%.,'\" _/+-]+(?:\((?P<inner>[0-9.,% /a-z-]*)\)[A-Za-z0-9#%., ]*)?\Z")
 _FUNCTION = re.compile(r"\b(?:rgb|rgba|hsl|hsla)\Z", re.IGNORECASE)
 _LOCAL_URL = re.compile(r"url\((['\"]?)#[A-Za-z0-9_.:-]{1,128}\1\)\Z")
@@ -35,7 +35,7 @@ _NEGATIVE = re.compile(r"(?<![A-Za-z0-9_#-])-\s*\.?\d")
 
 
 def clean_style(style: str, properties: frozenset[str]) -> str | None:
-    """The declarations that are allowed, or None when none is left."""
+    """Return the allowed declarations of a style; None if none is left."""
     if len(style) > _MAX_STYLE or style.count(";") > _MAX_DECLARATIONS:
         return None
     kept = []
@@ -48,7 +48,7 @@ def clean_style(style: str, properties: frozenset[str]) -> str | None:
 
 
 def is_local_url(value: str) -> bool:
-    """Whether a value is a reference to something in the same drawing."""
+    """Whether a value is ``url(#…)``, a reference to an element of the same drawing."""
     return bool(_LOCAL_URL.match(value))
 
 

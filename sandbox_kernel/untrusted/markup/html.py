@@ -1,10 +1,11 @@
-"""HTML for an output area: tables, text, lists, pictures that carry themselves; nothing that acts, loads or overlays.
+"""Cleans HTML: keeps text, tables, lists and embedded pictures; removes all that acts, loads or covers other output.
 
-The markup is read once (``html_tokens``), and elements on the list below are written anew in order (``html_tree``) with
-attributes on the list. ``nh3``, a real HTML parser with the same list, then reads the result: both must let a thing
-through. There is no ``id`` and no ``class`` but pandas' own (by a class the page's own look and commands are reached);
-styles pass ``css``, pictures are checked ``data:`` URLs (a remote one would tell somebody that and when it was seen),
-links lead to http, https and mailto (a relative one would drive the Jupyter server). Formulas pass ``tex``.
+``html_tokens`` reads the markup once, and ``html_tree`` writes the elements and attributes on the lists below anew.
+``nh3``, a full HTML parser with the same lists, then cleans the result: only what both keep is shown. ``id`` is
+removed, and so is every ``class`` but that of pandas, because classes give access to the page's styles and commands.
+Styles are cleaned by ``css``. Pictures must be ``data:`` URLs: a remote picture would report when it is viewed. Links
+must be http, https or mailto: a relative link could send a request to the Jupyter server. Formulas are checked by
+``tex``.
 """
 
 from __future__ import annotations
@@ -52,18 +53,18 @@ _ATTRIBUTES = {
 _KEPT = {tag: _ATTRIBUTES["*"] | _ATTRIBUTES.get(tag, set()) for tag in _TAGS}
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
-#: pandas and polars put this into every table; it only aligns, and its loss is not worth a word.
+#: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
 _TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
 
 
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
-    """Return the safe form, and in words what was taken out."""
+    """Return clean HTML, and a description of each kind of thing that was removed."""
     if len(markup) > MAX_HTML:
         raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
     markup = _TABLE_STYLE.sub("", markup)
     reader = _Reader(typeset=may_be_typeset(markup))
     written = reader.read(markup)
-    if reader.typeset and not may_be_typeset(written):  # some of the signs were written as character references
+    if reader.typeset and not may_be_typeset(written):  # some formula signs were character references
         reader = _Reader(typeset=False)
         written = reader.read(markup)
     if len(written) > 2 * MAX_HTML:
@@ -83,7 +84,7 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
 
 
 class _Reader:
-    """Takes tokens, writes the elements and attributes that are kept, and remembers the names of the others."""
+    """Reads tokens, writes allowed elements and attributes, and collects the names of removed ones."""
 
     def __init__(self, *, typeset: bool) -> None:
         self.tags: set[str] = set()
@@ -112,7 +113,7 @@ class _Reader:
         return self._tree.finish()
 
     def _say(self) -> None:
-        """Write the words so far; what was left out among them does not part them, so a formula is seen whole."""
+        """Write the collected text as one piece, across removed tags, so that a formula is checked as a whole."""
         if self._words:
             text = "".join(self._words)
             self._words = []

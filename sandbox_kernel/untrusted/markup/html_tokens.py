@@ -1,8 +1,8 @@
-"""The tags and texts of HTML, in one pass from left to right that never looks at a character twice.
+"""Splits HTML into tags and texts, in one pass that takes time linear in the input.
 
-This is the first half of what a browser does (the WHATWG tokenizer); ``html_tree`` is the second. It exists because
-every real parser at hand can be made to take time quadratic in its input (nh3 0.3.7: 90 000 attributes of one tag 12 s,
-60 000 words in a table but outside of its cells 24 s). It counts, and refuses what is too much.
+This is the first half of an HTML parser (the WHATWG tokenizer); ``html_tree`` is the second. We have our own because
+available parsers can take quadratic time (nh3 0.3.7: 12 s for 90 000 attributes of one tag, 24 s for 60 000 words in a
+table outside of its cells). This one counts tags and attributes, and refuses input with too many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sandbox_kernel.untrusted import ContentRefused
 
-#: Tags, attributes and character references of one output together.
+#: Most tags, attributes and character references of one output, together.
 MAX_PARTS = 40_000
 MAX_ATTRIBUTES = 64
 
@@ -26,13 +26,13 @@ _ATTRIBUTE = re.compile(
     r"(?:\s*+=\s*+(?:\"(?P<double>[^\"]*+)(?:\"|(?P<open>\Z))|'(?P<single>[^']*+)(?:'|(?P<open2>\Z))|(?P<bare>[^\s>]*+)))?+"
 )
 _COMMENT_END = re.compile(r"--!?>")
-#: Elements whose content is no markup: it ends at their own end tag and nowhere else.
+#: Elements whose content is not markup; only their own end tag ends it.
 _RAW_NAMES = "script style textarea title xmp iframe noembed noframes noscript plaintext"
 _RAW = frozenset(_RAW_NAMES.split())
 
 
 class Start(NamedTuple):
-    """A start tag with the first value of each attribute; names are lower case, references resolved."""
+    """A start tag. Names are lower case, character references are resolved, the first of equal attributes counts."""
 
     name: str
     attributes: dict[str, str]
@@ -44,12 +44,12 @@ class End(NamedTuple):
     name: str
 
 
-#: Text between tags, with its references resolved.
+#: A tag, or text between tags with its character references resolved.
 Token = Start | End | str
 
 
 def tokens(markup: str) -> Iterator[Token]:
-    """The tokens of a text; comments, declarations and the content of raw elements (scripts, styles) are left out."""
+    """Yield the tokens of HTML, without comments, declarations and the content of scripts and styles."""
     return _Tokenizer(markup).run()
 
 
@@ -67,7 +67,7 @@ class _Tokenizer:
                 yield self._text(markup[self._at : found.start()])
             self._at = found.end()
             plain = _PLAIN_TAG.match(markup, self._at)
-            if plain is not None:  # most tags are; the rest of this loop does the same
+            if plain is not None:  # a shortcut for tags without attributes; the rest of the loop does the same
                 self._at = plain.end()
                 name = plain[2].lower()
                 yield End(name) if plain[1] else Start(name, {})
@@ -84,7 +84,7 @@ class _Tokenizer:
             yield self._text(markup[self._at :])
 
     def _tag(self) -> Token | None:
-        """The tag that begins here; None for what is none: a comment, a declaration, "</" without a name."""
+        """Return the tag that starts here; None for a comment, a declaration or "</" without a name."""
         is_end = self._markup[self._at] == "/"
         name = _NAME.match(self._markup, self._at + is_end)
         if name is None:
@@ -92,7 +92,7 @@ class _Tokenizer:
             return None
         self._at = name.end()
         attributes = self._attributes()
-        if attributes is None:  # the text ends within the tag, which is then none
+        if attributes is None:  # the text ends inside the tag; browsers drop such a tag
             self._at = len(self._markup)
             return None
         return End(name[0].lower()) if is_end else Start(name[0].lower(), attributes)
@@ -101,7 +101,7 @@ class _Tokenizer:
         found: dict[str, str] = {}
         for _ in range(MAX_ATTRIBUTES):
             match = _ATTRIBUTE.match(self._markup, self._at)
-            assert match is not None  # it can be empty
+            assert match is not None  # the pattern also matches empty text
             self._at = match.end()
             if match["open"] is not None or match["open2"] is not None or self._at >= len(self._markup):
                 return None

@@ -1,8 +1,8 @@
-"""Elements that open and close in order: what a browser makes of the tags it reads is then what is written here.
+"""Writes well-nested HTML from tags in any order, so that a browser builds exactly the elements written here.
 
-The second half of an HTML parser, for the few elements that ``html`` lets through, written so that each tag costs the
-same. Where browsers repair by moving things about (words between the cells of a table, ``<b><p></b>``), which is what
-takes them and other parsers so long, this repairs in place: the words get a cell, the late end tag is left out.
+This is the second half of an HTML parser, for the elements that ``html`` allows. Each tag takes constant time. Browsers
+repair wrong nesting (text between table cells, ``<b><p></b>``) by moving elements, which is slow; this repairs in
+place: the text gets a cell of its own, the late end tag is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from sandbox_kernel.untrusted import ContentRefused
 
 MAX_DEPTH = 128
 MAX_ELEMENTS = 50_000
-#: How far an end tag is looked for beneath other elements.
+#: How many open elements are searched for the one that an end tag closes.
 _NEAR = 24
 
 VOID = frozenset(("br", "col", "hr", "img"))
@@ -26,26 +26,26 @@ _INLINE = frozenset(_INLINE_NAMES.split())
 _HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 _ROW_GROUPS = frozenset(("thead", "tbody", "tfoot"))
 _TABLE_PARTS = _ROW_GROUPS | {"caption", "colgroup", "col", "tr", "td", "th"}
-#: Within these only parts of a table may stand.
+#: Elements that may contain only parts of a table.
 _NO_TEXT = _ROW_GROUPS | {"table", "tr", "colgroup"}
-#: What is open beneath one of these cannot be closed from within.
+#: End tags inside one of these cannot close elements outside of it.
 _SCOPES = frozenset(("table", "td", "th", "caption"))
 _SIBLINGS = {"li": frozenset(("li",)), "dd": frozenset(("dd", "dt")), "dt": frozenset(("dd", "dt"))}
 
 
 class Tree:
-    """Writes elements in order. ``start``, ``end`` and ``text`` take what was read; ``finish`` returns the HTML."""
+    """Writes HTML. Call ``start``, ``end`` and ``text`` for each token, then ``finish``, which returns the HTML."""
 
     def __init__(self) -> None:
         self._written: list[str] = []
         self._open: list[str] = []
         self._elements = 0
-        #: Tables and cells that are open by turns, and for each how many elements of each name are open in it.
+        #: The open tables and cells, and for each the number of open elements in it by name.
         self._scopes = [""]
         self._counts: list[dict[str, int]] = [{}]
 
     def start(self, name: str, attributes: str) -> None:
-        """Open an element; ``attributes`` is written as it is."""
+        """Open an element; ``attributes`` is written unchanged."""
         if name in _TABLE_PARTS:
             if not self._make_room_in_table(name):
                 return
@@ -66,7 +66,7 @@ class Tree:
             self._push(name, attributes)
 
     def end(self, name: str) -> None:
-        """Close the nearest such element, unless there is none or it stands outside of the cell that is open."""
+        """Close the nearest open element of this name, unless there is none or it is outside of the open cell."""
         if name in _INLINE:
             near = self._open[: -_NEAR - 1 : -1]
             for above, open_name in enumerate(near):
@@ -80,13 +80,13 @@ class Tree:
             self._close_to(name)
 
     def text(self, html: str, *, is_space: bool) -> None:
-        """Add text, which is HTML already."""
+        """Add text that is escaped already."""
         if not is_space and self._top() in _NO_TEXT:
             self._open_cell()
         self._written.append(html)
 
     def finish(self) -> str:
-        """Close what is open."""
+        """Close all open elements and return the HTML."""
         self._close_many(len(self._open))
         return "".join(self._written)
 
@@ -125,7 +125,7 @@ class Tree:
         self._close()
 
     def _close_sibling(self, names: frozenset[str]) -> None:
-        """``<li>`` ends the item before it, but not the one that its own list stands in."""
+        """Close the previous item of a list: ``<li>`` ends it, but not an item that contains the list."""
         if not any(self._counts[-1].get(name) for name in names):
             return
         for above, name in enumerate(self._open[: -_NEAR - 1 : -1]):
@@ -137,7 +137,7 @@ class Tree:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def _leave_cell(self) -> None:
-        """Close the cell or caption that is open, if one is: then the table is the innermost scope."""
+        """Close the open cell or caption, if any; the table is then the innermost scope."""
         if self._scopes[-1] != "table":
             self._close_to(self._scopes[-1])
 
@@ -146,7 +146,7 @@ class Tree:
             self._close()
 
     def _make_room_in_table(self, name: str) -> bool:
-        """Close and open what a part of a table needs to stand in; False where there is no table."""
+        """Close and open elements so that a part of a table can start; returns False outside of a table."""
         if len(self._scopes) == 1:
             return False
         self._leave_cell()

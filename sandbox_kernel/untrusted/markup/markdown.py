@@ -1,9 +1,9 @@
-"""Markdown becomes HTML here, and a page gets the HTML alone.
+"""Converts Markdown to clean HTML; a page never gets the Markdown.
 
-Pages parse Markdown in ways of their own: JupyterLab takes formulas out before its parser and puts them back after it
-without escaping quotes, and copies the name behind a code fence into an attribute, so a formula or a fence could add
-``onload="…"`` to an element. ``markdown-it-py`` with raw HTML switched off makes the HTML; ``html`` cleans it like any
-other. Formulas are text of that HTML, never part of an attribute.
+Pages parse Markdown differently: JupyterLab removes formulas before parsing and inserts them again without escaping
+quotes, and copies the name after a code fence into an attribute, so a formula or a fence could add ``onload="…"`` to an
+element. Here ``markdown-it-py``, with raw HTML switched off, makes HTML, and ``html`` cleans it. Formulas are always
+text of that HTML, never part of an attribute.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
     from markdown_it.utils import OptionsDict
 
-#: Characters, without the pictures that a text carries.
+#: Most characters of a text, without its embedded pictures.
 MAX_MARKDOWN = 256 << 10
-#: How often the parser may try its rules; texts of links in links in links need ever more tries for a character.
+#: How often the parser may try its rules; nested links need more and more tries for each character.
 MAX_STEPS = 15_000
 MAX_CELLS = 6000
 MAX_EMPHASIS = 10_000
@@ -55,7 +55,7 @@ _INLINE = re.compile(
 
 
 def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return clean HTML of a Markdown text, and in words what was taken out; or refuse it."""
+    """Return clean HTML of a Markdown text and a description of what was removed, or raise ``ContentRefused``."""
     pictures: dict[str, str] = {}
 
     def put_aside(match: re.Match[str]) -> str:
@@ -81,17 +81,17 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _cells(text: str) -> int:
-    """At most so many cells do the tables of a text have: a short row gets as many as the first."""
+    """Return an upper bound for the number of table cells: a short row gets as many cells as the first row."""
     bars = [line.count("|") for line in text.splitlines() if "|" in line]
     return max(bars, default=0) * len(bars)
 
 
 @cache
 def _parser() -> MarkdownIt:
-    """CommonMark with tables and struck out text, and formulas. Made once; a text's own state is in its environment."""
+    """Return the parser: CommonMark with tables, strikethrough and formulas. Made once; state is in the environment."""
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_NESTING})
     parser.enable(["table", "strikethrough"])
-    # The cleaner decides about links. What markdown-it does about them takes a Python loop over each character.
+    # The cleaner checks links. The checks of markdown-it are slow: a Python loop over each character.
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
     parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
     parser.normalizeLinkText = lambda link: link  # type: ignore[method-assign]
@@ -132,14 +132,14 @@ def _count_block(state: StateBlock, line: int, last: int, silent: bool) -> bool:
 def _inline_formula(state: StateInline, silent: bool) -> bool:
     if state.src[state.pos] not in "$\\" or not state.env["typeset"]:
         return False
-    if state.src.startswith("\\$", state.pos):  # a dollar that is to be a dollar
+    if state.src.startswith("\\$", state.pos):  # an escaped dollar sign
         content, length = "\\$", 2
     else:
         match = _INLINE.match(state.src, state.pos, state.posMax)
         if match is None:
             return False
         content, length = match[0], len(match[0])
-        if match["round"] is not None or match["square"] is not None:  # Markdown writes \\( where TeX has \(
+        if match["round"] is not None or match["square"] is not None:  # \\( in Markdown is \( in TeX
             content = f"{content[1:-3]}{content[-2:]}"
     if not silent:
         state.push("formula", "", 0).content = content
@@ -193,5 +193,5 @@ def _show_picture(
     token = tokens[index]
     words = renderer.renderInlineAsText(token.children, options, environment) if token.children else ""
     picture = environment["pictures"].pop(str(token.attrs.get("src", "")), "")
-    # A picture from elsewhere would tell somebody that and when it was seen; what it shows stands in its words.
+    # A remote picture would report when it is viewed; its alternative text is shown instead.
     return f'<img src="{picture}" alt="{escape(words)}">' if picture else f"[{escape(words or 'picture')}]"

@@ -1,7 +1,7 @@
-"""SVG drawings: shapes, gradients, clips and text; references only to the drawing itself.
+"""Cleans SVG drawings: keeps shapes, gradients, clips and text, and references within the drawing.
 
-Notebook pages put an SVG into the page or into an ``<img>``; it must be harmless in the first and well-formed XML for
-the second. Expat, which reads XML in one pass, reads it; elements and attributes on the list below are written anew.
+Notebook pages insert an SVG into the page or into an ``<img>``: it must be harmless in the first and well-formed XML in
+the second. Expat parses it in one pass; elements and attributes on the lists below are written anew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MAX_DEPTH = 100
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
-#: Not here: script, style, foreignObject, a; animate* and set change attributes later; title and desc hold HTML.
+#: Left out: script, style, foreignObject and a; animate* and set, which change attributes later; title and desc, which
+#: may contain HTML.
 _TAG_NAMES = (
     "svg g defs symbol use path rect circle ellipse line polyline polygon text tspan textPath clipPath mask marker "
     "pattern linearGradient radialGradient stop image filter feGaussianBlur feOffset feBlend feColorMatrix feFlood "
@@ -45,12 +46,12 @@ _PLAIN = re.compile(r"[^<>\\&{}@;]*\Z")
 _URL = re.compile(r"url\s*\(|javascript|expression|image-set|import", re.IGNORECASE)
 _FRAGMENT = re.compile(r"#[A-Za-z0-9_.:-]{1,128}\Z")
 _TARGET = re.compile(r"#([A-Za-z0-9_.:-]{1,128})")
-#: matplotlib's only style sheet, which is taken out; the root element can say the same.
+#: The only style sheet of matplotlib. It is removed; attributes of the root element replace it.
 _MATPLOTLIB_STYLE = re.compile(r"\*\{stroke-linejoin: round; stroke-linecap: butt\}")
 
 
 def clean_svg(markup: str) -> str:
-    """Return a drawing that is safe in a page and well-formed in an image, or refuse it."""
+    """Return a drawing that is safe in a page and well-formed in an image, or raise ``ContentRefused``."""
     if len(markup) > MAX_SVG:
         raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
@@ -58,18 +59,18 @@ def clean_svg(markup: str) -> str:
     may_be_typeset(markup)
     joins = ' stroke-linejoin="round" stroke-linecap="butt"' if _MATPLOTLIB_STYLE.search(markup[:20000]) else ""
     writer = _Writer(joins)
-    # A byte order mark and blanks before the declaration are common, and no XML.
+    # A byte order mark and blanks before the declaration are common, but not allowed in XML.
     text = markup.lstrip("\ufeff \t\r\n").replace("&nbsp;", "&#160;")
     return writer.read(text)
 
 
 class _Writer:
-    """Takes what expat reads and writes what is kept."""
+    """Receives the events of expat and writes the allowed elements."""
 
     def __init__(self, root_attributes: str) -> None:
         self._root_attributes = root_attributes
         self._written: list[str] = []
-        #: The elements that are open; None for one that is left out and whose content stays.
+        #: The open elements; None for one that is left out while its content is kept.
         self._open: list[str | None] = []
         self._skipping = 0
         self._parts = 0

@@ -1,5 +1,6 @@
-"""How much a drawing becomes once its references are followed: ten parts that each use the next one ten times are few
-bytes, and ten thousand million shapes for a browser.
+"""Bounds how many shapes a drawing has after its references are followed.
+
+Ten elements that each use the next one ten times are a few bytes, but ten thousand million shapes for a browser.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _MAX_CHAIN = 50
 
 
 class References:
-    """Collects which named part holds or uses which others; ``check`` refuses what would grow too large."""
+    """Collects which elements contain or use which others. ``check`` refuses a drawing that would become too large."""
 
     def __init__(self) -> None:
         self._names: list[str] = [""]
@@ -21,7 +22,7 @@ class References:
         self._sizes: dict[str, int] = {"": 0}
 
     def enter(self, name: str) -> None:
-        """An element begins; ``name`` is its id, or empty."""
+        """Register the start of an element; ``name`` is its id, or empty."""
         inside = self._names[-1]
         self._sizes[name or inside] = self._sizes.get(name or inside, 0) + 1
         if name and name != inside:
@@ -29,15 +30,15 @@ class References:
         self._names.append(name or inside)
 
     def leave(self) -> None:
-        """The element ends."""
+        """Register the end of an element."""
         self._names.pop()
 
     def refer(self, names: Iterable[str]) -> None:
-        """The element that was entered last refers to parts by their ids."""
+        """Register that the current element refers to other elements by these ids."""
         self._uses.setdefault(self._names[-1], []).extend(names)
 
     def check(self) -> None:
-        """Refuse a drawing that repeats its parts too often or along too long a chain."""
+        """Raise ``ContentRefused`` if references repeat elements too often, or form too long a chain."""
         known: dict[str, int] = {}
         if self._drawn("", known, 0) > MAX_DRAWN:
             raise ContentRefused(f"it repeats its parts more than {MAX_DRAWN} times")
@@ -47,7 +48,7 @@ class References:
             return known[name]
         if chain > _MAX_CHAIN:
             raise ContentRefused(f"its parts refer to each other along more than {_MAX_CHAIN} steps")
-        known[name] = 1  # a part that uses itself is drawn once, as browsers do
+        known[name] = 1  # an element that uses itself is drawn once, as in browsers
         total = self._sizes.get(name, 0)
         for used in self._uses.get(name, ()):
             total = min(total + self._drawn(used, known, chain + 1), MAX_DRAWN + 1)

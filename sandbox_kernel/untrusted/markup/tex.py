@@ -1,10 +1,10 @@
-r"""Formulas from a sandbox: text that a typesetter may read, with commands that only draw.
+r"""Checks formulas: allows only TeX commands that draw.
 
-JupyterLab gives every formula in an output to MathJax with all its packages loaded, in ``text/latex`` and in the text
-of HTML alike. There ``\href`` links, ``\class`` and ``\style`` reach the page's own look, ``\fcolorbox`` writes CSS,
-``\def`` and ``\definecolor`` stay in force for the user's formulas further down, and ``\raise`` draws over other cells.
-nbconvert copies ``text/latex`` into LaTeX documents, where ``\input`` reads files. So a formula may use the names of
-``tex_names`` and no others; what uses another one is shown as its source.
+JupyterLab passes every formula of an output, in ``text/latex`` and in HTML text, to MathJax with all its packages.
+There ``\href`` makes links, ``\class`` and ``\style`` use the page's styles, ``\fcolorbox`` writes CSS, ``\def`` and
+``\definecolor`` change the user's formulas further down, and ``\raise`` draws over other cells. nbconvert copies
+``text/latex`` into LaTeX documents, where ``\input`` reads files. So a formula may use only the names in ``tex_names``;
+a formula with any other name is shown as its source.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.tex_names import COMMANDS, ENVIRONMENTS
 
 MAX_LATEX = 64 << 10
-#: A page looks for the end of each formula from its beginning on: many beginnings without an end take it minutes.
+#: Most formula delimiters. A page searches the end of each formula: many starts without an end take it minutes.
 MAX_DELIMITERS = 400
-#: Signs of formulas in one HTML output; each may need an element of its own to be put out of force.
+#: Most formula signs in one HTML output; each may need an element around it.
 MAX_SIGNS = 20_000
-#: MathJax calls itself for every brace.
+#: Deepest nesting of braces; MathJax recurses for every brace.
 MAX_BRACES = 100
 
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)|(.)|\Z)|\^(?=\^)", re.DOTALL)
@@ -33,7 +33,7 @@ _GAP = "\u200b"
 
 
 def check_latex(text: str) -> str:
-    """Return the text of a ``text/latex`` output whose formulas only draw, or refuse it."""
+    """Return the text of a ``text/latex`` output if its formulas only draw, or raise ``ContentRefused``."""
     if len(text) > MAX_LATEX:
         raise ContentRefused(f"it is longer than {MAX_LATEX >> 10} KB")
     for match in _COMMAND.finditer(text):
@@ -47,10 +47,10 @@ def check_latex(text: str) -> str:
 
 
 def as_html(text: str, *, typeset: bool = True) -> str:
-    r"""Text of a sandbox as HTML, in which a formula that does more than draw is shown as its source.
+    r"""Return text as HTML. A formula that does more than draw is shown as its source.
 
-    A typesetter reads a formula only where no element stands in it, so an element around the ``\`` (or the ``$``, where
-    nothing is to be typeset) ends it. It changes neither the look nor what is copied.
+    MathJax does not read a formula across elements, so a ``<span>`` around the ``\`` (or around the ``$``, if
+    ``typeset`` is False) disables it. The look and the copied text stay the same.
     """
     if not typeset:
         return _BEGINNING.sub(lambda match: f"<span>{match[0]}</span>", _escaped(text))
@@ -65,8 +65,9 @@ def as_html(text: str, *, typeset: bool = True) -> str:
 
 
 def may_be_typeset(markup: str) -> bool:
-    """Whether one output has few enough formulas, with few enough braces, for a page to look at; far too many are
-    refused.
+    """Whether an output has few enough formulas and braces to be typeset.
+
+    Raises ``ContentRefused`` if it has far too many.
     """
     if markup.count("\\") + markup.count("$") + markup.count("^^") > MAX_SIGNS:
         raise ContentRefused(f"it holds more than {MAX_SIGNS} signs of formulas")
@@ -78,7 +79,7 @@ def _escaped(text: str) -> str:
 
 
 def defused(html: str) -> str:
-    r"""HTML of our own that quotes a sandbox: an invisible space after a ``\`` makes an unknown command of it."""
+    r"""Disable commands that do more than draw, in our own HTML that quotes a sandbox, by an invisible space."""
 
     def broken(match: re.Match[str]) -> str:
         return match[0] if _only_draws(match, html) else f"{match[0][0]}{_GAP}{match[0][1:]}"
@@ -89,7 +90,7 @@ def defused(html: str) -> str:
 def _only_draws(match: re.Match[str], text: str) -> bool:
     name, sign = match[1], match[2]
     if name is None:
-        # A single sign (\, \{ \\) draws; ^^ is TeX's way to write any character; rows do not move upwards.
+        # A single sign (\, \{ \\) only draws. ^^ can write any character, and \\[-…] moves rows up: both are refused.
         return match[0] != "^" and not (sign == "\\" and _UPWARDS.match(text, match.end()))
     if name in ("begin", "end"):
         found = _ENVIRONMENT.match(text, match.end())
@@ -102,7 +103,7 @@ def _only_draws(match: re.Match[str], text: str) -> bool:
 
 
 def _deepest(text: str) -> int:
-    """The most braces that are open at once, closed ones counted only where one was open."""
+    """Return the largest number of open braces; 0 if there are few. Closing braces without an open one are ignored."""
     if text.count("{") <= MAX_BRACES:
         return 0
     depth = deepest = 0

@@ -1,8 +1,8 @@
-"""The names that a formula may use: what MathJax 3 draws with, in JupyterLab 4 and in pages of nbconvert.
+"""The TeX names that a formula may use: commands of MathJax 3 that only draw, in JupyterLab 4 and nbconvert's pages.
 
-Taken from the tables of MathJax's packages base, ams, boldsymbol, braket, cancel, extpfeil, mathtools and textcomp, but
-not what links, styles, names, counts, loads, defines or moves things out of their place. A name that is missing
-here is not typeset; a page shows its source.
+Taken from the tables of MathJax's packages base, ams, boldsymbol, braket, cancel, extpfeil, mathtools and textcomp,
+without commands that link, style, name, count, load, define, or move things out of their place. A formula with any
+other name is shown as its source.
 """
 
 from __future__ import annotations

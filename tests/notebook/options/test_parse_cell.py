@@ -134,6 +134,11 @@ def test_what_words_writes_the_parser_reads_back():
         ("-", "unknown option '-'"),
         ("pyton", "'pyton' is not a language; did you mean python?"),
         ("bsh", "did you mean bash?"),
+        ("timeout 10s", "'timeout' is not a language; did you mean --timeout 10s?"),
+        ("python timeout 10s", "the language is already python; did you mean --timeout 10s?"),
+        ("undo", "'undo' is not a language; did you mean %sandbox undo?"),
+        ("--undo", "unknown option '--undo'; did you mean %sandbox undo?"),
+        ("--rust", "unknown option '--rust'; did you mean rust?"),
         ("klingon", "unsupported language 'klingon'; expected one of: python"),
         ("python rust", "'rust' is one word too many: the language is already python"),
         ("--stdin 'open", "no closing quotation; close the quote"),
@@ -291,6 +296,12 @@ def test_line_commands_are_read(line, expected):
         ("undo --timeout 1s", "takes a language or --session NAME"),
         ("repot", "'repot' is neither a command nor a language; did you mean report?"),
         ("frobnicate", "'frobnicate' is neither a command (report, undo, "),
+        ("timeout 10s", "neither a command nor a language; did you mean %sandbox --timeout 10s?"),
+        ("fresh", "did you mean %sandbox --fresh?"),
+        ("memroy 64M", "did you mean %sandbox --memory 64M?"),
+        ("pyton", "did you mean python?"),
+        ("--restart", "unknown option '--restart'; did you mean %sandbox restart?"),
+        ("redo", "there is no redo; %sandbox checkpoints lists the states"),
         ("restart rust --session a", "always fresh"),
     ],
 )
@@ -298,6 +309,21 @@ def test_a_wrong_line_command_is_refused(line, expected):
     with pytest.raises(InvalidRequest, match=None) as caught:
         parse_line(line)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["bash --help", "--help", "-h", "--timeout 5s -h", "--quiet --help"])
+def test_help_in_an_option_line_shows_the_options_and_runs_nothing(line):
+    plan = parse_magic(line, "echo hi", CellOptions())
+    assert plan.code == ""
+    assert [command.name for command in plan.commands] == ["help"]
+    assert parse_line(line) == LineCommand(name="help")
+
+
+def test_help_as_the_value_of_an_option_is_that_value():
+    plan = parse_magic("bash --arg --help --stdin -h", "echo hi", CellOptions())
+    assert plan.options.args == ("--help",)
+    assert plan.options.stdin == "-h"
+    assert not plan.commands
 
 
 def test_the_table_the_parser_and_the_help_know_the_same_options():

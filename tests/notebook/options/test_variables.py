@@ -75,7 +75,7 @@ def test_javascript_gets_globals_and_prints_json():
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (object(), "type object does not travel"),
+        (object(), "type object cannot be passed"),
         (math.nan, "float"),
         (b"x", "type bytes"),
         (array.array("i", [1]), "pass thing.tolist() as a variable of its own"),
@@ -123,7 +123,7 @@ def test_a_forged_or_broken_answer_is_refused(behind):
 
 
 def test_a_cell_that_ended_early_says_so():
-    with pytest.raises(InvalidRequest, match="ended before it could hand over"):
+    with pytest.raises(InvalidRequest, match="ended before it printed its variables"):
         MarkedOutput().values(Language.PYTHON, ("x",))
 
 

@@ -59,7 +59,7 @@ def test_a_client_that_cannot_be_asked_is_said_at_once():
 @pytest.mark.attack("O06", "kernel")
 def test_ten_thousand_questions_are_not_passed_on():
     desk = Desk(*["x"] * (MAX_QUESTIONS + 5))
-    with pytest.raises(EOFError, match="no more questions"):
+    with pytest.raises(EOFError, match="further prompts are refused"):
         ask(desk, *["?"] * (MAX_QUESTIONS + 1))
     assert len(desk.prompts) == MAX_QUESTIONS
 
