@@ -442,7 +442,7 @@ async function serve() {
       freezeProblem = `JavaScript cannot be frozen here: ${error.message.split('\n')[0]}`.slice(0, 500);
     }
   } else {
-    freezeProblem = 'no C compiler was found to build what freezes JavaScript';
+    freezeProblem = 'no C compiler was found to build the addon for JavaScript checkpoints';
   }
   await post('Runtime.enable', {});
   send({ op: 'ready', pid: process.pid, names: 0 });

@@ -73,7 +73,7 @@ class PythonCells(CellEngine):
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
 
-    def struck(self) -> Dict[str, Any]:
+    def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``: the interrupt met IPython and not the user's code."""
         failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
         return {"status": "interrupted", "exit_code": 1, "error": failure}

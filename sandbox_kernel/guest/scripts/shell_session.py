@@ -69,7 +69,7 @@ class ShellCells(CellEngine):
         """Whether an interrupt has come before there was a shell to obey it."""
         return self.interrupted
 
-    def struck(self) -> Dict[str, Any]:
+    def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``."""
         return {"status": "interrupted", "exit_code": 128 + signal.SIGINT}
 
@@ -88,7 +88,7 @@ class ShellCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         if self.stopped_before():
-            return self.struck()
+            return self.interrupted_end()
         folder = tempfile.mkdtemp(prefix=".shell-")
         try:
             with open(self.cell, "w") as file:
