@@ -197,7 +197,7 @@ def test_bytes_that_are_no_filter_are_refused_before_the_kernel_is_asked(program
         try: lockdown.load_seccomp({program})
         except OSError as error: print(error.strerror)
     """)
-    assert "need 1 to 4096 records of 8 bytes" in done.stdout
+    assert "a filter has 1 to 4096 records of 8 bytes" in done.stdout
 
 
 def test_a_program_that_the_kernel_does_not_take_is_an_error_with_the_step() -> None:
