@@ -146,10 +146,11 @@ class Session:
 
         Args:
             code: the source of the cell.
-            timeout: seconds that the cell may take; beyond them it is interrupted and, if needed, rolled back.
+            timeout: seconds that the cell may take; after them it is ended and rolled back. Waiting for input does
+                not count.
             on_output: called as ``on_output(stream, text)`` with output as it comes; ``stream`` is stdout or stderr.
-            on_input: called as ``on_input(prompt, password)`` when the cell asks for input, on a thread of its own;
-                returns the line. Without it the cell gets end-of-file.
+            on_input: called as ``on_input(prompt, password)`` or ``on_input(prompt)`` when the cell asks for input, on
+                a thread of its own; returns the line. Without it ``input()`` raises an error.
             on_display: called with each display as it comes.
             on_usage: called a few times a second with the memory in use and the limit, in bytes.
             number: the notebook's execution count, for tracebacks and ``Out``; None lets the session count.

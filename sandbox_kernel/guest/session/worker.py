@@ -1,8 +1,8 @@
 """The loop of a session's worker: receives messages from the host, runs cells, makes checkpoints of itself.
 
-An *engine* (Python, shell) runs the code of a cell; this file begins and ends the cell. Between cells signals are held
-back (``signals.py``), so that none can break the loop. An interrupt takes effect between the messages ``began`` and
-``done`` of a cell.
+An *engine* (Python, shell, QuickJS) runs the code of a cell; this file begins and ends the cell. Between cells signals
+are held back (``signals.py``), so that none can break the loop. An interrupt takes effect between the messages
+``began`` and ``done`` of a cell.
 """
 
 from __future__ import annotations

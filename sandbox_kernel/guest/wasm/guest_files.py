@@ -180,7 +180,7 @@ class Folders:
         # O_CREAT and O_TRUNC change a file even if it is opened for reading only.
         writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         host, below = self._root(path, writes=writes)
-        with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        with _with_guest_path(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
             with _descriptor(_open_beneath(root, below, flags, mode)) as descriptor:
                 yield descriptor
 
@@ -192,7 +192,7 @@ class Folders:
         if below == ".":
             raise FileError(errno.EBUSY, os.strerror(errno.EBUSY), path)
         host, below = self._root(above, writes=writes)
-        with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        with _with_guest_path(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
             with _descriptor(_open_beneath(root, below, os.O_PATH | os.O_DIRECTORY, 0)) as folder:
                 yield folder, name
 
@@ -206,7 +206,7 @@ def _descriptor(number: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
+def _with_guest_path(path: str) -> Iterator[None]:
     """Raise errors with the path that the guest gave, not with its place in the jail."""
     try:
         yield

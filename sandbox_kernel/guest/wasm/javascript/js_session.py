@@ -98,7 +98,7 @@ class WasmJavaScriptEngine(CellEngine):
             return {"status": "interrupted"}
         except JavaScriptError as error:
             limit = {"limit": "memory"} if self._refusals() > before else {}
-            return {"status": "error", "error": self._told(error), **limit}
+            return {"status": "error", "error": self._error_fields(error), **limit}
         except wasmtime.Trap as trap:
             # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             write_all(2, describe_trap(trap).encode() + b"\n")
@@ -122,7 +122,7 @@ class WasmJavaScriptEngine(CellEngine):
         data = {"text/plain": text}
         self.worker.show({"op": "display", "kind": "result", "data": data, "metadata": {}, "display_id": None})
 
-    def _told(self, error: JavaScriptError) -> dict[str, Any]:
+    def _error_fields(self, error: JavaScriptError) -> dict[str, Any]:
         name, message, text = self.guest.facts(error.handle)
         return {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
 

@@ -16,7 +16,7 @@ import traceback
 _main = sys.modules["__main__"].__dict__
 
 
-def _tell(**letter: object) -> dict[str, object]:
+def _send(**letter: object) -> dict[str, object]:
     box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
     data = json.dumps(letter).encode("utf-8", "backslashreplace")
     while data:
@@ -33,7 +33,7 @@ def _tell(**letter: object) -> dict[str, object]:
 
 def _input(prompt: object = "", /) -> str:
     sys.stdout.flush()
-    answer = _tell(op="input", prompt=str(prompt))
+    answer = _send(op="input", prompt=str(prompt))
     if answer.get("value") is None:
         raise EOFError("no input is available here")
     return str(answer["value"])
@@ -62,7 +62,7 @@ def display(*values: object) -> None:
 def _show(data: dict[str, str], kind: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    _tell(op="show", data=data, kind=kind)
+    _send(op="show", data=data, kind=kind)
 
 
 def _show_figures() -> None:
@@ -120,7 +120,7 @@ def _fail(error: BaseException) -> None:
 def _finish(**end: object) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    _tell(op="done", **end)
+    _send(op="done", **end)
 
 
 def ask(what: str, source: str, position: int) -> None:
@@ -156,12 +156,12 @@ def ask(what: str, source: str, position: int) -> None:
             if value is not None:
                 text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
                 answer = {"data": {"text/plain": text}}
-    _tell(op="answer", answer=answer)
+    _send(op="answer", answer=answer)
 
 
 def names() -> None:
     """Report how many variables the user has made."""
-    _tell(op="names", count=sum(not name.startswith("_") for name in _main))
+    _send(op="names", count=sum(not name.startswith("_") for name in _main))
 
 
 class _Figures:
@@ -171,7 +171,7 @@ class _Figures:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """See ``importlib.abc.MetaPathFinder``; finds no module itself."""
         if name == "matplotlib":
-            _tell(op="matplotlib")
+            _send(op="matplotlib")
 
 
 sys.meta_path.insert(0, _Figures)
