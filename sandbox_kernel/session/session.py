@@ -109,7 +109,12 @@ class Session:
         return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
-        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with."""
+        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with.
+
+        Args:
+            memory_mb: the limit in MB.
+
+        """
         return takes_memory(self._spec, self.memory_mb, memory_mb)
 
     @property
