@@ -1,4 +1,4 @@
-"""From a session's blocking ``run`` to a coroutine: callbacks on the caller's loop, in order, none after the end."""
+"""Run a session's blocking ``run`` as a coroutine: callbacks run on the caller's loop, in order, none after its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,18 @@ async def run_in_thread(
     on_input: AnyOnInput | None,
     cancel: asyncio.Event | None,
 ) -> ExecResult:
-    """Do the work on a thread of the executor; ``interrupt`` is called when it shall stop early."""
+    """Run ``work`` on a thread of the executor and wait for its result.
+
+    Args:
+        executor: provides the thread.
+        work: the blocking call; gets the callbacks that pass calls on to the loop.
+        interrupt: called to end ``work`` early: after ``cancel``, a cancelled task or a callback that raised.
+        on_output: called on the loop with each piece of output.
+        on_display: called on the loop with each display.
+        on_input: called on the loop for each prompt; may be a coroutine function.
+        cancel: an event that interrupts the work when it is set.
+
+    """
     bridge = _Bridge(asyncio.get_running_loop(), interrupt, on_output, on_display, on_input)
     future = bridge.loop.run_in_executor(executor, bridge.run, work)
     watcher = asyncio.ensure_future(bridge.stop_when(cancel)) if cancel is not None else None
@@ -48,7 +59,7 @@ async def run_in_thread(
 
 
 class _Bridge:
-    """Carries calls from the working thread to the loop. A listener that raises interrupts the cell."""
+    """Passes callbacks from the working thread to the loop. A callback that raises interrupts the cell."""
 
     def __init__(
         self,
@@ -67,10 +78,10 @@ class _Bridge:
         self._lock = threading.Lock()
 
     def run(self, work: Work) -> ExecResult:
-        """On the working thread."""
+        """Call ``work``; runs on the working thread."""
         with self._lock:
             if self._stopped:
-                # It was cancelled while it waited for its turn: nothing has run.
+                # The task was cancelled while it waited for the thread: nothing has run.
                 raise asyncio.CancelledError
             self._begun = True
         return work(
@@ -80,7 +91,7 @@ class _Bridge:
         )
 
     def stop(self) -> None:
-        """On the loop: the work shall end, or not begin."""
+        """Interrupt the work, or keep it from beginning; called on the loop."""
         with self._lock:
             self._stopped = True
             begun = self._begun
@@ -88,7 +99,7 @@ class _Bridge:
             self._interrupt()
 
     async def stop_when(self, cancel: asyncio.Event) -> None:
-        """On the loop, as a task."""
+        """Wait for ``cancel``, then interrupt the work; runs on the loop as a task."""
         await cancel.wait()
         self._interrupt()
 

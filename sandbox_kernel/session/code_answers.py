@@ -1,7 +1,7 @@
-"""Questions about code, and what is taken of a worker's answers.
+"""Checks questions about code (completion, documentation, completeness) and the worker's answers to them.
 
 A worker shares its process with the user's code, so every answer may be forged. A completion is text that the page
-writes into the user's cell; ``session/suggestions.py`` says which text may be written there.
+writes into the user's cell; ``session/suggestions.py`` decides which text may be written there.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.session.suggestions import suggestions
 
-#: The longest code that is asked about; beyond, the analysis alone takes longer than anybody waits.
+#: The longest code that a worker is asked about, in characters; the analysis of more takes too long.
 MAX_ASKED = 1 << 20
 _INDENT = re.compile(r" {0,200}\Z|\t{0,50}\Z")
 
 
 def worth_asking(code: str, pos: int) -> bool:
-    """Whether an answer about this code can come in time; ``InvalidRequest`` when it is no question."""
+    """Whether the code is short enough to be asked about; raises ``InvalidRequest`` on arguments of a wrong type."""
     if not isinstance(code, str) or isinstance(pos, bool) or not isinstance(pos, int):
         raise InvalidRequest(f"a question about code takes the code and a position, got {code!r:.60} and {pos!r}")
     try:
@@ -29,10 +29,10 @@ def worth_asking(code: str, pos: int) -> bool:
 
 
 def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, object]:
-    """``matches``, ``cursor_start``, ``cursor_end`` and ``metadata`` in Jupyter's form.
+    """Return ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata`` in Jupyter's form.
 
-    The range ends at the cursor and begins in the word before it. ``metadata`` is made here, of matches that were
-    taken and of known kinds.
+    The range ends at the cursor and begins in the word before it. ``metadata`` is built here: it holds only the
+    accepted matches and known kinds.
     """
     pos = min(max(0, pos), len(code))
     start = answer.get("cursor_start")
@@ -46,7 +46,7 @@ def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, 
 
 
 def documentation(answer: Mapping[str, object]) -> dict[str, object]:
-    """A MIME bundle of texts; empty when nothing is known."""
+    """Return the documentation as a MIME bundle of texts; empty when the worker has none."""
     data = answer.get("data")
     if not isinstance(data, dict):
         return {}
@@ -54,7 +54,7 @@ def documentation(answer: Mapping[str, object]) -> dict[str, object]:
 
 
 def completeness(answer: Mapping[str, object]) -> dict[str, object]:
-    """``status`` (complete, incomplete, invalid or unknown) and the ``indent`` of the next line: spaces, or tabs."""
+    """Return ``status`` (complete, incomplete, invalid or unknown) and ``indent`` of the next line: spaces or tabs."""
     status, indent = answer.get("status"), answer.get("indent")
     return {
         "status": status if status in ("complete", "incomplete", "invalid") else "unknown",
@@ -63,7 +63,7 @@ def completeness(answer: Mapping[str, object]) -> dict[str, object]:
 
 
 UNKNOWN = "<unknown>"
-#: The kinds that IPython and jedi give; a page shows the kind beside its match, so it is no place for other words.
+#: The kinds of matches that IPython and jedi report. A page shows the kind beside its match; other texts are refused.
 _KINDS = frozenset(
     [
         *("class", "dict key", "function", "instance", "keyword", "latex", "magic"),
@@ -73,7 +73,7 @@ _KINDS = frozenset(
 
 
 def _kinds(metadata: object) -> dict[str, str]:
-    """The kind of each match, as far as the worker gave one that is known."""
+    """Return the kind of each match that the worker gave one for; ``UNKNOWN`` for a kind that is not in the list."""
     entries = metadata.get("_jupyter_types_experimental") if isinstance(metadata, dict) else None
     found: dict[str, str] = {}
     for entry in entries if isinstance(entries, list) else ():

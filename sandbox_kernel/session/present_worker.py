@@ -1,4 +1,4 @@
-"""The present life of a session, and whose turn it is to use it: one thread at a time."""
+"""The present worker of a session, and the lock (the *turn*) that lets one thread at a time use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 
 
 class PresentWorker:
-    """The life that a session has now. ``end`` needs nobody's turn: garbage collection calls it."""
+    """Holds the worker that a session has now, starts and ends it.
+
+    Args:
+        spec: what the session was opened with.
+        begin: starts a worker; called for the first one and for each that replaces it.
+        share: the link to the box's shared folder; None when the session shares no files.
+
+    """
 
     def __init__(self, spec: SessionSpec, begin: Callable[[], JailedWorker], share: FolderLink | None = None) -> None:
         self.spec = spec
@@ -26,40 +33,40 @@ class PresentWorker:
         self._start = begin
         self._lock = threading.Lock()
         self._owner: int | None = None
-        #: What the next cell's result is to tell.
+        #: Notes for the result of the next cell.
         self._news: list[str] = []
 
     @property
     def busy(self) -> bool:
-        """Whether somebody has the turn."""
+        """Whether a thread has the turn."""
         return self._lock.locked()
 
     def _begin(self) -> JailedWorker:
-        live = self._start()
-        live.limit_memory(self.memory_mb * MIB)
-        return live
+        worker = self._start()
+        worker.limit_memory(self.memory_mb * MIB)
+        return worker
 
     def end(self) -> None:
-        """End the present life; may be called twice."""
-        live, self.live = self.live, None
-        if live is not None:
-            live.destroy()
+        """End the present worker. May be called twice, and without the turn: garbage collection calls it."""
+        worker, self.live = self.live, None
+        if worker is not None:
+            worker.destroy()
 
     def kill(self) -> None:
-        """End the jail under a running cell, so that its turn ends; from any thread."""
-        live = self.live
-        if live is not None:
-            live.jail.kill()
+        """Kill the jail, so that a running cell ends and gives up the turn; may be called from any thread."""
+        worker = self.live
+        if worker is not None:
+            worker.jail.kill()
 
     def forget(self) -> None:
-        """In a forked child: let go of the descriptors, end nothing."""
+        """Close the descriptors and end nothing; called in a forked child of the host."""
         self.closed = True
-        live, self.live = self.live, None
-        if live is not None:
-            live.jail.forget()
+        worker, self.live = self.live, None
+        if worker is not None:
+            worker.jail.forget()
 
     def again(self) -> None:
-        """End the present life and begin a new one; if that fails, whoever has the next turn is told why."""
+        """End the worker and start a new one. If the start fails, the next turn tries again and raises the reason."""
         self.end()
         self._news = []
         if not self.closed:
@@ -68,10 +75,10 @@ class PresentWorker:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Wait for the turn."""
+        """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it."""
         if self._owner == threading.get_ident():
             raise SessionError(
-                f"session {self.spec.name!r} is running a cell on this very thread; wait for its result first"
+                f"session {self.spec.name!r} is already running a cell on this thread; wait for its result first"
             )
         with self._lock:
             self._owner = threading.get_ident()
@@ -82,13 +89,13 @@ class PresentWorker:
 
     @contextlib.contextmanager
     def lock_after_kill(self) -> Iterator[None]:
-        """End a running cell with its jail, and have the turn that it leaves."""
+        """Kill the jail, which ends a running cell, then hold the turn."""
         self.kill()
         with self.lock():
             yield
 
     def refuse_if_closed(self) -> None:
-        """``SessionError`` on a closed session."""
+        """Raise ``SessionError`` if the session is closed."""
         if self.closed:
             name, language = self.spec.name, str(self.spec.language)
             raise SessionError(f"session {name!r} is closed; open a new one with box.session({language!r})")

@@ -1,8 +1,8 @@
-"""State between cells: what ``box.session(...)`` gives.
+"""``Session``: the object that ``box.session(...)`` returns. It keeps state between cells.
 
-Every cell is a transaction. One that ends by itself, well or with an exception, is kept. One that times out, exceeds
-its memory, crashes or has to be stopped hard leaves its output, and the session is as it was before it. One cell runs
-at a time; a second caller waits for its turn. ``interrupt`` and ``close`` may be called from any thread meanwhile.
+Every cell is a transaction. If a cell ends by itself, also with an exception, its changes are kept. If it times out,
+exceeds its memory, crashes or has to be killed, its output is kept and the session is rolled back to the state before
+it. One cell runs at a time; a second caller waits. ``interrupt`` and ``close`` may be called from any thread meanwhile.
 """
 
 from __future__ import annotations
@@ -44,16 +44,26 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.session.async_run import AnyOnInput
 
-#: How long a question about code may take; jedi gives up earlier by itself.
+#: How long a question about code may take; jedi stops by itself before that.
 ASK_S = 5.0
 
 
 class NotOfThisSession(SessionError, AttributeError):
-    """A method that sessions of another kind have; ``hasattr`` says no, as it should."""
+    """Raised for a method that only sessions of another kind have. Also an AttributeError, so ``hasattr`` is False."""
 
 
 class Session:
-    """One session. Use it as a context manager, or call ``close``; a forgotten one ends with its last reference."""
+    """One session. Use it as a context manager, or call ``close``; otherwise it ends with its last reference.
+
+    Do not construct it: ``Sandbox.session`` does.
+
+    Args:
+        spec: name, language and limits.
+        begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
+        on_close: called once when the session is closed.
+        share: the link to the box's shared folder; None when the session shares no files.
+
+    """
 
     def __init__(
         self,
@@ -73,36 +83,45 @@ class Session:
 
     @property
     def name(self) -> str:
-        """What the session is called; unique only to whoever named it."""
+        """The session's name. Two sessions may have the same name."""
         return self._spec.name
 
     @property
     def language(self) -> Language:
-        """What its cells are written in."""
+        """The language of its cells."""
         return self._spec.language
 
     @property
     def memory_mb(self) -> int:
-        """Its memory limit; a cell that was given more has raised it."""
+        """The memory limit in MB. A cell that was given more has raised it."""
         return self._supervisor.memory_mb
 
     def usual_memory(self, usual_mb: int) -> int:
-        """What a cell has that names no memory, where this much is usual.
+        """Return the memory limit of a cell without ``--memory``.
 
-        More than that when a cell before it was given more by name: what that cell made is there, and the usual limit
-        would refuse every cell.
+        This is ``usual_mb``, or more if an earlier cell was given more with ``--memory``: what that cell made is still
+        there, and the usual limit would refuse every later cell.
+
+        Args:
+            usual_mb: the notebook's default limit in MB.
+
         """
         return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
-        """Whether a single cell can have this limit: a worker cannot leave what it was started with far behind."""
+        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with.
+
+        Args:
+            memory_mb: the limit in MB.
+
+        """
         return takes_memory(self._spec, self.memory_mb, memory_mb)
 
     @property
     def alive(self) -> bool:
         """Whether the session can run another cell."""
-        live = self._supervisor.live
-        return not self._supervisor.closed and live is not None and live.jail.alive
+        worker = self._supervisor.live
+        return not self._supervisor.closed and worker is not None and worker.jail.alive
 
     def __enter__(self) -> Session:
         return self
@@ -126,14 +145,29 @@ class Session:
         cpu_seconds: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
-        """Run one cell. Callbacks are called on this thread, ``on_input`` on one of its own.
+        """Run one cell and return its result; waits while another cell runs.
 
-        ``on_usage`` hears a few times a second how much memory is in use, and the limit.
+        A failure of the cell is part of the result. Callbacks run on this thread, except ``on_input``.
 
-        ``number`` is the notebook's execution count, for tracebacks and ``Out``; the session counts by itself else.
+        Args:
+            code: the source of the cell.
+            timeout: seconds that the cell may take; after them it is ended and rolled back. Waiting for input does
+                not count.
+            on_output: called as ``on_output(stream, text)`` with output as it comes; ``stream`` is stdout or stderr.
+            on_input: called as ``on_input(prompt, password)`` or ``on_input(prompt)`` when the cell asks for input, on
+                a thread of its own; returns the line. Without it ``input()`` raises an error.
+            on_display: called with each display as it comes.
+            on_usage: called a few times a second with the memory in use and the limit, in bytes.
+            number: the notebook's execution count, for tracebacks and ``Out``; None lets the session count.
+            memory_mb: memory limit for this cell. If it is above the session's, it becomes the session's limit, because
+                what the cell makes stays.
+            cpu_seconds: CPU time limit for this cell alone.
+            output_bytes: output limit for this cell alone.
 
-        ``memory_mb``, ``cpu_seconds`` and ``output_bytes`` are for this cell alone; but memory that a cell was given
-        beyond the session's is the session's from then on, since what the cell made lives on.
+        Raises:
+            InvalidRequest: an argument is wrong; nothing was run.
+            SessionError: the session is closed, or a worker could not be started.
+
         """
         order = make_order(
             self._spec,
@@ -150,8 +184,8 @@ class Session:
             on_usage=on_usage,
         )
         try:
-            with host_trouble(), self._supervisor.turn() as live, self._stoppable() as stop:
-                return self._supervisor.run(live, order, stop)
+            with host_trouble(), self._supervisor.turn() as worker, self._stoppable() as stop:
+                return self._supervisor.run(worker, order, stop)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -170,10 +204,21 @@ class Session:
         output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
     ) -> ExecResult:
-        """The same, asynchronously: callbacks are called on this loop, and ``on_input`` may be a coroutine function.
+        """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
-        Only ``on_usage`` is called on the thread that runs the cell.
-        Setting ``cancel`` interrupts the cell; cancelling the task does too, and waits until the cell has ended.
+        Args:
+            code: see ``run``.
+            timeout: see ``run``.
+            on_output: see ``run``; called on this loop.
+            on_input: see ``run``; called on this loop, and may be a coroutine function.
+            on_display: see ``run``; called on this loop.
+            on_usage: see ``run``; called on the thread that runs the cell.
+            number: see ``run``.
+            memory_mb: see ``run``.
+            cpu_seconds: see ``run``.
+            output_bytes: see ``run``.
+            cancel: an event; setting it interrupts the cell.
+
         """
         from sandbox_kernel.backends.async_bridge import check_cancel
         from sandbox_kernel.session.async_run import run_in_thread
@@ -204,9 +249,9 @@ class Session:
         )
 
     def interrupt(self) -> bool:
-        """Stop the running cell as Ctrl-C would: KeyboardInterrupt first, and a rollback if it does not end.
+        """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.
 
-        Callable from any thread; False when no cell runs.
+        May be called from any thread. Returns False when no cell runs.
         """
         with self._guard:
             if self._stop is None:
@@ -215,52 +260,101 @@ class Session:
             return True
 
     def undo(self, n: int = 1) -> ExecResult:
-        """Go back to the state before the last ``n`` cells that are in it. The result says what is left."""
+        """Go back to the state before the last ``n`` cells.
+
+        Args:
+            n: how many cells to undo; cells that were rolled back do not count.
+
+        Returns:
+            A result whose notes say what was restored.
+
+        Raises:
+            InvalidRequest: ``n`` is not a number of at least 1.
+            SessionError: there is no such checkpoint; the message lists what can be undone.
+
+        """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
-        with host_trouble(), self._supervisor.turn() as live:
-            return self._supervisor.undo(live, n)
+        with host_trouble(), self._supervisor.turn() as worker:
+            return self._supervisor.undo(worker, n)
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """The states that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
-        with host_trouble(), self._supervisor.turn() as live:
-            live.look_for_lost()
-            held = private_bytes(live.jail.init_pid)
-            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in live.shelf.reachable(live.cell))
+        """Return the checkpoints that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
+        with host_trouble(), self._supervisor.turn() as worker:
+            worker.look_for_lost()
+            held = private_bytes(worker.jail.init_pid)
+            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.shelf.reachable(worker.cell))
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """The content of a file of the session's work folder; waits for a running cell."""
-        with self._supervisor.turn() as live:
-            return self._supervisor.files.read(live, plain_path(path))
+        """Return the content of a file; waits for a running cell.
+
+        Args:
+            path: the file, relative to the work folder.
+
+        """
+        with self._supervisor.turn() as worker:
+            return self._supervisor.files.read(worker, plain_path(path))
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """Make or replace a file of the work folder; a cell that is rolled back later does not take it away."""
-        with self._supervisor.turn() as live:
-            self._supervisor.files.write(live, plain_path(path), data)
+        """Create or replace a file; waits for a running cell. A later rollback keeps the file.
+
+        Args:
+            path: the file, relative to the work folder.
+            data: its new content; text is written as UTF-8.
+
+        """
+        with self._supervisor.turn() as worker:
+            self._supervisor.files.write(worker, plain_path(path), data)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
-        """What a folder of the work folder holds, sorted by name."""
-        with self._supervisor.turn() as live:
-            return self._supervisor.files.list_dir(live, plain_path(path))
+        """Return the entries of a folder, sorted by name; waits for a running cell.
+
+        Args:
+            path: the folder, relative to the work folder.
+
+        """
+        with self._supervisor.turn() as worker:
+            return self._supervisor.files.list_dir(worker, plain_path(path))
 
     def restart(self) -> None:
-        """Begin again with no variables and no checkpoints, and with the files that the sandbox shares; a running
-        cell is ended.
-        """
+        """Start a new worker without variables and checkpoints; ends a running cell. Shared files of the box stay."""
         self._supervisor.refuse_if_closed()
         with self._supervisor.lock_after_kill():
             self._supervisor.again()
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """What could stand at ``pos``: ``matches``, ``cursor_start``, ``cursor_end``, ``metadata``."""
+        """Return completions in Jupyter's form; empty while a cell runs.
+
+        Args:
+            code: the source of the cell so far.
+            pos: the cursor, in characters from the start.
+
+        Returns:
+            ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``.
+
+        """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
     def inspect(self, code: str, pos: int) -> Mapping[str, object]:
-        """What stands at ``pos``, as a MIME bundle; empty when unknown."""
+        """Return documentation of the name at a position as a MIME bundle; empty when unknown or while a cell runs.
+
+        Args:
+            code: the source of the cell so far.
+            pos: the cursor, in characters from the start.
+
+        """
         return code_answers.documentation(self._ask("inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
-        """``status`` is complete, incomplete, invalid or unknown; ``indent`` is for the next line."""
+        """Say whether code is complete.
+
+        Args:
+            code: the source of the cell so far.
+
+        Returns:
+            ``status`` (complete, incomplete, invalid or unknown) and the ``indent`` of the next line.
+
+        """
         return code_answers.completeness(self._ask("is_complete", code, 0))
 
     def close(self) -> None:
@@ -293,19 +387,19 @@ class Session:
         if not code_answers.worth_asking(code, pos):
             return {}
         if self._supervisor.busy:
-            # A cell runs: its worker cannot answer, and nobody should wait for it.
+            # A cell runs: the worker cannot answer now, and an editor must not wait for it.
             return {}
-        with host_trouble(), self._supervisor.turn() as live:
+        with host_trouble(), self._supervisor.turn() as worker:
             try:
-                return live.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
+                return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
             except SessionError:
-                self._supervisor.revive(live)
+                self._supervisor.revive(worker)
                 return {}
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """``fork`` and ``save`` are where the guest allows them; whoever calls them elsewhere is told where."""
+            """Raise for ``fork`` and ``save``, which only WebAssembly sessions have, an error that says so."""
             if name in ("fork", "save"):
                 raise NotOfThisSession(
                     f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "
@@ -314,7 +408,7 @@ class Session:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forget(self) -> None:
-        """In a forked child the session is the parent's: let go of its descriptors, end nothing."""
+        """Close the descriptors and end nothing: called in a forked child, where the session belongs to the parent."""
         self._finalizer.detach()
         self._supervisor.forget()
 

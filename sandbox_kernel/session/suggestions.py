@@ -1,10 +1,10 @@
-"""Which completions of a worker may be written into the user's cell. Pure.
+"""Decides which completions of a worker may be written into the user's cell. Pure functions.
 
-A worker may answer with any text for any range, and a page writes it into the cell at a press of Tab. So a completion
-only goes on with the word before the cursor: nothing that stands in the cell is changed but that word, and what is
-added is the rest of a name. A name is an identifier, a chain of them, a path, a magic, or, between quotes, the key of a
-dictionary or the name of a file. It is never a second line, a second statement, or a line of ``%sandbox``, whose
-options open the walls.
+A worker may answer with any text for any range, and a page writes it into the cell when the user presses Tab. So a
+completion may only continue the word before the cursor: nothing else in the cell changes, and what is added is the rest
+of a name. A name is an identifier, a chain of identifiers, a path, a magic, or, between quotes, the key of a dictionary
+or the name of a file. It is never a second line, a second statement, or a ``%sandbox`` line, whose options grant
+access.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from dataclasses import dataclass
 
 from sandbox_kernel.visible import INVISIBLE
 
-#: What one answer may offer. A page shows a list; text that is longer than a name cannot be read in it.
+#: The most matches of one answer, and the longest match: a page shows them in a list.
 MAX_MATCHES = 1000
 MAX_LENGTH = 200
 
 _WORD_BEFORE = re.compile(r"[^\s'\"`\\(){}\[\],;=<>|&!^*#]*\Z")
 _WORD = re.compile(r"[\w.$~/@:+-]*=?\Z")
 _MAGIC = re.compile(r"%{1,2}[A-Za-z_]\w*\Z")
-#: IPython's way to write letters that no keyboard has.
+#: IPython's notation for letters that keyboards lack (``\alpha``).
 _SYMBOL_BEFORE = re.compile(r"\\[\w^]*\Z")
 _SYMBOL = re.compile(r"\\[\w^]+\Z|\w{1,3}\Z")
-#: Between quotes: nothing that ends them but the very quote, and the bracket of a key.
+#: Characters allowed between quotes: no quote but the one that closes, then the bracket of a key.
 _QUOTED = r"[\w .~/@:+\-,()\[\]%&=#?°]*"
 _LITERAL = re.compile(rf"(?P<quote>['\"]){_QUOTED}(?P=quote)\]?\Z")
 
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Texts that may stand between ``start`` and the cursor."""
+    """Texts that may replace the text between ``start`` and the cursor."""
 
     matches: tuple[str, ...]
     start: int
 
 
 def suggestions(matches: object, code: str, start: int, pos: int) -> Suggestions:
-    """Of a worker's ``matches`` for the text from ``start`` to the cursor at ``pos``, those that may be written there.
+    """Return those of a worker's ``matches`` that may replace the text from ``start`` to the cursor at ``pos``.
 
-    Where ``start`` is not the beginning of the word before the cursor, or of a part of it, there are none.
+    Returns none if ``start`` is not the beginning of the word before the cursor, or of a part of it.
     """
     none = Suggestions((), pos)
     line = code[code.rfind("\n", 0, pos) + 1 : pos]
@@ -56,7 +56,7 @@ def suggestions(matches: object, code: str, start: int, pos: int) -> Suggestions
 
 
 def _is_name(text: object) -> bool:
-    """Whether it can be a name at all, wherever it stands."""
+    """Whether a text can be a name in any place: short, visible, and no ``%sandbox`` line."""
     return (
         isinstance(text, str)
         and 0 < len(text) <= MAX_LENGTH
@@ -66,9 +66,9 @@ def _is_name(text: object) -> bool:
 
 
 def _rule(typed: str, before: str) -> Callable[[str], bool] | None:
-    """What is allowed in place of ``typed``, which stands behind ``before`` on its line; None where nothing is."""
+    """Return the test for texts that replace ``typed``, which follows ``before`` on its line; None: nothing may."""
     if re.search(r"\w\Z", before) and not typed.startswith("\\"):
-        return None  # the word begins before it
+        return None  # the word begins before ``start``
     quote = _open_quote(before)
     if quote is not None and not re.search(r"['\"`\\]", typed):
         between = re.compile(rf"{_QUOTED}(?:{quote}\]?)?\Z")
@@ -85,12 +85,12 @@ def _rule(typed: str, before: str) -> Callable[[str], bool] | None:
 
 
 def _goes_on(rest: str) -> bool:
-    """Whether it can be the rest of a word; an identifier may hold marks that are no letters."""
+    """Whether a text can be the rest of a word; an identifier may contain marks that are not letters."""
     return bool(_WORD.match(rest)) or f"_{rest}".isidentifier()
 
 
 def _open_quote(line: str) -> str | None:
-    """The quote that is open at the end of a line, as most languages read it."""
+    """Return the quote that is open at the end of a line, by the rules of most languages; None when none is."""
     quote: str | None = None
     escaped = False
     for character in line:

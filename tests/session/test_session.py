@@ -172,7 +172,7 @@ def test_threads_wait_for_their_turn(session: Session) -> None:
 
 
 def test_a_cell_cannot_be_run_from_within_a_cells_listener(session: Session) -> None:
-    with pytest.raises(SessionError, match="is running a cell on this very thread"):
+    with pytest.raises(SessionError, match="is already running a cell on this thread"):
         session.run("print('x')", on_output=lambda *_: session.run("1") and None)
     assert session.run("1").ok
 

@@ -1,6 +1,6 @@
-"""Processes that a gate starts before its order comes, so that nobody waits for what can be done beforehand.
+"""Processes that a gate starts before its order comes, so that the run starts faster.
 
-Stdlib only, Python 3.8 or later.
+Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """A program that was started before its order came, and now reads a socket that only we hold.
+    """A program that is started before its order comes and reads the order from a socket of the gate.
 
-    It is executed (Node.js), or it is one of our own modules, forked from this interpreter (the wasm runner), which
-    has the channel to report on.
+    It is an executable (Node.js), or a module of ours (the wasm runner) in a fork of this interpreter. A module also
+    has the channel to the host.
     """
 
     def __init__(self, order: Dict[str, Any], blobs: List[bytes], control: int, channel: int) -> None:
@@ -48,42 +48,42 @@ class Waiting:
             finally:
                 os._exit(126)
         theirs.close()
-        # While nobody waits: it takes longer than all else that is done when the order comes.
+        # Import json now: after the order has come, the import would be the slowest part.
         import json
 
         self._encode = json.dumps
 
-    #: Processor time that it took to become ready, which is not the program's.
+    #: CPU time that it took to become ready; it does not count as the program's.
     spent = 0.0
 
     def begin(self, step: Dict[str, Any], descriptors: List[int]) -> int:
-        """Hand over the order; what became of the program is for the caller to wait for."""
-        if step["kind"] == "warm":  # a session's cells are counted one by one
+        """Send the order to the waiting program and return its pid; the caller waits for its end."""
+        if step["kind"] == "warm":  # a session does not need this: the CPU time of each cell is measured by itself
             self.spent = cpu_seconds(self.pid)
         order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
         send_frame(self.socket, self._encode(order).encode(), descriptors)
         return self.pid
 
     def dismiss(self) -> None:
-        """The order is for somebody else."""
+        """End the waiting program: the order is for another kind of step."""
         self.socket.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
 
 class Ahead:
-    """The process of the first step, forked before its order came, which waits for it on a socket that only we hold.
+    """The process of the first step, forked before its order comes; it reads the order from a socket of the gate.
 
-    Forking, and touching the memory that every program touches, is then done before anybody waits.
+    So the fork, and the copies of memory pages that every program writes to, take place before the order comes.
     """
 
     def __init__(self, flags: mmap.mmap, control: socket.socket, channel: int) -> None:
         self.socket, theirs = socket.socketpair()
-        self.heard, tell = os.pipe()
-        tell = move_up(tell)
+        self.problem_read, problem_write = os.pipe()
+        problem_write = move_up(problem_write)
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self.heard)
+            os.close(self.problem_read)
             control.close()
             self.socket.close()
             try:
@@ -93,26 +93,26 @@ class Ahead:
                 step, blobs = marshal.loads(receive(theirs, size))  # noqa: S302 - the gate wrote it
                 theirs.close()
             except EOFError:
-                os._exit(0)  # the order was for somebody else
-            be_step(step, flags, blobs, channel, tell)
+                os._exit(0)  # dismissed: the order is for another kind of step
+            be_step(step, flags, blobs, channel, problem_write)
         theirs.close()
-        os.close(tell)
+        os.close(problem_write)
 
     def begin(self, step: Dict[str, Any], blobs: List[bytes]) -> int:
-        """Hand over the step; the pid of its process."""
+        """Send the step to the process and return its pid."""
         needed = [blob if number in (step["source"], step["filter"]) else b"" for number, blob in enumerate(blobs)]
         send_frame(self.socket, marshal.dumps((step, needed)))
         return self.pid
 
     def dismiss(self) -> None:
-        """The order is for somebody else."""
+        """End the process: the order is for another kind of step."""
         self.socket.close()
-        os.close(self.heard)
+        os.close(self.problem_read)
         os.waitpid(self.pid, 0)
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far."""
+    """Return the CPU time of a process so far, in seconds; 0 when it cannot be read."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()

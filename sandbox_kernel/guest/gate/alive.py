@@ -1,6 +1,6 @@
-"""Which processes run, for gates that end them. ``jail/meter/process_view.py`` says the same for the host.
+"""Lists running processes, for gates that end them. ``jail/meter/process_view.py`` does the same for the host.
 
-Runs inside, standard library only, Python 3.8 or later.
+Runs inside the jail: standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class SeenProcess:
-    """A process as /proc shows it. A pid alone may be used again, so the start time goes with it."""
+    """A process as /proc shows it. A pid may be reused, so a process is identified by pid and start time."""
 
     __slots__ = ("parent", "runs", "started")
 
     def __init__(self, fields: List[bytes]) -> None:
         self.parent = int(fields[1])
         self.started = int(fields[19])
-        # The state is that of the main thread. When that has ended, the process runs as long as another thread does.
+        # /proc shows the state of the main thread. After that thread has ended, the process runs while others do.
         self.runs = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
 
 
 def look(pid: int) -> SeenProcess:
-    """One process; OSError when there is none."""
+    """Return one process; raises ``OSError`` when there is none."""
     with open(f"/proc/{pid}/stat", "rb") as file:
-        # The name stands in brackets and may hold anything; the numbers begin after the last bracket.
+        # The name is in brackets and may contain any character; the numbers begin after the last bracket.
         fields = file.read().rpartition(b")")[2].split()
     if len(fields) < 20:
         raise ProcessLookupError(f"process {pid} ended while it was looked at")
@@ -35,7 +35,7 @@ def look(pid: int) -> SeenProcess:
 
 
 def all_processes() -> Dict[int, SeenProcess]:
-    """Every process that /proc shows, those too that have ended and were not collected yet."""
+    """Return every process that /proc shows, also those that have ended and were not reaped yet."""
     found: Dict[int, SeenProcess] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -47,7 +47,7 @@ def all_processes() -> Dict[int, SeenProcess]:
 
 
 def descendants(root: int) -> Dict[int, int]:
-    """Every descendant of a process that runs, with its start time; also those below one that has ended."""
+    """Return the start time of every running descendant of a process, by pid; also below one that has ended."""
     seen = all_processes()
     found: Dict[int, int] = {}
     grown = True

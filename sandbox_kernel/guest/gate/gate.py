@@ -1,20 +1,20 @@
-"""The first program inside every jail: it waits for one order, runs it, and says how it ended.
+"""The first program inside every jail: waits for one order, runs it, and reports how it ended.
 
-The host starts it with the walls already up (bubblewrap), so that walls and interpreter are paid for before anybody
-waits. It then carries out exactly one order, a list of steps, each a child process of its own, and reports each end
-with the real signal and resource usage, which bubblewrap's own exit code cannot tell apart (137 is `exit 137` too).
+The host starts it behind finished walls (bubblewrap), before a run needs it: so a run waits for neither the walls nor
+the interpreter. The gate carries out exactly one order, which is a list of steps. Each step is a child process; the
+gate reports its end with the real signal and resource usage (bubblewrap's exit code 137 could also be `exit 137`).
 
-Trust: until the first step starts only our code has run here. From then on the program shares our uid but not our
-descriptors: the control socket is closed in every child and we are not dumpable. We are the init of the namespace:
-no signal from inside reaches us, orphans come to us, and our end is the end of everything in the jail.
+Trust: until the first step starts, only our code has run here. From then on the program has our uid but not our
+descriptors: every child closes the control socket, and the gate is not dumpable. The gate is the init of the namespace:
+no signal from inside reaches it, orphans become its children, and when it ends the kernel ends everything in the jail.
 
-Stdlib only, Python 3.8 or later: this file is run by whichever interpreter the user chose.
+Standard library only, Python 3.8 or later: the interpreter that the user chose runs this file.
 """
 
 from __future__ import annotations
 
-# The modules beneath ``signal`` and ``socket`` do all that is needed; the ones above them import half the library, and
-# together with ``json`` they took longer than the walls.
+# The C modules ``_signal`` and ``_socket`` are enough. ``signal``, ``socket`` and ``json`` import much of the standard
+# library, which took longer than building the walls.
 import _signal as signal  # type: ignore[import-not-found]
 import _socket as socket
 import fcntl
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 
-#: Largest file that is handed over to the host.
+#: The largest file that is passed to the host, in bytes.
 MAX_KEPT = 32 << 20
-#: Steps that a program can wait for.
+#: The kinds of steps that a ``Waiting`` program can run.
 WAITED_FOR = ("warm", "session")
 F_ADD_SEALS, ALL_SEALS = 1033, 0xF
 
 
 def put_file(root: str, name: str, data: bytes, mode: int) -> None:
-    """Write one file of the order beneath a folder of this jail, which nobody else has touched yet."""
+    """Write one file of the order into a folder of this jail; no program has run here yet."""
     path = os.path.join(root, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
@@ -52,7 +52,7 @@ def put_file(root: str, name: str, data: bytes, mode: int) -> None:
 
 
 def open_listener() -> socket.socket:
-    """A listening socket in this network namespace, to be accepted from by the host's proxy."""
+    """Open a listening socket in this network namespace; the host's proxy accepts its connections."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", 0))
     listener.listen(64)
@@ -69,30 +69,30 @@ def run_step(
     ahead: Ahead | None,
     descriptors: List[int],
 ) -> int:
-    """Fork the step, wait for it, and say how it ended; other children that end meanwhile are reaped."""
+    """Start one step, wait for it and report how it ended; reaps other children meanwhile. Returns its exit code."""
     if step["kind"] == "session":
         from ..session import checkpoint_gate
     steps.prepare(step)
     if ahead is not None:
-        heard, child = ahead.heard, ahead.begin(step, blobs)
+        problem_read, child = ahead.problem_read, ahead.begin(step, blobs)
     else:
-        heard, tell = os.pipe()
-        # Out of the way of descriptors that a step is given by number.
-        tell = steps.move_up(tell)
+        problem_read, problem_write = os.pipe()
+        # A high number: low ones are given to steps by number.
+        problem_write = steps.move_up(problem_write)
         waits = waiting is not None and step["kind"] in WAITED_FOR
         child = waiting.begin(step, descriptors) if waits and waiting is not None else os.fork()
         if child == 0:
-            os.close(heard)
+            os.close(problem_read)
             control.close()
             if waiting is not None:
                 waiting.socket.close()
             steps.leave_the_gate()
-            steps.be_step(step, flags, blobs, channel, tell)
-        os.close(tell)
+            steps.be_step(step, flags, blobs, channel, problem_write)
+        os.close(problem_write)
     for fd in descriptors:
         os.close(fd)
-    problem = b"" if step["kind"] == "warm" else os.read(heard, 4096)
-    os.close(heard)
+    problem = b"" if step["kind"] == "warm" else os.read(problem_read, 4096)
+    os.close(problem_read)
     if problem:
         send(control, {"op": "broken", "message": problem.decode("utf-8", "replace")})
     send(control, {"op": "started", "pid": child})
@@ -126,11 +126,11 @@ def run_step(
 
 
 def hand_over(paths: List[str], control: socket.socket) -> None:
-    """Give the host copies of files as they are now, sealed; all of them, or none when one cannot be had."""
+    """Send the host sealed copies of files; sends all of them, or none if one cannot be copied."""
     copies: List[int] = []
     try:
         for path in paths:
-            # What stands there was made by a program: a pipe must not be waited for.
+            # A program made these files: O_NONBLOCK keeps a pipe from blocking us.
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 info = os.fstat(file.fileno())
                 size = info.st_size
@@ -145,15 +145,16 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
         frame = struct.pack(">I", len(message)) + message
         control.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
     except OSError:
-        pass  # it is compiled again next time
+        pass  # the program is compiled again next time
     finally:
         for fd in copies:
             os.close(fd)
 
 
 def low_number(fd: int) -> int:
-    """The same open file under the lowest free number: a host with a thousand open files gave it one that ``select``,
-    and a program's limit on open files, do not know.
+    """Return a duplicate of a descriptor with the lowest free number, and close the original.
+
+    A host with a thousand open files passes numbers that are too high for ``select`` and for limits on open files.
     """
     low = os.dup(fd)
     os.close(fd)
@@ -161,9 +162,9 @@ def low_number(fd: int) -> int:
 
 
 def main() -> None:
-    """Settle in, then serve: the kernel ends everything else in the jail when we end."""
+    """Set up this process as a gate, then serve. When it ends, the kernel ends everything else in the jail."""
     if os.getpid() == 1:
-        # The init of namespaces of its own, as bubblewrap starts it; before anything else is imported or started.
+        # We are the init of new namespaces, started by bubblewrap. Do this before anything is imported or started.
         quotas.take_shares()
         quotas.give_up_rights()
     number, channel = (low_number(int(given)) for given in sys.argv[1:3])
@@ -173,9 +174,10 @@ def main() -> None:
 
 
 def settle_in(preload: List[str], *, rehearse: bool = False) -> None:
-    """Make this process a gate, and its interpreter what programs expect. A template does it once for all its forks.
+    """Ignore signals, become non-dumpable and import modules in advance. A template does this once for all its forks.
 
-    To ``rehearse`` is for those whom nobody waits for.
+    With ``rehearse``, also run the ``rehearse`` functions of our modules; only templates do, because no run waits for
+    them.
     """
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTSTP"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -187,7 +189,7 @@ def settle_in(preload: List[str], *, rehearse: bool = False) -> None:
 
 
 def serve(control: socket.socket, channel: int) -> None:
-    """Wait for the order and carry it out."""
+    """Wait for the order, write its files and run its steps until one fails."""
     lockdown.set_subreaper()
     flags = mmap.mmap(-1, mmap.PAGESIZE)
     send(control, {"op": "ready"})
@@ -219,7 +221,7 @@ def serve(control: socket.socket, channel: int) -> None:
         if run_step(step, flags, blobs, control, channel, waiting, ahead, order["descriptors"]) != 0:
             break
         ahead, order["descriptors"] = None, []
-    # The host ends the jail when it has read the end; if it is gone, its death ends us.
+    # Wait: the host ends the jail when it has read the report. If the host is gone, the kernel ends us.
     try:
         control.recv(1)
     except OSError:
@@ -227,10 +229,10 @@ def serve(control: socket.socket, channel: int) -> None:
 
 
 def warm(names: List[str], rehearse: bool) -> None:
-    """Make the interpreter what the user's programs expect, then import what they will ask for first.
+    """Initialise ``site``, then import these modules; those that are missing are skipped.
 
-    Our own programs can be imported ahead too, as ``sandbox_guest.…``. One that has a ``rehearse`` can do more than be
-    imported.
+    Our own programs can be imported too, as ``sandbox_guest.…``. With ``rehearse``, their ``rehearse`` function is
+    called after the import.
     """
     import site
 

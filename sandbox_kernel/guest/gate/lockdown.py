@@ -1,13 +1,14 @@
-"""Puts the walls up around the calling process. Runs INSIDE: standard library only, imported or started by path.
+"""Builds the walls around the calling process. Runs inside: standard library only, imported or started by path.
 
-Each function takes one right away and never gives one back; what is lost stays lost over ``exec`` and in all children.
-They act in the order in which they stand here (``lock_down`` does), because each may need what the next one takes: the
-filter comes last, as it may refuse the calls that the others make. Every failure is an OSError that names the step;
-whoever calls must then end the process, never go on without the wall.
+Each function takes rights away from the process for good: they stay lost over ``exec`` and in all children. The
+functions are called in the order of this file (``lock_down`` does that), because each may need a right that the next
+one takes; the syscall filter comes last, because it may refuse the calls of the others. Every failure is an ``OSError``
+that names the step; the caller must then end the process and never go on without the wall.
 
 As a program, with the arguments SPEC_FD STATUS_FD COMMAND [ARG ...], it reads a spec from one descriptor, locks itself
-down and becomes the command. Nothing on the status descriptor, closed, means that the command runs; else one line there
-says which step failed, and the exit code is 126. The spec is marshalled: reading JSON would double the time to start.
+down and executes the command. If the status descriptor is closed and empty, the command runs; otherwise it holds one
+line that says which step failed, and the exit code is 126. The spec is in ``marshal`` format: reading JSON would double
+the start time.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _NUMBERS = {
     "x86_64": {"capset": 126, "seccomp": 317},
     "aarch64": {"capset": 91, "seccomp": 277},
 }
-#: Calls that have one number on all architectures.
+#: System calls that have the same number on all architectures.
 _SAME_NUMBERS = {
     "pidfd_send_signal": 424, "pidfd_open": 434, "landlock_create": 444, "landlock_add": 445, "landlock_restrict": 446,
 }  # fmt: skip
 _PR_SET_PDEATHSIG, _PR_GET_DUMPABLE, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 3, 4, 8
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_GET_SECUREBITS, _PR_SET_SECUREBITS = 23, 24, 27, 28
-#: SECBIT_NO_SETUID_FIXUP and its lock: a change of user takes no capability away, and ``access`` asks with them too.
+#: SECBIT_NO_SETUID_FIXUP and its lock: a change of user keeps the capabilities, and ``access`` honours them too.
 _SAME_CAPABILITIES = 0b1100
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
@@ -47,7 +48,7 @@ _SETUP_FAILED = 126
 
 
 class _Late:
-    """A part of ``ctypes``, imported when it is first used: that takes half as long as the start of an interpreter."""
+    """Imports ``ctypes`` at first use: the import takes half as long as the start of an interpreter."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -64,7 +65,7 @@ else:
 
 
 def load() -> None:
-    """Import what the walls need; whoever forks many children that put them up does it once for all."""
+    """Import ``ctypes`` now. A process that forks many children calls this once, so that they need not."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -73,9 +74,9 @@ def load() -> None:
 
 
 def set_rlimits(limits: Mapping[str, int | tuple[int, int]]) -> None:
-    """Set limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard).
+    """Set resource limits by name: ``{"NOFILE": 256, "CPU": (2, 3)}`` (soft, hard).
 
-    A value above the hard limit that is there already, or -1 for as much as possible, becomes that limit.
+    A value above the present hard limit, or -1 (as much as possible), becomes the present hard limit.
     """
     import resource
 
@@ -93,28 +94,31 @@ def set_rlimits(limits: Mapping[str, int | tuple[int, int]]) -> None:
 
 
 def set_pdeathsig(signal_number: int = 9, parent: int | None = None) -> None:
-    """Die when the thread that started this process ends; ``parent`` closes the race with one that is gone already."""
+    """Make the kernel signal this process when the thread that started it ends.
+
+    Raises ``OSError`` when ``parent`` is given and is not our parent any more.
+    """
     _prctl("set_pdeathsig", _PR_SET_PDEATHSIG, signal_number)
     if parent is not None and os.getppid() != parent:
         raise OSError(_ESRCH, f"set_pdeathsig: parent {parent} is gone, now it is {os.getppid()}")
 
 
 def set_subreaper() -> None:
-    """Become the parent of orphaned descendants, so that they can be found and ended."""
+    """Become the parent of orphaned descendants, so that this process can find and end them."""
     _prctl("set_subreaper", _PR_SET_CHILD_SUBREAPER, 1)
 
 
 def no_new_privs() -> None:
-    """No exec gives more rights than this process has: set-uid bits and file capabilities lose their power."""
+    """Make ``exec`` never give more rights than this process has: set-uid bits and file capabilities are ignored."""
     require_single_thread("no_new_privs")
     _prctl("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1)
 
 
 def become_user(uid: int, keep: Sequence[int] = ()) -> None:
-    """Stop being root and be this user for good, with the capabilities ``keep`` and no others.
+    """Change from root to this user for good, with the capabilities in ``keep`` and no others.
 
-    ``access`` answers by the kept capabilities too, as ``open`` does; linkers ask it before they use a file. Without
-    CAP_SETPCAP it cannot be made to, and ``landlock_weaknesses`` says so.
+    ``access`` is made to honour the kept capabilities, as ``open`` does: linkers call it before they use a file.
+    Without CAP_SETPCAP that is not possible, and ``landlock_weaknesses`` reports it.
     """
     _empty_bounding_set("become_user", keep)
     if keep:
@@ -128,10 +132,10 @@ def become_user(uid: int, keep: Sequence[int] = ()) -> None:
 
 
 def drop_capabilities(keep: Sequence[int] = ()) -> None:
-    """Have no capability but ``keep``, which outlive an exec, and no way to get one, as root too.
+    """Give up all capabilities but ``keep``, which survive ``exec``, and every way to get more, also as root.
 
-    Emptying the bounding set itself takes CAP_SETPCAP. Who lacks it must have called ``no_new_privs``, or have emptied
-    the set before; both make it meaningless.
+    Emptying the bounding set takes CAP_SETPCAP. A caller without it must have called ``no_new_privs`` or emptied the
+    set before; either makes the set meaningless.
     """
     require_single_thread("drop_capabilities")
     _prctl("drop_capabilities: ambient", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
@@ -147,7 +151,7 @@ def drop_capabilities(keep: Sequence[int] = ()) -> None:
 def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
     capability, zeros = 0, tuple(_zeros(3))
     if not keep:
-        # One call each, until the kernel knows no more of them or we may not.
+        # One call for each capability, until the kernel knows no more or refuses.
         while _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), *zeros) >= 0:
             capability += 1
     while (held := _libc.prctl(_PR_CAPBSET_READ, ctypes.c_ulong(capability), *_zeros(3))) >= 0:
@@ -160,10 +164,13 @@ def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
 
 
 def landlock_restrict(plan: Mapping[str, object]) -> None:
-    """Keep to the files, ports and peers of a plan (``LandlockPlan.to_dict``); a path that is missing is an error."""
+    """Restrict this process to the files, ports and peers of a plan (``LandlockPlan.to_dict``).
+
+    Raises ``OSError`` when a path of the plan does not exist.
+    """
     require_single_thread("landlock_restrict")
     handled = [_number(plan, name) for name in ("handled_fs", "handled_net", "scoped")]
-    # Older kernels take a longer structure when what they do not know is zero.
+    # Older kernels accept a longer structure if the fields that they do not know are zero.
     attributes = (ctypes.c_uint64 * 3)(*handled)
     ruleset = _syscall("landlock_restrict: ruleset", "landlock_create", attributes, ctypes.sizeof(attributes), 0)
     try:
@@ -179,30 +186,30 @@ def landlock_restrict(plan: Mapping[str, object]) -> None:
 
 
 def set_dumpable(flag: bool) -> None:
-    """False: no core dump, and no other process of this user may look inside. An exec sets it back."""
+    """Set whether other processes of this user may read this process and it may dump core; ``exec`` resets it."""
     _prctl("set_dumpable", _PR_SET_DUMPABLE, int(flag))
 
 
 def is_dumpable() -> bool:
-    """Whether other processes of this user may look inside."""
+    """Whether other processes of this user may read this process."""
     return _prctl("is_dumpable", _PR_GET_DUMPABLE, 0) == 1
 
 
 def pidfd_open(pid: int) -> int:
-    """A descriptor of a process, for a Python that has no such call."""
+    """Return a pidfd of a process, for Python versions without ``os.pidfd_open``."""
     return _syscall("pidfd_open", "pidfd_open", pid, 0)
 
 
 def pidfd_send_signal(fd: int, number: int) -> None:
-    """Signal the process of a descriptor, for a Python that has no such call."""
+    """Send a signal to the process of a pidfd, for Python versions without ``signal.pidfd_send_signal``."""
     _syscall("pidfd_send_signal", "pidfd_send_signal", fd, number, 0, 0)
 
 
 def load_seccomp(program: bytes) -> None:
-    """Filter the calls of all threads of this process from now on; filters add up and the strictest answer counts."""
+    """Load a seccomp filter for all threads of this process. Filters add up; the strictest answer counts."""
     count, rest = divmod(len(program), 8)
     if not isinstance(program, bytes) or rest or not 0 < count <= 4096:
-        raise OSError(_EINVAL, f"load_seccomp: {len(program)} bytes are no filter; need 1 to 4096 records of 8 bytes")
+        raise OSError(_EINVAL, f"load_seccomp: {len(program)} bytes; a filter has 1 to 4096 records of 8 bytes")
     code = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: a 16-bit count, padding, a pointer.
     fprog = (ctypes.c_uint64 * 2)(count, ctypes.addressof(code))
@@ -213,11 +220,11 @@ def load_seccomp(program: bytes) -> None:
 
 
 def require_single_thread(step: str) -> None:
-    """These walls stand around one thread only, so there must not be a second one that stays outside."""
+    """Raise ``OSError`` if this process has more than one thread: these walls would hold only one of them."""
     try:
         threads = len(os.listdir("/proc/self/task"))
     except OSError:
-        # Without /proc: a process may "unshare" its threads only if it has no others; alone, the call does nothing.
+        # Without /proc: unshare(CLONE_THREAD) fails in a process with several threads and does nothing in one with one.
         ctypes.set_errno(0)
         if _libc.unshare(_CLONE_THREAD) == 0:
             return
@@ -232,8 +239,8 @@ def lock_down(spec: Mapping[str, object]) -> None:
     """Apply a whole spec in the right order.
 
     Keys, all optional: ``rlimits`` (name to limit), ``parent`` (die with this process), ``subreaper`` (bool),
-    ``landlock`` (a plan), ``dumpable`` (bool), ``seccomp`` (filters, applied in this order). Privileges and
-    capabilities always go. An unknown key is an error: a misspelt wall must not be a missing one.
+    ``landlock`` (a plan), ``dumpable`` (bool), ``seccomp`` (filters, applied in this order). New privileges and
+    capabilities are always given up. An unknown key is an error, so that a misspelt wall is not left out.
     """
     unknown = set(spec) - {"rlimits", "parent", "subreaper", "landlock", "dumpable", "seccomp"}
     if unknown:
@@ -259,10 +266,10 @@ def lock_down(spec: Mapping[str, object]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Read the spec, lock down, become the command; returns only when that failed.
+    """Read the spec, lock down, execute the command; returns only when that failed.
 
-    The command gets the spec's ``env`` and no more, for Python may have added to its own (LC_CTYPE). It ignores no
-    signal: neither those that Python ignores (SIGPIPE, SIGXFSZ) nor those that a shell ignores in the background.
+    The command gets exactly the spec's ``env``: Python may have added to its own (LC_CTYPE). All signals are set to
+    their defaults: those that Python ignores (SIGPIPE, SIGXFSZ) and those that a shell ignores in the background.
     """
     spec_fd, status_fd, command = int(argv[1]), int(argv[2]), argv[3:]
     os.set_inheritable(status_fd, False)
@@ -314,7 +321,7 @@ def _prctl(step: str, option: int, value: int, more: int = 0) -> int:
 
 
 def _quick_prctl(option: int, value: int, more: int) -> int:
-    """The call by what lies beneath ``ctypes``; negative when it did not succeed, for whatever reason."""
+    """Call ``prctl`` through ``_ctypes`` alone, which is faster to import; negative when that fails for any reason."""
     try:
         import _ctypes
 
@@ -362,7 +369,7 @@ def _pairs(table: Mapping[str, object], name: str) -> Iterable[tuple[str, int]]:
         raise OSError(_EINVAL, f"lock_down: {name} must be a list of pairs, got {rows!r}")
     for row in rows:
         if not isinstance(row, (list, tuple)) or len(row) != 2 or not isinstance(row[1], int):
-            raise OSError(_EINVAL, f"lock_down: {name} holds {row!r}, which is no pair of an object and its rights")
+            raise OSError(_EINVAL, f"lock_down: {name} holds {row!r}, which is not a pair of an object and its rights")
         yield row[0], row[1]
 
 

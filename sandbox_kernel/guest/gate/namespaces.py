@@ -1,9 +1,9 @@
-"""Namespaces of one's own, made by a process without any right, and what must be done in them before they are walls.
+"""Creates new namespaces from an unprivileged process, and sets them up as walls.
 
-Used by ``template.py`` in the fork that becomes a gate. The order in which the functions stand is the order in which
-they are called. Every failure is an OSError that names the step; whoever calls must then end the process.
+``template.py`` uses it in the fork that becomes a gate, and calls the functions in the order of this file. Every
+failure is an ``OSError`` that names the step; the caller must then end the process.
 
-Runs inside, standard library only, Python 3.8 or later.
+Runs inside the jail: standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOSE_RANGE, _LAST_FD = 436, 0xFFFFFFFF
 _ENOSYS = 38
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
-# Calls that must not let another thread run in between: the interpreter's lock is held.
+# PyDLL keeps the interpreter's lock during a call, so that no other thread runs meanwhile.
 _held = ctypes.PyDLL(None, use_errno=True)
 _held.syscall.restype = ctypes.c_long
 _python = ctypes.pythonapi
@@ -40,10 +40,10 @@ for _hook in (_python.PyOS_BeforeFork, _python.PyOS_AfterFork_Parent, _python.Py
 
 
 def fork_into_namespaces() -> int:
-    """``os.fork``, but the child is the init of namespaces of its own: user, process, mount, network, and the rest.
+    """Like ``os.fork``, but the child is the init of new namespaces: user, process, mount, network and the others.
 
-    The child has every capability there and none outside. glibc's ``fork`` knows no flags, so the call is made by
-    hand, between what the interpreter does before and after its own. The caller must have one thread.
+    The child has every capability inside them and none outside. glibc's ``fork`` takes no flags, so this makes the
+    system call itself, between the interpreter's hooks for before and after a fork. The caller must have one thread.
     """
     number = _CLONE.get(os.uname().machine)
     if number is None:
@@ -65,7 +65,7 @@ def fork_into_namespaces() -> int:
 
 
 def keep_descriptors(kept: Iterable[int]) -> None:
-    """Close every descriptor but these."""
+    """Close all descriptors except these."""
     first = 0
     for fd in sorted(kept):
         _close_range(first, fd - 1)
@@ -83,12 +83,12 @@ def _close_range(first: int, last: int) -> None:
                 try:
                     os.close(int(name))
                 except OSError:
-                    pass  # the listing's own
+                    pass  # the descriptor of the listing itself
 
 
 def be_user(uid: int) -> None:
-    """Be this user and group inside, who we are outside, and know no other."""
-    # Only who may be looked into owns its files in /proc.
+    """Map this user and group of the parent namespace to themselves, and map no others."""
+    # Only a dumpable process owns its files in /proc.
     lockdown.set_dumpable(True)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{uid} {uid} 1")):
         write(f"/proc/self/{name}", text)
@@ -96,12 +96,12 @@ def be_user(uid: int) -> None:
 
 
 def mount(kind: str, target: str, flags: int, options: str) -> None:
-    """A new file system over what is at this place."""
+    """Mount a new file system of this kind at ``target``."""
     _mount(kind, target, kind, flags, options)
 
 
 def show_again(tree: int, target: str) -> None:
-    """What was at this place before something was mounted over it, as it was: what is read-only stays so."""
+    """Bind a tree at its path again, after a file system was mounted over it; a read-only tree stays read-only."""
     if os.path.isdir(f"/proc/self/fd/{tree}"):
         os.makedirs(target, 0o755, exist_ok=True)
     else:
@@ -118,7 +118,7 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str) -> Non
 
 
 def bring_up_loopback() -> None:
-    """The one interface of a new network."""
+    """Bring up the loopback interface of the new network namespace."""
     asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         fcntl.ioctl(asked.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
@@ -127,7 +127,7 @@ def bring_up_loopback() -> None:
 
 
 def write(path: str, text: str) -> None:
-    """One write, as files of the kernel want it."""
+    """Write text to a file in /proc with a single system call, as the kernel requires."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:

@@ -1,11 +1,11 @@
-"""The gate of a jail without namespaces: the same gate, which is not the init of anything.
+"""The gate of a jail without namespaces (Landlock tier): the same gate, but not the init of a namespace.
 
-The kernel does not end its tree with it, so it does that itself, also when the host is gone. It runs outside of the
-walls, as a user of the sandbox's own where the host is root; each step puts the walls up around itself before it
-becomes the program, so that no program ever runs without them: a wall that does not stand ends the step.
+When this gate ends, the kernel does not end its descendants, so the gate kills them itself, also when the host is gone.
+It runs outside the walls, as a separate user if the host is root. Each step builds the walls around itself before it
+becomes the program; if a wall cannot be built, the step ends, so no program ever runs without them.
 
 Its arguments are SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]; ``jail/kinds/open_spec.py`` writes the spec.
-Stdlib only, Python 3.8 or later.
+Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 
-#: Sent by the kernel when the host is gone; the gate ignores those that people send.
+#: The signal that the kernel sends when the host is gone. The gate ignores the usual signals.
 HOST_GONE = signal.SIGRTMIN + 7
-#: After this, what does not die is asked less often.
+#: After this time, processes that do not die are killed again less often.
 _DEATH_S = 10.0
 
 
 def children() -> List[int]:
-    """Our own children, orphans that came to us among them. Their numbers are not used again until we collect them."""
+    """Return the pids of our children, orphans included. The kernel does not reuse these until we reap them."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -40,19 +40,19 @@ def children() -> List[int]:
 
 
 def children_by_parent() -> List[int]:
-    """The same on a kernel that does not list them."""
+    """Do the same as ``children`` on a kernel without the file that lists them."""
     return [pid for pid, seen in alive.all_processes().items() if seen.parent == os.getpid()]
 
 
 def end_everything() -> None:
-    """Kill the tree until nothing of it is left, then end.
+    """Kill all descendants until none is left, then exit.
 
-    Whoever is left has us as an ancestor, and orphans become our children: no child at all means that nothing is left.
-    Looking at children alone is quick enough to meet processes that do nothing but fork and exit.
+    Orphans become our children, so when we have no child, no descendant is left. Listing only children is fast enough
+    to catch processes that keep forking and exiting.
     """
     deadline = time.monotonic() + _DEATH_S
     while True:
-        # Stopped first: who is stopped does not fork while the others are being killed.
+        # Stop all first: a stopped process cannot fork while the others are being killed.
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in children():
                 try:
@@ -69,7 +69,7 @@ def end_everything() -> None:
 
 
 def tasks_of_user() -> int:
-    """Threads that our user has already: RLIMIT_NPROC counts them with the program's."""
+    """Return how many threads our user already has: RLIMIT_NPROC counts them together with the program's."""
     tasks = 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -84,7 +84,7 @@ def tasks_of_user() -> int:
 
 
 class StepWalls:
-    """What each step puts up around itself; called between fork and program."""
+    """Builds the walls of one step; called in the child between the fork and the program."""
 
     def __init__(self, spec: Dict[str, Any]) -> None:
         self.spec = spec
@@ -92,11 +92,11 @@ class StepWalls:
         self.most_tasks = tasks_of_user() + spec["task_room"] if spec["task_room"] else 0
 
     def __call__(self) -> None:
-        """Every failure is an OSError, and the caller then ends the step."""
+        """Build the walls. Every failure raises ``OSError``; the caller then ends the step."""
         lockdown.set_pdeathsig(signal.SIGKILL, parent=self.gate)
         if self.most_tasks:
             lockdown.set_rlimits({"NPROC": self.most_tasks})
-        # Also without walls: a set-uid program would be out of our reach.
+        # Needed also without walls: we could not kill a set-uid program.
         lockdown.no_new_privs()
         if self.spec["landlock"] is not None:
             lockdown.drop_capabilities(self.spec["capabilities"])
@@ -106,10 +106,10 @@ class StepWalls:
 
 
 def make_executable(cell: str, step: Dict[str, Any]) -> None:
-    """Let a program that was compiled here run: linkers mark it by its path, which the filter refuses.
+    """Set the executable bit of a program that was compiled here: the filter refuses the linker's own ``chmod``.
 
-    What stands there was made by a compiler that ran hostile code, so it is believed only as far as it can be seen: a
-    file of ours with one name, directly in our folder, and no link to anything else.
+    The compiler may have run hostile code, so the file is checked: a regular file of our user with one name, directly
+    in the folder ``cell``, not a link.
     """
     path = step["argv"][0] if step["kind"] == "exec" else ""
     if os.path.dirname(path) != cell:
@@ -117,7 +117,7 @@ def make_executable(cell: str, step: Dict[str, Any]) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return  # the step itself says what is wrong with it
+        return  # the step itself will report the error
     try:
         info = os.fstat(fd)
         if stat.S_ISREG(info.st_mode) and info.st_nlink == 1 and info.st_uid == os.getuid():
@@ -127,17 +127,17 @@ def make_executable(cell: str, step: Dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Become who we are to be, then do what every gate does."""
+    """Change to the sandbox's user, then serve as every gate does."""
     with open(int(sys.argv.pop(1)), "rb") as file:
         spec = marshal.load(file)  # noqa: S302 - the host wrote it
-    # Sessions keep copies of the folder where their gate stands.
+    # The gate of a session copies its working directory.
     os.chdir(spec["work"])
-    # What is imported ahead must not leave its files with the host's.
+    # Modules that are imported in advance must not write files into the host's folders.
     os.environ.update(HOME=spec["work"], TMPDIR=spec["tmp"])
     if spec["uid"] is not None:
         lockdown.become_user(spec["uid"], spec["capabilities"])
     signal.signal(HOST_GONE, lambda *_: end_everything())
-    # After the change of user, which would undo it.
+    # After the change of user, because that change would clear it.
     lockdown.set_pdeathsig(HOST_GONE, parent=spec["parent"])
     lockdown.load()
     steps.put_up_walls = StepWalls(spec)

@@ -1,6 +1,6 @@
-"""One Python program, run as ``python cell.py`` would run it, in an interpreter that was started before it was known.
+"""Runs one Python program as ``python cell.py`` would, in an interpreter that was started in advance.
 
-Called by the gate in a forked child. Standard library only, Python 3.8 or later, and little of it: see ``gate.py``.
+The gate calls it in a forked child. Standard library only, Python 3.8 or later, few imports (see ``gate.py``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import List
 
-#: Where the shared page says which error the program died of; the kernel has no counter for these.
+#: Bits in the shared page: the limit that ended the program, for limits without a counter in the kernel.
 FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
 
 
 def rehearse() -> None:
-    """Go through what every program goes through, so that its memory is at hand; changes nothing."""
+    """Run a tiny program, so that the memory pages that every program uses are copied already; changes nothing."""
     import atexit
     import builtins
     import io
@@ -33,7 +33,7 @@ def rehearse() -> None:
 
 
 def run(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
-    """Run a program as ``python cell.py`` would, in this warm interpreter; never returns."""
+    """Run a program as ``python cell.py`` would, in this interpreter; never returns."""
     import builtins
 
     path = argv[0]
@@ -61,7 +61,7 @@ def run(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
 
 
 def exit_code(value: object) -> int:
-    """What ``sys.exit(value)`` means to the one who waits; anything but a number is a message and failure."""
+    """Return the exit code of ``sys.exit(value)``. A value that is not a number is printed to stderr and gives 1."""
     if value is None:
         return 0
     if isinstance(value, int):
@@ -71,11 +71,11 @@ def exit_code(value: object) -> int:
 
 
 def finish(module: ModuleType, code: int) -> None:
-    """End as an interpreter does, without tearing down every module.
+    """End as an interpreter does, but without tearing down every module.
 
-    A full teardown writes to every page that is shared with the waiting parent, which costs more than most programs.
-    What a program can notice is done: threads joined, exit handlers called, its globals dropped (so that ``__del__``
-    runs and files close), and whatever is still open flushed.
+    A full teardown writes to every memory page that is shared with the parent, which takes longer than most programs.
+    Everything that a program can notice is done: joins threads, calls exit handlers, drops its globals (so that
+    ``__del__`` runs and files close), and flushes files that are still open.
     """
     import atexit
     import io
@@ -101,7 +101,7 @@ def finish(module: ModuleType, code: int) -> None:
 
 
 def note(error: BaseException, flags: mmap.mmap) -> None:
-    """Leave word of an error at a limit that has no counter in the kernel."""
+    """Set the flag of the limit that an exception shows, for limits without a counter in the kernel."""
     reason = None
     if isinstance(error, MemoryError):
         reason = "memory"

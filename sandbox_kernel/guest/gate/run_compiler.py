@@ -1,16 +1,16 @@
-"""Runs a compiler inside a jail and passes on what it says; a step of the gate imports this and calls ``main``.
+"""Runs a compiler inside a jail and forwards its messages; a step of the gate imports this and calls ``main``.
 
-``compile.py STYLE MESSAGES COMMAND [ARG ...]``. What the compiler prints goes to stderr at once, and, when it
-succeeds, into the file MESSAGES too, so that a program that is taken from the cache later comes with its warnings.
-STYLE is ``plain``, or ``rustc:N``: JSON diagnostics, for a source whose first line begins with N columns that are not
-the cell's.
+``run_compiler.py STYLE MESSAGES COMMAND [ARG ...]``. The compiler's output goes to stderr at once. If it succeeds, the
+output is also written to the file MESSAGES, so that a program from the cache comes with its warnings. STYLE is
+``plain``, or ``rustc:N`` for JSON diagnostics of a source whose first line begins with N columns that are not part of
+the cell.
 
-Stdlib only, Python 3.8 or later.
+Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
 
-# ``signal`` would import ``enum``, which takes longer than all the rest.
+# ``signal`` would import ``enum``, which takes longer than the rest of this module.
 import _signal as signal  # type: ignore[import-not-found]
 import os
 
@@ -18,22 +18,22 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Callable, List
 
-#: Programs with longer messages are compiled each time.
+#: The longest messages that are kept, in bytes; programs with longer ones are compiled each time.
 MAX_MESSAGES = 128 << 10
-#: The margin of a picture: the number of the line, if it is one of the source's, and a bar (or its sign in a diff).
+#: The margin of a source excerpt: a line number, if it is a line of the source, and a bar (or a sign in a diff).
 _GUTTER = r" *(?:(\d+) +[|+~-]|\|)(?: |$)"
 _PLACE = r"( *(?:-->|:::) [^ ]+):1:(\d+)$"
 
 
 class Printer:
-    """Stderr, and a copy of it while it is short."""
+    """Writes to stderr and keeps a copy while it is short."""
 
     def __init__(self) -> None:
         self.copy = b""
         self.total = 0
 
     def write(self, data: bytes) -> None:
-        """All of it, in order."""
+        """Write all of the data."""
         self.total += len(data)
         if self.total <= MAX_MESSAGES:
             self.copy += data
@@ -67,10 +67,11 @@ def run(command: List[str], line_filter: Callable[[bytes], bytes] | None, printe
 
 
 def lay_over(base: str, top: str) -> None:
-    """A writable Zig cache whose built parts are those of a read-only one; manifests are locked, so they are copied.
+    """Make a writable Zig cache at ``top`` whose files link to the read-only cache ``base``.
 
-    Folders are made and only files are links: where Zig does not trust a manifest (its sources were installed anew,
-    say) it builds that part again and renames it over the old one, which must not lead out of this file system.
+    Manifests are copied, because Zig locks them. Folders are created and only files are links: if Zig does not trust a
+    manifest (its sources were installed again) it builds that part again and renames it over the old one, which must be
+    on this file system.
     """
     for name in ("h", "o", "tmp"):
         os.makedirs(f"{top}/{name}")
@@ -87,8 +88,8 @@ def lay_over(base: str, top: str) -> None:
 
 
 def rendered(line: bytes, columns: int) -> bytes:
-    """One line of ``rustc --error-format=json`` as rustc would have shown it for the cell as it was written."""
-    import json  # here, because a user waits for every other compiler without it
+    """Return one line of ``rustc --error-format=json`` as rustc would print it for the cell as the user wrote it."""
+    import json  # here, because other compilers do not need it and the import takes time
 
     if not line.strip():
         return b""
@@ -100,7 +101,7 @@ def rendered(line: bytes, columns: int) -> bytes:
 
 
 def without_prefix(text: str, columns: int) -> str:
-    """Take the columns that are not the cell's out of every picture of the first line."""
+    """Remove the columns that are not part of the cell from every excerpt of the first line."""
     if not columns:
         return text
     import re
@@ -122,7 +123,7 @@ def without_prefix(text: str, columns: int) -> str:
 
 
 def main(argv: List[str]) -> int:
-    """See the module's docstring. Nothing of ours is left to be flushed or torn down when it returns."""
+    """Run the compiler as the module's docstring says. Leaves nothing to flush or close when it returns."""
     style, messages, command = argv[1], argv[2], argv[3:]
     printer = Printer()
     if "SANDBOX_PREPARED" in os.environ:

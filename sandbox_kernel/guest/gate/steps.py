@@ -1,6 +1,6 @@
-"""One step of an order: how a child of the gate stands alone, and becomes the program that was asked for.
+"""One step of an order: how a child of the gate sets its limits and walls and becomes the step's program.
 
-Everything here but ``move_up`` and ``prepare`` runs in the child. Stdlib only, Python 3.8 or later.
+Everything here except ``move_up`` and ``prepare`` runs in the child. Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 
-#: Where a step that reports finds the channel to the host.
+#: The descriptor of the channel to the host, in steps that report.
 REPORT_FD = 3
 
 
-def volunteer(score: int) -> None:
-    """Let the kernel end this process rather than the host's when memory runs out; less gladly needs a privilege."""
+def raise_oom_score(score: int) -> None:
+    """Raise this process's ``oom_score_adj``, so that the kernel kills it before the host when memory runs out."""
     fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     try:
         if int(os.read(fd, 16)) < score:
@@ -35,15 +35,15 @@ def volunteer(score: int) -> None:
 
 
 def prepare(step: Dict[str, Any]) -> None:
-    """What a step needs of somebody outside of its walls; nothing, where we are inside too."""
+    """Prepare a step from outside its walls; does nothing here: this gate is inside. ``open_gate.py`` replaces it."""
 
 
 def put_up_walls() -> None:
-    """Walls that each child puts up around itself: none here, where bubblewrap has. ``open_gate.py`` has its own."""
+    """Build walls around this child; does nothing here: bubblewrap has built them. ``open_gate.py`` replaces it."""
 
 
 def leave_the_gate() -> None:
-    """What every fresh child does first: its own session and signals, and what a gate has for itself given up."""
+    """Undo the gate's own settings in a new child: new process session, default signals, dumpable, usual umask."""
     os.setsid()
     for number in range(1, signal.NSIG):
         try:
@@ -57,8 +57,8 @@ def leave_the_gate() -> None:
 
 
 def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
-    """What a child does before it is anybody's program: its limits and its filter."""
-    volunteer(step.get("oom_score_adj", 500))
+    """Set the limits, walls and syscall filter of a step in a child, before it becomes the program."""
+    raise_oom_score(step.get("oom_score_adj", 500))
     lockdown.set_rlimits(step["rlimits"])
     put_up_walls()
     if step.get("filter") is not None:
@@ -66,7 +66,7 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
 
 
 def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
-    """Let one of our own modules wait for its order, with its arguments; never returns."""
+    """Call the ``wait`` function of one of our modules with the order's descriptor and its arguments; never returns."""
     import importlib
 
     if order == REPORT_FD:
@@ -85,9 +85,9 @@ def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
 
 
 def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
-    """Turn this child, which stands alone, into the program of one step."""
+    """Turn this child into the program of one step, after ``stand_alone``."""
     if step["kind"] != "exec":
-        # As a starting interpreter does; a program that is executed sets its own.
+        # As an interpreter does at its start; an executed program sets its own.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -111,8 +111,11 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
     python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
-def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, tell: int) -> None:
-    """In a child that has left the gate: be the program of this step; never returns."""
+def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, problem_write: int) -> None:
+    """Become the program of this step; called in a child after ``leave_the_gate``, never returns.
+
+    If the walls cannot be built, writes the reason to the descriptor ``problem_write`` and exits.
+    """
     if step.get("reports"):
         os.dup2(channel, REPORT_FD, inheritable=step["kind"] == "exec")
     if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
@@ -122,16 +125,16 @@ def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel:
         os.chdir(step["cwd"])
     except OSError as error:
         sys.stderr.write(f"sandbox: {error}\n")
-        os.write(tell, str(error).encode("utf-8", "replace")[:1000])
+        os.write(problem_write, str(error).encode("utf-8", "replace")[:1000])
         os._exit(126)
-    # The program must not be able to say that its walls did not stand.
-    os.close(tell)
+    # The program must not be able to report that its walls failed.
+    os.close(problem_write)
     become(step, flags, blobs, channel)
     raise SystemExit(0)
 
 
 def run_session(argv: List[str], channel: int) -> None:
-    """Give the channel to the guest module of a session, which stays; never returns."""
+    """Run the guest module of a session with the channel to the host; never returns."""
     import importlib
 
     try:
@@ -143,7 +146,7 @@ def run_session(argv: List[str], channel: int) -> None:
 
 
 def move_up(fd: int) -> int:
-    """The same descriptor under a high number: 64, or as high as a host that may open few files lets us."""
+    """Return a duplicate of a descriptor with a high number (64, or lower if few may be open); close the original."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64 if most < 0 or most > 80 else most // 2)
     os.close(fd)

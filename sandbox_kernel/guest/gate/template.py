@@ -1,20 +1,20 @@
-"""The template of a kind of jails: a gate with everything imported, which never serves, and forks gates that do.
+"""The template of a kind of jails: a gate with its modules imported that runs no order itself but forks gates that do.
 
-bubblewrap has built the root around us once. For each order we fork a child into namespaces of its own, where it is
-somebody without rights, with its own processes, network, /proc, terminals and empty memory file systems; it then takes
-every right from itself, loads the filter and is a gate like any other (``gate.py``). So a jail costs a fork and a few
-mounts, and no start of bubblewrap and of an interpreter.
+bubblewrap builds the root around the template once. For each order the template forks a child into new namespaces, with
+its own processes, network, /proc, terminals and empty memory file systems. The child gives up all rights, loads the
+syscall filter and becomes a gate (``gate.py``). So a jail costs a fork and a few mounts instead of a start of
+bubblewrap and of an interpreter.
 
-Trust: no program ever runs in this process or sees it. A child has none of its descriptors and cannot name it. It has a
-copy of its memory, which holds no secret: modules, and the seed of the hash function. It has one thread, because only
-one is forked; it says so when something that was imported started more, and is then not used.
+Trust: no program ever runs in this process or sees it. A child has none of its descriptors and cannot address it. A
+child has a copy of its memory, which holds no secret: modules, and the seed of the hash function. The template must
+have one thread, because a fork copies only one; if an import has started more, it reports that and is not used.
 
 An order is the sizes of /box, /tmp and /dev/shm, with five descriptors: control, channel, stdin, stdout, stderr. The
-answer comes from the child, over its control socket: one byte (the kernel adds who sent it), then what every gate says.
-A child that cannot stand its walls says why on its stderr and ends.
+child answers over its control socket: one byte (the kernel adds the sender's pid), then the messages of every gate. If
+a child cannot build its walls, it writes the reason to its stderr and ends.
 
 Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/kinds/template.py`` writes the spec.
-Stdlib only, Python 3.8 or later.
+Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
 
-#: The user inside, and the size of /cell; ``jail/core/walls.py`` and ``jail/rules/bubblewrap.py`` say the same.
+#: The uid inside, and the size of /cell: the same as in ``jail/core/walls.py`` and ``jail/rules/bubblewrap.py``.
 INNER_UID = 1000
 CELL_BYTES = 64 << 20
 ORDER = struct.Struct(">QQQ")
-#: Where a child has its control socket and its channel: out of the way of those that steps are given by number.
+#: A child's descriptors of its control socket and channel: above the numbers that steps are given.
 CONTROL_FD, CHANNEL_FD = 10, 11
-#: What imports leave in the work folder and in /tmp is copied for each child, up to here.
+#: The most files, and bytes, that imports may leave in the work folder and /tmp; they are copied for each child.
 MAX_LEFT, MAX_LEFT_BYTES = 200, 1 << 20
 
 if TYPE_CHECKING:
-    #: A folder (None), or a file and what is in it; its mode.
+    #: Path, mode, and content; the content of a folder is None.
     Left = List[Tuple[str, int, bytes | None]]
 
 
 def main() -> None:
-    """Import, say that we are ready, and fork until the host is gone."""
+    """Import the modules, report ``ready``, and fork a gate for each order until the host is gone."""
     orders = socket.socket(fileno=int(sys.argv[1]))
     os.close(int(sys.argv[2]))
     with open(int(sys.argv[3]), "rb") as file:
         spec = marshal.load(file)  # noqa: S302 - the host wrote it
     lockdown.load()
     gate.settle_in(sys.argv[4:], rehearse=True)
-    # Its children end when the host ends them; nobody here waits for them.
+    # The host ends the children; the template does not wait for them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         lockdown.require_single_thread("fork")
@@ -86,32 +86,32 @@ def main() -> None:
 
 
 def try_once(spec: Dict[str, Any]) -> None:
-    """See that the walls of a child stand here; OSError says which one does not."""
-    heard, tell = os.pipe()
+    """Build the walls of a child once, as a test; raises ``OSError``, which says which wall failed."""
+    problem_read, problem_write = os.pipe()
     if namespaces.fork_into_namespaces() == 0:
         try:
-            wall_in((1 << 20,) * 3, spec)
-            os.write(tell, b"+")
+            build_walls((1 << 20,) * 3, spec)
+            os.write(problem_write, b"+")
         except BaseException as error:
-            os.write(tell, str(error).encode("utf-8", "replace")[:1000])
+            os.write(problem_write, str(error).encode("utf-8", "replace")[:1000])
         finally:
             os._exit(0)
-    os.close(tell)
-    answer = os.read(heard, 1000)
-    os.close(heard)
+    os.close(problem_write)
+    answer = os.read(problem_read, 1000)
+    os.close(problem_read)
     if answer != b"+":
-        raise OSError(answer.decode("utf-8", "replace") or "a child ended before its walls stood")
+        raise OSError(answer.decode("utf-8", "replace") or "a child ended before its walls were built")
 
 
 def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left: Left) -> None:
-    """In a fresh child: wall ourselves in and be the gate of one jail; never returns."""
+    """Build the walls and become the gate of one jail; called in a new child, never returns."""
     try:
         try:
             take_descriptors(given)
             control = socket.socket(fileno=CONTROL_FD)
-            # First of all: while we build, the host finds us and begins to count what we use.
+            # Sent first: while we build the walls, the host finds this process and starts its meter.
             control.send(b"!")
-            wall_in(sizes, spec)
+            build_walls(sizes, spec)
             put_back(left)
             reseed()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -126,7 +126,7 @@ def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left
 
 
 def take_descriptors(given: List[int]) -> None:
-    """Have what we were given, at its place, and nothing else."""
+    """Move the given descriptors to their numbers and close all others."""
     control, channel, *streams = [move_up(fd) for fd in given]
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
@@ -135,8 +135,8 @@ def take_descriptors(given: List[int]) -> None:
     namespaces.keep_descriptors((0, 1, 2, CONTROL_FD, CHANNEL_FD))
 
 
-def wall_in(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
-    """Turn fresh namespaces into the walls that ``jail/rules/bubblewrap.py`` describes."""
+def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
+    """Turn new namespaces into the walls that ``jail/rules/bubblewrap.py`` describes."""
     box, tmp, shm = sizes
     namespaces.be_user(INNER_UID)
     shown = [(os.open(path, os.O_PATH | os.O_CLOEXEC), path) for path in spec["shown"]]
@@ -150,7 +150,7 @@ def wall_in(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
     for fd, path in shown:
         namespaces.show_again(fd, path)
         os.close(fd)
-    # Terminals are named by number: in a shared list, one jail could open another's.
+    # Terminals are named by number: with a shared /dev/pts one jail could open another's.
     namespaces.mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("proc", "/proc", MS_NOSUID | MS_NOEXEC | MS_NODEV, "")
     quotas.take_shares()
@@ -163,7 +163,10 @@ def wall_in(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
 
 
 def left_in(root: str, shown: List[str]) -> Left:
-    """What imports have written here, without what the host shows there; OSError when it is too much."""
+    """Return the files that imports have written below ``root``, without the host's paths in ``shown``.
+
+    Raises ``OSError`` when there are too many, or one is neither file nor folder.
+    """
     found: Left = []
     size = 0
     for folder, folders, files in os.walk(root):
@@ -179,7 +182,7 @@ def left_in(root: str, shown: List[str]) -> Left:
                     data = file.read(MAX_LEFT_BYTES + 1)
                 size += len(data)
             elif not stat.S_ISDIR(mode):
-                raise OSError(f"an import left something that is no file at {path}")
+                raise OSError(f"an import left something that is neither file nor folder at {path}")
             found.append((path, stat.S_IMODE(mode), data))
             if len(found) > MAX_LEFT or size > MAX_LEFT_BYTES:
                 raise OSError(f"imports left more files in {root} than can be copied for each sandbox")
@@ -187,7 +190,7 @@ def left_in(root: str, shown: List[str]) -> Left:
 
 
 def put_back(left: Left) -> None:
-    """What imports have written, in file systems of our own."""
+    """Write the files that imports have left into the new file systems."""
     for path, mode, data in left:
         if data is None:
             os.makedirs(path, exist_ok=True)
@@ -198,7 +201,7 @@ def put_back(left: Left) -> None:
 
 
 def reseed() -> None:
-    """What was drawn by chance when a module was imported is drawn anew. (``random`` does so at every fork.)"""
+    """Draw new random seeds for modules that drew theirs when imported. (``random`` reseeds itself at every fork.)"""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "multiprocessing.process" in sys.modules:

@@ -1,6 +1,6 @@
-"""What a gate and its host say to each other: orders come in ``marshal``, answers go out as JSON.
+"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON.
 
-Stdlib only, Python 3.8 or later.
+Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence, Tuple
 
-#: Largest order that is taken; the host sends files in it.
+#: The largest order in bytes; it contains files.
 MAX_FRAME = 1 << 30
 
 
 def receive(sock: socket.socket, size: int) -> bytes:
-    """Exactly this many bytes, or EOFError when the host is gone."""
+    """Read exactly this many bytes; raises ``EOFError`` when the host is gone."""
     parts = []
     while size:
         part = sock.recv(min(size, 1 << 20))
@@ -30,7 +30,7 @@ def receive(sock: socket.socket, size: int) -> bytes:
 
 
 def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
-    """One order: a header and the blobs that it counts. It comes from the host, which is trusted here."""
+    """Read one order: a header, and the blobs that it announces. It comes from the host, which is trusted here."""
     (size,) = struct.unpack(">I", receive(sock, 4))
     if size > MAX_FRAME:
         raise EOFError
@@ -40,7 +40,7 @@ def receive_order(sock: socket.socket) -> Tuple[Dict[str, Any], List[bytes]]:
 
 
 def receive_descriptors(sock: socket.socket, count: int) -> List[int]:
-    """As many open files as were announced, which come with one byte of their own."""
+    """Receive ``count`` descriptors, which are sent along with one byte."""
     if not count:
         return []
     data, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(4 * count), socket.MSG_CMSG_CLOEXEC)
@@ -51,20 +51,20 @@ def receive_descriptors(sock: socket.socket, count: int) -> List[int]:
 
 
 def send_descriptors(sock: socket.socket, descriptors: List[int]) -> None:
-    """Hand over open files with one byte; nothing when there are none."""
+    """Send descriptors along with one byte; sends nothing when there are none."""
     if descriptors:
         packed = struct.pack(f"{len(descriptors)}i", *descriptors)
         sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
 
 
 def send(sock: socket.socket, message: Dict[str, Any]) -> None:
-    """One message to the host; it reads as if we were hostile, so keep it small and plain."""
+    """Send one message to the host. The host checks it as if we were hostile, so it is small and plain."""
     data = plain_json(message).encode()
     sock.sendall(struct.pack(">I", len(data)) + data)
 
 
 def plain_json(value: object) -> str:
-    """JSON without ``json``: nearly all that we say is numbers and our own words."""
+    """Return a value as JSON. Imports ``json``, which is slow, only for texts that need escapes."""
     if isinstance(value, dict):
         return "{" + ", ".join(f'"{key}": {plain_json(item)}' for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -81,7 +81,7 @@ def plain_json(value: object) -> str:
 
 
 def send_frame(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
-    """One message with its length, to a program of ours that waits; if it died meanwhile, its exit code says so."""
+    """Send one frame to a waiting program of ours and close the socket; if the program died, its exit code tells."""
     try:
         sock.sendall(struct.pack(">I", len(data)) + data)
         send_descriptors(sock, list(descriptors))

@@ -1,10 +1,10 @@
-/* Checkpoints of a running Node.js: a forked copy that waits, frozen, until the gate wakes it.
+/* Checkpoints of a running Node.js: forks that sleep (are frozen) until the gate wakes them.
  *
- * The same as freeze.py does for Python, as an addon, because JavaScript cannot fork. It works because V8 is
- * started single-threaded (no thread is lost), because V8's pages are made to be copied (they are marked to be left out
- * of forks, which only ever precede an exec), and because libuv knows how to go on after a fork.
+ * Does for JavaScript, which cannot fork, what freeze.py does for Python. It works because V8 runs on one thread (so a
+ * fork loses none), because this file marks V8's pages to be copied (V8 excludes them from forks, expecting an exec to
+ * follow), and because libuv can go on after a fork.
  *
- * Needs no header of Node.js: what is used of its interface is declared here and has not changed since version 8.
+ * Needs no header of Node.js: the functions that it uses are declared here and have not changed since version 8.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +31,7 @@ extern int uv_loop_fork(void *);
 
 enum { MOST_FILES = 1024 };
 
-/* The same signal as session_gate.WAKE. */
+/* The same signal as WAKE in checkpoint_gate.py. */
 enum { WAKE = SIGUSR2 };
 
 static void share_all_pages(void) {
@@ -53,7 +53,7 @@ static void set_oom_score(int score) {
   fclose(file);
 }
 
-/* Positions of open files are shared with the copy; they are written down before the fork and put back on waking. */
+/* A fork shares the positions of open files; they are recorded before the fork and set again when it wakes. */
 static off_t positions[MOST_FILES];
 static ino_t inodes[MOST_FILES];
 static char folder[4096];
@@ -77,12 +77,12 @@ static void put_back(void) {
   struct stat info;
   for (int fd = 0; fd < MOST_FILES; fd++)
     if (positions[fd] >= 0 && fstat(fd, &info) == 0 && info.st_ino == inodes[fd]) lseek(fd, positions[fd], SEEK_SET);
-  /* Anybody of the same user can change it, for a frozen process too. */
+  /* Every process of the same user can change it, even while we were frozen. */
   if (processors_known) sched_setaffinity(0, sizeof processors, &processors);
   if (folder[0] && chdir(folder) != 0) folder[0] = 0;
 }
 
-/* Only the gate wakes a checkpoint; the kernel says who sent a signal. Signals of others are thrown away. */
+/* Sleep until the gate sends WAKE. The kernel reports the sender of a signal; those of other senders are discarded. */
 static void await_wake(int gate) {
   sigset_t every;
   siginfo_t told;
@@ -92,16 +92,16 @@ static void await_wake(int gate) {
   } while (told.si_pid != gate || told.si_code != SI_USER || told.si_signo != WAKE);
 }
 
-/* freeze(gate, calmScore, eagerScore, sealed): the checkpoint's pid, 0 in a checkpoint that was woken, -errno when
- * refused. A sealed checkpoint is one from its first moment on that no process of the session can look into. */
+/* freeze(gate, gateScore, workerScore, sealed) forks a checkpoint. Returns its pid, 0 in a checkpoint that was woken,
+ * -errno when the kernel refused. No process of the session can read or change a sealed checkpoint. */
 static napi_value freeze(napi_env env, napi_callback_info info) {
   size_t count = 4;
   napi_value arguments[4], answer;
-  int gate = 0, calm = 0, eager = 0, sealed = 0;
+  int gate = 0, gate_score = 0, worker_score = 0, sealed = 0;
   napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
   napi_get_value_int32(env, arguments[0], &gate);
-  napi_get_value_int32(env, arguments[1], &calm);
-  napi_get_value_int32(env, arguments[2], &eager);
+  napi_get_value_int32(env, arguments[1], &gate_score);
+  napi_get_value_int32(env, arguments[2], &worker_score);
   napi_get_value_int32(env, arguments[3], &sealed);
   sigset_t every, before;
   sigfillset(&every);
@@ -109,7 +109,7 @@ static napi_value freeze(napi_env env, napi_callback_info info) {
   share_all_pages();
   mark();
   int open_before = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
-  set_oom_score(calm);
+  set_oom_score(gate_score);
   if (sealed) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   int pid = fork();
   if (pid < 0) pid = -errno;
@@ -118,7 +118,7 @@ static napi_value freeze(napi_env env, napi_callback_info info) {
     await_wake(gate);
   }
   prctl(PR_SET_DUMPABLE, open_before, 0, 0, 0);
-  set_oom_score(eager);
+  set_oom_score(worker_score);
   if (pid == 0) {
     void *loop;
     put_back();
@@ -129,7 +129,7 @@ static napi_value freeze(napi_env env, napi_callback_info info) {
   return answer;
 }
 
-/* pid(): process.pid is remembered from before the fork. */
+/* pid() returns our real pid: process.pid still has the value from before the fork. */
 static napi_value own_pid(napi_env env, napi_callback_info info) {
   napi_value answer;
   (void)info;
@@ -137,7 +137,7 @@ static napi_value own_pid(napi_env env, napi_callback_info info) {
   return answer;
 }
 
-/* exit(code): at once; an orderly exit waits for threads that a copy does not have. */
+/* exit(code) exits at once; Node.js's own exit would wait for threads, which a fork does not have. */
 static napi_value leave(napi_env env, napi_callback_info info) {
   size_t count = 1;
   napi_value code;

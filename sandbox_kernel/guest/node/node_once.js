@@ -17,7 +17,7 @@ function receive(fd, size) {
   const data = Buffer.alloc(size);
   for (let have = 0; have < size; ) {
     const got = fs.readSync(fd, data, have, size - have);
-    if (got === 0) process.exit(0); // nobody needs us any more
+    if (got === 0) process.exit(0); // the gate closed the socket: this process is not needed
     have += got;
   }
   return data;
@@ -29,24 +29,24 @@ function waitForOrder(fd) {
   for (const name of Object.keys(process.env)) delete process.env[name];
   Object.assign(process.env, order.env);
   process.chdir(order.cwd);
-  // Read at the start by others; we have started.
+  // Node.js reads these at its start, which is over: set what they would have set.
   if (process.env.NODE_USE_ENV_PROXY === '1') require('node:http').setGlobalProxyFromEnv();
   return order.argv;
 }
 
-// What the first line of most cells needs is loaded and compiled lazily by Node.js: do it while nobody waits.
+// Node.js loads and compiles lazily what most cells need first: do it now, before the order comes.
 async function warmUp() {
   require('node:util').inspect([process.stdout.fd, process.stderr.fd, console.log]);
   await import('data:text/javascript,');
   if (kind === 'typescript') {
     const { emitWarning } = process;
-    process.emitWarning = () => {}; // transform mode works; that its name may change is no news for a cell
+    process.emitWarning = () => {}; // no warning that transform mode is experimental
     require('./typescript_sample.ts');
     process.emitWarning = emitWarning;
   }
 }
 
-// What a cell asks for by a relative name, or by a package's, is looked for in the work folder.
+// Relative imports and packages of a cell are looked up in the work folder.
 function resolveFromWorkFolder(cell) {
   const asked = pathToFileURL(cell).href;
   const work = `${process.cwd()}/cell.js`;
@@ -60,7 +60,7 @@ function resolveFromWorkFolder(cell) {
   });
 }
 
-// A cell that awaits at its top level is an ES module; it may use the names of CommonJS all the same.
+// A cell with top-level await is an ES module; it may use the CommonJS names too.
 function giveCommonNames(cell) {
   const names = { require: Module.createRequire(`${process.cwd()}/cell.js`), __filename: cell, __dirname: process.cwd() };
   for (const [name, value] of Object.entries(names)) {
@@ -75,7 +75,7 @@ async function main() {
   resolveFromWorkFolder(argv[0]);
   giveCommonNames(argv[0]);
   for (const name of Object.keys(require.cache)) delete require.cache[name];
-  // Called from the queue, so that no stack trace of a cell shows this file.
+  // Called from the task queue, so that stack traces of a cell do not show this file.
   process.nextTick(Module.runMain);
 }
 

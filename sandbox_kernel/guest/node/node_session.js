@@ -1,10 +1,10 @@
-// A JavaScript or TypeScript session inside its jail: Node.js, with the host at the other end of a channel.
+// The worker of a JavaScript or TypeScript session: Node.js, which the host drives over a channel.
 //
-//   node [flags] node_session.js KIND ADDON CHANNEL GATE CALM-SCORE EAGER-SCORE        (see node_session.py)
+//   node [flags] node_session.js KIND ADDON CHANNEL GATE GATE-SCORE WORKER-SCORE       (see node_session.py)
 //
 // Cells are evaluated as the inspector's REPL mode does it: names can be declared again, await works at the top level,
 // and timers and promises of earlier cells go on between cells. Frames are four bytes of length and JSON, as in
-// worker.py, and are written by one synchronous call, so that an interrupt cannot cut one in two.
+// worker_channel.py, and are written by one synchronous call, so that an interrupt cannot split one.
 'use strict';
 
 const fs = require('node:fs');
@@ -18,13 +18,13 @@ const { setImmediate: afterTicks } = require('node:timers');
 const { pathToFileURL } = require('node:url');
 
 const [, , kind, addon, ...told] = process.argv;
-const [channel, gate, calmScore, eagerScore] = told.map(Number);
+const [channel, gate, gateScore, workerScore] = told.map(Number);
 const MAX_FRAME = 16 << 20;
 const MAX_PARTS = 320_000; // strings, opening brackets and commas of one frame; the host counts them too
 const INTERRUPTED = Symbol('interrupted');
 const SHOWS = Symbol.for('Jupyter.display');
 let native = null;
-let freezeProblem = 'JavaScript cannot be frozen here';
+let freezeProblem = 'JavaScript sessions have no checkpoints here';
 
 // -- the channel ------------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ let received = Buffer.alloc(0);
 let waiting = null;
 const pause = new Int32Array(new SharedArrayBuffer(4));
 
-// How many strings, opening brackets and commas a value has as JSON, or a few more.
+// Returns an upper bound of the strings, opening brackets and commas that a value has as JSON.
 function parts(value) {
   if (value === null || typeof value !== 'object') return 1;
   let found = 1;
@@ -67,7 +67,7 @@ function nextMessage() {
   return message;
 }
 
-// What the host says while a cell waits for it; everything else of a cell happens between such calls.
+// Waits for the host's answer to one question; blocks the cell meanwhile.
 function answerTo(question) {
   const part = Buffer.alloc(1 << 16);
   for (;;) {
@@ -88,7 +88,7 @@ function drainChannel() {
   received = Buffer.alloc(0);
   try {
     while (fs.readSync(channel, part, 0, part.length, null) > 0);
-  } catch {} // nothing more is there
+  } catch {} // no more data
 }
 
 const socket = new net.Socket({ fd: channel, readable: true, writable: true });
@@ -127,7 +127,7 @@ function bundleOf(value) {
       else if (typeof value._repr_html_ === 'function') data = { 'text/html': String(value._repr_html_()) };
     }
   } catch {
-    data = {}; // a representation that fails is no failure of the cell
+    data = {}; // an error in a representation must not fail the cell
   }
   for (const [mime, item] of Object.entries(data)) {
     if (item instanceof Uint8Array) data[mime] = Buffer.from(item).toString('base64');
@@ -142,7 +142,7 @@ function show(showKind, data, displayId = null) {
   const question = waits ? ++questions : 0;
   const message = { op: 'display', id: cell, question, kind: showKind, data, metadata: {}, display_id: displayId };
   if (!send(message)) send({ ...message, data: { 'text/plain': '<output is too large to be shown>' } });
-  if (waits) answerTo(question); // what is printed afterwards must not overtake it
+  if (waits) answerTo(question); // so that later output is not shown before it
 }
 
 function display(value, options = {}) {
@@ -185,8 +185,8 @@ const post = (method, parameters) =>
     session.post(method, parameters, (error, result) => (error ? reject(error) : resolve(result))),
   );
 
-// A cell is a promise to the inspector, which crashes when it is collected before it is settled (a cell may await what
-// never comes). It is the first promise that is made when the evaluation starts; we hold it.
+// To the inspector a cell is a promise. The inspector crashes if that promise is garbage collected before it is settled
+// (a cell may await something that never comes). It is the first promise made by the evaluation; we keep a reference.
 const held = new Set();
 let first = null;
 const promises = createHook({
@@ -198,7 +198,7 @@ const promises = createHook({
 function evaluate(expression) {
   let settle;
   const found = new Promise((resolve, reject) => (settle = { resolve, reject }));
-  found.catch(() => {}); // after an interrupt nobody waits for it
+  found.catch(() => {}); // after an interrupt its result is not used
   const parameters = { expression, replMode: true, awaitPromise: true, objectGroup: 'cell' };
   first = null;
   promises.enable();
@@ -219,7 +219,7 @@ process.on('unhandledRejection', (error) => {
   if (!(error instanceof Exit)) process.stderr.write(`Uncaught (in promise) ${ownLines(util.inspect(error)).join('\n')}\n`);
 });
 
-// Static imports belong to modules; in a cell they mean the same as awaiting the dynamic form.
+// Static imports are allowed only in modules; in a cell they are rewritten to awaited dynamic imports.
 const IMPORT = /((?:^|;)[ \t]*)import\s+(?:([\w$*{}\s,]+?)\s+from\s*)?(["'])([^"'\n]+)\3(?:\s*with\s*\{[^}]*\})?[ \t]*(?=;|$)/gm;
 const IMPORT_CALL = /(?<![\w$.])import\s*\(/g;
 const LOAD = "globalThis[Symbol.for('sandbox.import')](";
@@ -294,7 +294,7 @@ function failure(details) {
   return { ename: named?.[1] ?? name, evalue: (named?.[2] ?? first).slice(0, 10000), traceback: lines.slice(0, 200) };
 }
 
-// A stack trace ends where the user's code was called from.
+// Cuts our own frames off the end of a stack trace.
 function ownLines(text) {
   const lines = text.split('\n');
   const end = lines.findIndex((line) => /^\s+at .*(node_session\.js|node:inspector)/.test(line));
@@ -311,8 +311,8 @@ async function run(code) {
   }
   const interrupted = new Promise((resolve) => (onInterrupt = () => resolve(INTERRUPTED)));
   try {
-    // An interrupt ends what is awaited. Code that never returns is ended by the host, which then rolls the cell back:
-    // V8 could terminate it, but not without harm to the inspector that runs it.
+    // An interrupt ends an await. If code never returns, the host kills this process and rolls the cell back: V8 could
+    // terminate the code, but that would damage the inspector that runs it.
     const result = await Promise.race([evaluate(text), interrupted]);
     if (result === INTERRUPTED) return stopped();
     if (result.exceptionDetails) return await failed(result.exceptionDetails);
@@ -352,7 +352,7 @@ async function names() {
   return new Set([...lexical, ...Object.getOwnPropertyNames(globalThis).filter((name) => !usual.has(name) && name !== '_')]);
 }
 
-// Evaluates only what has no side effects.
+// Evaluates an expression only if it has no side effects.
 async function look(expression) {
   const found = await post('Runtime.evaluate', { expression, throwOnSideEffect: true, timeout: 500, replMode: true, objectGroup: 'look' });
   return found.exceptionDetails ? null : found.result;
@@ -420,7 +420,7 @@ async function ask(message) {
 
 async function checkpoint(number, sealed) {
   const threads = process.getActiveResourcesInfo().filter((name) => name === 'Worker').length;
-  const pid = native === null ? -1 : native.freeze(gate, calmScore, eagerScore, Number(sealed));
+  const pid = native === null ? -1 : native.freeze(gate, gateScore, workerScore, Number(sealed));
   if (pid === 0) {
     drainChannel();
     Object.defineProperty(process, 'pid', { value: native.pid(), enumerable: true, configurable: true });
@@ -439,10 +439,10 @@ async function serve() {
       native = require(addon);
       process.reallyExit = native.exit;
     } catch (error) {
-      freezeProblem = `JavaScript cannot be frozen here: ${error.message.split('\n')[0]}`.slice(0, 500);
+      freezeProblem = `JavaScript sessions have no checkpoints here: ${error.message.split('\n')[0]}`.slice(0, 500);
     }
   } else {
-    freezeProblem = 'no C compiler was found to build what freezes JavaScript';
+    freezeProblem = 'no C compiler was found to build the addon for JavaScript checkpoints';
   }
   await post('Runtime.enable', {});
   send({ op: 'ready', pid: process.pid, names: 0 });
@@ -452,7 +452,7 @@ async function serve() {
       cell = message.id;
       running = true;
       const done = cellDone(message);
-      // Answers for input() come while the cell runs.
+      // Answers to input() arrive while the cell runs.
       let ended = false;
       done.then(() => {
         ended = true;
@@ -480,7 +480,7 @@ async function cellDone(message) {
   } catch (error) {
     end = { status: 'error', exit_code: 1, error: { ename: 'Error', evalue: String(error), traceback: [String(error)] } };
   }
-  // Rejections that nobody caught are told after the promises of this turn, and belong to this cell.
+  // Unhandled rejections are reported after the promise jobs of this turn, and belong to this cell.
   await new Promise((told) => afterTicks(told));
   running = false;
   send({ op: 'done', id: message.id, names: (await names()).size, ...end });

@@ -1,8 +1,7 @@
-"""How a Node.js session begins inside its jail: this process becomes Node.js, with the channel as its own.
+"""Starts the worker of a Node.js session: this process becomes Node.js and keeps the channel.
 
-Arguments: the folder of the cell's source, then the command that starts ``node_session.js``. What the program there
-needs to know of this process comes in the environment of its first message, which is its argument: the channel, the
-gate, and how gladly the kernel should end it or its checkpoints when memory runs out.
+Arguments: the folder of the cell's source, then the command that starts ``node_session.js``. This module adds four
+arguments: the channel's descriptor, the gate's pid, and the ``oom_score_adj`` of checkpoints and of the worker.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def main(channel: int, arguments: List[str]) -> None:
-    """Become the worker of a session; returns only by an error."""
+    """Become the worker of a session; returns only by raising an error."""
     os.set_inheritable(channel, True)
     gate = os.getppid()
-    told = [channel, gate, read_score(str(gate)), read_score("self")]
-    os.execve(arguments[1], [*arguments[1:], *map(str, told)], dict(os.environ))
+    facts = [channel, gate, read_score(str(gate)), read_score("self")]
+    os.execve(arguments[1], [*arguments[1:], *map(str, facts)], dict(os.environ))

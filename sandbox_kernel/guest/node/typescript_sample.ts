@@ -1,4 +1,4 @@
-// One of each: a waiting Node.js transforms this once, so that its transpiler is compiled before a cell needs it.
+// One sample of each syntax: a waiting Node.js transforms it once, so that its transpiler is loaded before the cell.
 interface Shape<T> {
   value?: T;
 }

@@ -1,7 +1,7 @@
-"""What a Python cell shows: values, ``display()`` and figures, as messages to the host.
+"""Sends what a Python cell shows (values, ``display()``, figures) to the host as messages.
 
-IPython has made the MIME bundles; here bytes become base64 (as Jupyter's messages have it), what JSON cannot carry
-becomes text, and what is larger than a frame is replaced by a sentence that says so.
+IPython makes the MIME bundles. Here bytes become base64 (as in Jupyter's messages), values that JSON cannot hold become
+text, and a bundle larger than a frame is replaced by a sentence that says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Send = Callable[[Dict[str, Any]], bool]
 
-#: What the host takes; whoever sends anything else is ended, and a program may name things as it likes.
+#: MIME types that the host accepts. It ends a worker that sends others, and a program may use any name.
 MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 NAME = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 MAX_MIMES = 32
@@ -28,7 +28,7 @@ UNREADABLE = "application/x-unreadable"
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can carry."""
+    """Return a value that JSON can hold: bytes become base64, unknown types text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, str):
@@ -40,26 +40,26 @@ def plain(value: Any) -> Any:
 
 
 def bundle(data: Dict[str, Any]) -> Dict[str, Any]:
-    """A MIME bundle that JSON can carry, under names that the host takes: one that is no MIME type is shown nowhere."""
+    """Return a MIME bundle that JSON can hold, without entries whose name is not a MIME type."""
     named = {mime if isinstance(mime, str) and MIME.match(mime) else UNREADABLE: value for mime, value in data.items()}
     return {mime: plain(value) for mime, value in list(named.items())[:MAX_MIMES]}
 
 
 def identifier(name: str) -> str:
-    """A display's id as the host takes it; another one stays another one."""
+    """Return a display id that the host accepts; different ids stay different."""
     if NAME.match(name):
         return name
     return "x-" + base64.b16encode(name.encode("utf-8", "replace")[:90]).decode("ascii")
 
 
 class Screen:
-    """Where displays go; until the worker exists they go nowhere."""
+    """Sends displays to the host; drops them until the worker exists."""
 
     def __init__(self) -> None:
         self.send: Send | None = None
 
     def show(self, kind: str, data: Dict[str, Any], metadata: Dict[str, Any], display_id: str | None = None) -> None:
-        """One display, after everything that was printed before it."""
+        """Send one display, after everything that was printed before it."""
         if self.send is None:
             return
         sys.stdout.flush()
@@ -75,7 +75,7 @@ class Screen:
             self.send({**message, "data": {"text/plain": sentence}, "metadata": {}})
 
     def clear(self, wait: bool) -> None:
-        """Take away what this cell has shown, now or when the next output comes."""
+        """Clear the cell's output, now or, with ``wait``, when the next output comes."""
         if self.send is not None:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -107,14 +107,14 @@ class WorkerPublisher(DisplayPublisher):
 
 
 class WorkerDisplayHook(DisplayHook):
-    """The value of a cell's last expression."""
+    """Shows the value of a cell's last expression."""
 
     def write_output_prompt(self) -> None:
-        """The notebook writes its own."""
+        """Write nothing: the notebook shows its own prompt."""
 
     def write_format_data(self, format_dict: Dict[str, Any], md_dict: Dict[str, Any] | None = None) -> None:
         """See ``DisplayHook``."""
         SCREEN.show("result", format_dict, md_dict or {})
 
     def finish_displayhook(self) -> None:
-        """Nothing was written to a stream."""
+        """Do nothing: nothing was written to a stream."""

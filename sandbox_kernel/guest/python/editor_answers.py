@@ -1,7 +1,7 @@
-"""Questions about Python code: what could stand here, what is this, is it complete. Answered where the objects live.
+"""Answers questions about Python code: completion, documentation, completeness. Runs in the worker, beside the objects.
 
-Static analysis (jedi) knows types and documentation but may take long, so it works under an alarm; when it rings, the
-plain answer from the living objects is given.
+Static analysis (jedi) knows types and documentation but may take long, so it runs under an alarm. When the alarm
+rings, the answer comes from the live objects alone.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, Dict, List
 
-#: How long jedi may think.
+#: How long jedi may take, in seconds.
 PATIENCE_S = 1.0
 MAX_MATCHES = 1000
 _TYPES = "_jupyter_types_experimental"
 
 
 class TooSlow(BaseException):
-    """The alarm rang. Not an Exception, because jedi and IPython catch those."""
+    """Raised when the alarm rings. Not an ``Exception``, because jedi and IPython catch those."""
 
 
 class AnswerAlarm:
-    """Raises ``TooSlow`` in the block when its time is over; the user's own alarm is put back."""
+    """Raises ``TooSlow`` in the block when its time is over; restores the user's own alarm afterwards."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -41,18 +41,18 @@ class AnswerAlarm:
                 signal.signal(signal.SIGALRM, self.before)
                 rings = False
             except TooSlow:
-                # It rang when all was done; the handler must not stay.
+                # The alarm rang at the very end; the handler must still be removed.
                 continue
         signal.setitimer(signal.ITIMER_REAL, *self.timer)
 
     @staticmethod
     def ring(number: int, frame: FrameType | None) -> None:
-        """The handler."""
+        """The signal handler: raise ``TooSlow``."""
         raise TooSlow
 
 
 def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
-    """Matches with types, in Jupyter's form."""
+    """Return matches with their types, in Jupyter's form."""
     found: List[Any] = []
     if shell.Completer.use_jedi:
         try:
@@ -81,7 +81,7 @@ def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
 
 
 def completions(shell: Any, code: str, position: int) -> List[Any]:
-    """IPython's completions, all for the same piece of text."""
+    """Return IPython's completions, all for the same piece of text."""
     from IPython.core.completer import provisionalcompleter, rectify_completions
 
     found: List[Any] = []
@@ -94,7 +94,7 @@ def completions(shell: Any, code: str, position: int) -> List[Any]:
 
 
 def inspect(shell: Any, code: str, position: int, detail: int = 0) -> Dict[str, Any]:
-    """Documentation of the name at a position as a MIME bundle; empty when there is none."""
+    """Return documentation of the name at a position as a MIME bundle; empty when there is none."""
     from IPython.utils.tokenutil import token_at_cursor
 
     try:
@@ -108,7 +108,7 @@ def inspect(shell: Any, code: str, position: int, detail: int = 0) -> Dict[str, 
 
 
 def is_complete(shell: Any, code: str) -> Dict[str, Any]:
-    """Whether Enter should run the code or open another line."""
+    """Say whether Enter should run the code or begin another line."""
     manager = getattr(shell, "input_transformer_manager", None) or shell.input_splitter
     status, indent = manager.check_complete(code)
     return {"status": status, "indent": " " * indent if isinstance(indent, int) else ""}

@@ -1,7 +1,7 @@
-"""``%pip`` and its relatives inside a session: pip where there is a way out, else what to allow.
+"""``%pip``, ``%conda`` and the like inside a session: runs pip where there is network, else says what to allow.
 
-The environment is the host's and read-only, so packages go to a folder of the session, where Python looks first from
-then on. They are part of the work folder, and go back with it when a cell is taken back.
+The environment belongs to the host and is read-only, so packages go into a folder of the session, which becomes the
+first entry of ``sys.path``. They are part of the work folder, so a rollback removes them too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NO_NETWORK = (
     "%%sandbox --session web --allow-net pypi.org --allow-net files.pythonhosted.org on a cell with %pip install {what}"
 )
 _NOT_PIP = "%{tool} cannot install here: the environment is read-only; %pip install puts packages into the work folder"
-#: Words of pip that say where packages go, or that none go anywhere.
+#: Options of pip that choose where packages go, or that install none.
 _PLACES = ("-t", "--target", "--user", "--prefix", "--root", "--dry-run", "-h", "--help")
 
 
 class Installer:
-    """One of the magics; called with the rest of its line."""
+    """One of the magics; IPython calls it with the rest of its line."""
 
     def __init__(self, shell: InteractiveShell, tool: str) -> None:
         self._shell = shell
@@ -40,7 +40,7 @@ class Installer:
         self.__doc__ = f"%{tool}: packages for this session, where it may reach a package index."
 
     def __call__(self, line: str) -> None:
-        """Do what the line says, or say what stands against it."""
+        """Run the line, or raise ``UsageError``, which says why that is not possible."""
         words = line.split()
         if self._tool == "pip" and words[:1] != ["install"]:
             self._pip(line)
@@ -56,7 +56,7 @@ class Installer:
         folder = os.path.join(os.environ.get("HOME", os.getcwd()), FOLDER)
         chosen = any(word.split("=")[0] in _PLACES for word in words)
         where = "" if chosen else f" --target {shlex.quote(folder)}"
-        # A newer pip cannot be installed here, and scripts are not on PATH: neither is news.
+        # No warnings about a newer pip, which cannot be installed here, or about scripts outside of PATH.
         self._pip(f"install --disable-pip-version-check --no-warn-script-location{where}{rest}")
         if not chosen and folder not in sys.path:
             sys.path.insert(0, folder)

@@ -1,7 +1,7 @@
-"""A Python session inside its jail: IPython's shell, with the host at the other end of a channel.
+"""The worker of a Python session: IPython's shell, which the host drives over a channel.
 
-Importing this module makes the shell, so that a waiting sandbox has it ready (the gate imports it ahead). ``main`` is
-called by the gate in the process that becomes the session's worker.
+Importing this module makes the shell; the gate imports it in advance, so that a spare jail has the shell ready. The
+gate calls ``main`` in the process that becomes the session's worker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIMITS = {
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says of itself; its own ``__str__`` may fail."""
+    """Return the text of an exception, also when its own ``__str__`` fails."""
     try:
         return str(error)
     except Exception:
@@ -39,7 +39,7 @@ def text_of(error: BaseException) -> str:
 
 
 class PythonCells(CellEngine):
-    """Cells are IPython cells."""
+    """Runs cells in IPython."""
 
     def __init__(self, shell: WorkerShell) -> None:
         self.shell = shell
@@ -73,20 +73,20 @@ class PythonCells(CellEngine):
             return {"status": "ok", "exit_code": 0}
         return self.failed(error)
 
-    def struck(self) -> Dict[str, Any]:
-        """See ``CellEngine``: the interrupt met IPython and not the user's code."""
+    def interrupted_end(self) -> Dict[str, Any]:
+        """See ``CellEngine``: the interrupt came while IPython's own code ran, not the user's."""
         failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
         return {"status": "interrupted", "exit_code": 1, "error": failure}
 
     def count_from(self, number: int) -> None:
-        """Cells of other sessions have numbers too: ``In[number]`` shall be this cell."""
+        """Set the execution count, so that ``In[number]`` is this cell: other sessions of the notebook count too."""
         self.shell.execution_count = number
         history: Any = self.shell.history_manager
         for cells in (history.input_hist_parsed, history.input_hist_raw):
             cells.extend([""] * min(number - len(cells), 100_000))
 
     def failed(self, error: BaseException) -> Dict[str, Any]:
-        """How a cell failed, as the host is told."""
+        """Return the fields of ``done`` for a cell that ended with an exception."""
         if isinstance(error, SystemExit):
             return self.exited(error)
         lines = self.shell.traceback
@@ -98,7 +98,7 @@ class PythonCells(CellEngine):
 
     @staticmethod
     def exited(error: SystemExit) -> Dict[str, Any]:
-        """``sys.exit`` ends the cell with the code that a program would have ended with."""
+        """Return the fields of ``done`` for a cell that called ``sys.exit``, with a program's exit code."""
         code = error.code
         if code is None or isinstance(code, int):
             number = (code or 0) & 0xFF
@@ -126,10 +126,10 @@ class PythonCells(CellEngine):
         )
 
     def touch(self) -> None:
-        """See ``CellEngine``: an empty cell that nobody hears of."""
+        """See ``CellEngine``: run an empty cell without calling the shell's event callbacks."""
         shell: Any = self.shell
         if shell.ast_transformers or shell.input_transformers_post:
-            return  # the user's own would hear of it
+            return  # the user's own hooks would notice it
         listeners, last = shell.events.callbacks, (shell.last_execution_result, shell.last_execution_succeeded)
         shell.events.callbacks = {name: [] for name in listeners}
         try:
@@ -141,7 +141,7 @@ class PythonCells(CellEngine):
             shell.last_execution_result, shell.last_execution_succeeded = last
 
     def flush(self) -> None:
-        """See ``CellEngine``; C libraries have buffers of their own."""
+        """See ``CellEngine``; also flushes the buffers of C libraries."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -149,7 +149,7 @@ class PythonCells(CellEngine):
 
 
 def limit_of(error: BaseException) -> str | None:
-    """The limit that an exception speaks of, where the kernel has no counter for it."""
+    """Return the limit that an exception shows, for limits without a counter in the kernel; None for others."""
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, OSError):
@@ -163,11 +163,12 @@ SHELL = make_shell()
 
 
 def rehearse() -> None:
-    """Load what the first error would load: a colouring of tracebacks takes longer to load than the rest of the shell.
+    """Import what the first traceback needs: its syntax colouring takes longer to load than the rest of the shell.
 
-    Called in a template, which nobody waits for; the very first session meets its first error without it.
+    Called in a template, because no run waits for it. The very first session does not come from a template and is
+    slower at its first error.
     """
-    # A short cell: what is shown of a failure is parsed and coloured whole.
+    # A short cell, because the whole cell is parsed and coloured.
     SHELL.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
     forget_all(SHELL)
 

@@ -1,4 +1,4 @@
-"""IPython's shell as the worker of a session: nothing on screens or disks of its own, errors and pages to the host."""
+"""IPython's shell as the worker of a session: writes no files of its own; sends errors and help pages to the host."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from . import top_level_await  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 
-#: The folder of all guest programs; a user sees no frame of them in a traceback.
+#: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class WorkerShell(InteractiveShell):
-    """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the plain pipes."""
+    """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the cell's pipes."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.traceback: List[str] = []
@@ -41,11 +41,11 @@ class WorkerShell(InteractiveShell):
 
     @contextlib.contextmanager
     def _tee(self, channel: str) -> Iterator[None]:
-        """IPython would keep a copy of everything that is printed."""
+        """Do nothing: IPython would keep a copy of everything that is printed."""
         yield
 
     def system(self, cmd: str) -> None:
-        """``!command``, on the plain pipes; an interrupt ends the cell and not only the command."""
+        """Run ``!command`` on the cell's pipes; an interrupt ends the whole cell, not only the command."""
         sys.stdout.flush()
         command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
         code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
@@ -54,16 +54,16 @@ class WorkerShell(InteractiveShell):
             raise subprocess.CalledProcessError(code, cmd)
 
     def ask_exit(self) -> None:
-        """``exit()`` ends the cell; the session belongs to the host."""
+        """End only the cell on ``exit()``: the host decides when the session ends."""
         raise SystemExit(0)
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """There is no screen here, so figures are always inline."""
+        """Refuse windows: there is no screen here, so figures are always inline."""
         if gui not in (None, "inline"):
             raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
 
     def _get_exc_info(self, exc_tuple: Any = None) -> Any:
-        """A traceback ends in the user's code: how ``input`` works inside is not their concern."""
+        """Cut frames of our own programs off the end of a traceback, such as those of ``input``."""
         kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
         last, walk = None, trace
         while walk is not None:
@@ -75,11 +75,11 @@ class WorkerShell(InteractiveShell):
         return kind, error, trace
 
     def show_usage_error(self, exc: BaseException) -> None:
-        """A magic that was used wrongly; the sentence says it all."""
+        """Show the message of a wrongly used magic without a traceback."""
         self.traceback = [f"UsageError: {exc}"]
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """IPython prints groups of exceptions by itself; here the host has them."""
+        """Send a group of exceptions to the host; IPython would print it."""
         error = sys.exc_info()[1]
         if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
             trace = error.__traceback__
@@ -91,17 +91,17 @@ class WorkerShell(InteractiveShell):
             super().showtraceback(*args, **kwargs)
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Tracebacks go to the host as IPython made them: a page draws an error once, not on stderr as well."""
+        """Keep IPython's traceback for the host and print nothing, so that a page shows the error once."""
         self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
 
 
 def from_cell(trace: TracebackType) -> bool:
-    """Whether this is where the user's own code begins."""
+    """Whether a frame belongs to the user's code, so that the traceback begins there."""
     return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
 
 
 def make_shell() -> WorkerShell:
-    """The shell, as quiet as a library: no history file and no thread that writes it, no files of its own."""
+    """Make the shell, without a history file, its writer thread, or other files of its own."""
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
     config.HistoryManager.enabled = False
@@ -114,9 +114,9 @@ def make_shell() -> WorkerShell:
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
-    # IPython's advice for terminals; here nothing exits.
+    # Advice for terminals; here ``exit`` only ends the cell.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
-    # An interrupt may come before IPython has got round to the cell.
+    # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     top_level_await.watch_over(shell)
     warm_up(shell)
@@ -124,7 +124,7 @@ def make_shell() -> WorkerShell:
 
 
 def warm_up(shell: WorkerShell) -> None:
-    """Load what the first cell would load."""
+    """Run and format a trivial cell, so that the modules that the first cell needs are loaded."""
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
@@ -132,7 +132,7 @@ def warm_up(shell: WorkerShell) -> None:
 
 
 def forget_all(shell: WorkerShell) -> None:
-    """No trace of what was tried."""
+    """Remove all traces of earlier cells from the shell."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)
     shell.last_execution_result, shell.last_execution_succeeded = None, True
@@ -140,7 +140,7 @@ def forget_all(shell: WorkerShell) -> None:
 
 
 def show_page(shell: Any, data: Any, *args: object, **kwargs: object) -> None:
-    """Documentation asked for with ``?`` is shown in place of a pager."""
+    """Show documentation asked for with ``?`` as output of the cell, in place of a pager."""
     content = data if isinstance(data, dict) else {"text/plain": str(data)}
     shown = {mime: text for mime, text in content.items() if mime == "text/plain"} or content
     shown = {mime: _COLOURS.sub("", text) if isinstance(text, str) else text for mime, text in shown.items()}

@@ -1,6 +1,6 @@
-"""Cells that await something: they run on IPython's own event loop, and end with the cell.
+"""Cells with top-level ``await``: they run on IPython's event loop, and their task ends with the cell.
 
-An interrupt that meets the loop, and not a line of the cell, would leave the cell's task waiting there: the rest of it
+If an interrupt comes while the loop itself runs, IPython leaves the cell's task in the loop, and the rest of the cell
 would run in the next cell that awaits.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_to_end(cell: Coroutine[Any, Any, Any]) -> Any:
-    """Run a cell until it is done; one that is broken off is cancelled. IPython calls this in place of its own."""
+    """Run a cell's coroutine to its end; cancels it when it is interrupted. Replaces IPython's own function."""
     import asyncio
 
     loop = async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
@@ -32,7 +32,7 @@ def run_to_end(cell: Coroutine[Any, Any, Any]) -> Any:
 
 
 def watch_over(shell: Any) -> None:
-    """Have a shell run its cells that way; an IPython before 8 keeps its loop to itself, and its own way."""
+    """Make a shell use ``run_to_end``. IPython before version 8 does not expose its loop and is left as it is."""
     if hasattr(async_helpers, "get_asyncio_loop"):
         shell.loop_runner_map["asyncio"] = (run_to_end, True)
         shell.loop_runner = "asyncio"

@@ -1,4 +1,4 @@
-"""Small runners of other languages: shell sessions, SQL cells, R programs.
+"""Programs that run other languages: shell sessions, SQL cells, R programs.
 
 Read ``shell_session.py`` first.
 """

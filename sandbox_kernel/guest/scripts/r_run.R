@@ -1,4 +1,4 @@
-# Runs one R cell in a jail: prints the values of its top-level expressions, and says at which line an error was.
+# Runs one R cell in a jail: prints the values of its top-level expressions; an error names its line.
 # Sourced with `cell`, the path of the cell, set in the same environment.
 
 run_cell <- function(cell) {

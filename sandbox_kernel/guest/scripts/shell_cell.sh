@@ -1,10 +1,10 @@
-# One cell of a command session: a fresh bash that takes on the state of the last one, runs the cell and leaves its own.
+# One cell of a command session: a new bash that loads the state of the last one, runs the cell and saves its own state.
 #
 #   bash --norc --noprofile shell_cell.sh STATE-BEFORE STATE-AFTER CELL
 #
 # A state is three files: .shopt is read first (it decides how functions are parsed), then .names, and .set last (errexit
-# and nounset would end the reading). The last line of .set says that the state is whole. Builtins are called as such,
-# because the cell may have functions of the same names.
+# and nounset could stop the reading). The last line of .set marks the state as complete. Commands are called with
+# "builtin", because the cell may define functions of the same names.
 
 __sandbox_before=$1 __sandbox_after=$2 __sandbox_cell=$3
 BASH_ARGV0=bash
@@ -38,7 +38,7 @@ __sandbox_save() {
   builtin printf '# whole\n' >>"$__sandbox_after.set"
 }
 
-# The state is saved when the shell exits, so a trap of the cell's own for that moment is called after ours.
+# The state is saved in the EXIT trap; an EXIT trap of the cell is called after that.
 trap() {
   builtin local __sandbox_signal
   if (($# > 1)) && [[ $1 != -[lp] ]]; then
@@ -54,9 +54,9 @@ trap() {
 }
 
 __sandbox_exit=
-# An interrupt is an exit like any other; a second one must not come between us and saving.
+# An interrupt exits the shell, which saves the state; a second interrupt must not stop the saving.
 builtin trap 'exit 130' INT
-# What our part of the trap does is not shown, even under set -x.
+# set -x must not show our part of the trap.
 builtin trap '__sandbox_code=$?
 { builtin trap "" INT; __sandbox_save "$@"; } 2>/dev/null
 [ -z "$__sandbox_exit" ] || { (builtin exit "$__sandbox_code"); eval "$__sandbox_exit"; }' EXIT

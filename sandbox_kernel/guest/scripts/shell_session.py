@@ -1,8 +1,8 @@
-"""A command session inside its jail: each cell is a fresh bash that takes on the state of the last one.
+"""The worker of a command session: each cell is a new bash that begins with the state of the last one.
 
-The state (variables, functions, options, aliases, folder) is text that bash itself writes at the end of a cell, so a
-cell that ends by ``exit``, by ``set -e`` or by an interrupt leaves it too, and one that is killed cannot spoil it. It
-is kept in this process's memory: a checkpoint of the process is a checkpoint of the session.
+The state (variables, functions, options, aliases, folder) is text that bash itself writes when it exits. So a cell
+that ends by ``exit``, by ``set -e`` or by an interrupt saves it too, and a cell that is killed cannot damage it. The
+worker keeps the state in its memory, so a checkpoint of the worker is a checkpoint of the session.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _PARTS = ("shopt", "names", "set")
 _WHOLE = b"# whole\n"
 _MAX_STATE = 16 << 20
 _DECLARED = re.compile(rb"^declare -[-a-zA-Z]+ ([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
-#: What every bash has; the rest is the user's.
+#: Variables that every bash has; all others are the user's.
 _USUAL = {
     "COLUMNS", "HOME", "HOSTNAME", "HOSTTYPE", "IFS", "LANG", "LINES", "MACHTYPE", "OLDPWD", "OPTERR", "OPTIND",
     "OSTYPE", "PATH", "PS1", "PS2", "PS4", "SHELL", "TERM", "TMPDIR",
 }  # fmt: skip
-#: How long an interrupt is given to work before it is repeated.
+#: Seconds after which an interrupt is sent again.
 _REPEAT_S = 0.5
-#: How long a question about code may take.
+#: How long a question about code may take, in seconds.
 _PATIENCE_S = 2.0
 _WORD = re.compile(r"[^\s;|&()<>`\"'=]*\Z")
 
 
 class ShellCells(CellEngine):
-    """Cells are bash scripts."""
+    """Runs each cell as a bash script."""
 
     def __init__(self, cell_folder: str) -> None:
         self.cell = os.path.join(cell_folder, "cell.sh")
@@ -51,14 +51,14 @@ class ShellCells(CellEngine):
         self.woken = os.pipe()
 
     def begin(self, worker: Worker) -> None:
-        """See ``CellEngine``. An interrupt is bash's to obey; we wait for it."""
+        """See ``CellEngine``. On an interrupt bash ends the cell; this process only notes it and waits for bash."""
         os.set_blocking(self.woken[1], False)
         signal.set_wakeup_fd(self.woken[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, self.note_interrupt)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def note_interrupt(self, *_: object) -> None:
-        """The handler. It must not raise: an exception on the way out of ``waitpid`` would lose how the shell ended."""
+        """The signal handler. It must not raise: an exception as ``waitpid`` returns would lose the exit status."""
         self.interrupted = True
 
     def forget_interrupts(self) -> None:
@@ -66,15 +66,15 @@ class ShellCells(CellEngine):
         self.interrupted = False
 
     def stopped_before(self) -> bool:
-        """Whether an interrupt has come before there was a shell to obey it."""
+        """Whether an interrupt came before bash was started."""
         return self.interrupted
 
-    def struck(self) -> Dict[str, Any]:
+    def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``."""
         return {"status": "interrupted", "exit_code": 128 + signal.SIGINT}
 
     def wait(self, child: subprocess.Popen[bytes]) -> int:
-        """Wait for a cell. One that missed its interrupt, because it was just forking, gets it again."""
+        """Wait for a cell. Sends an interrupt again if the shell missed it, for example while it was forking."""
         while True:
             status = child.poll()
             if status is not None:
@@ -88,14 +88,14 @@ class ShellCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         if self.stopped_before():
-            return self.struck()
+            return self.interrupted_end()
         folder = tempfile.mkdtemp(prefix=".shell-")
         try:
             with open(self.cell, "w") as file:
                 file.write(code)
             status = self.wait(self.bash(folder, self.cell))
             if status < 0 and not self.interrupted:
-                # The shell itself was killed: what it did is taken back with us.
+                # The shell itself was killed: end in the same way, so that the host rolls the cell back.
                 os.kill(os.getpid(), -status)
             saved = self.take(folder)
         finally:
@@ -106,7 +106,7 @@ class ShellCells(CellEngine):
         return {"status": "error" if exit_code else "ok", "exit_code": exit_code, "unsaved": not saved}
 
     def bash(self, folder: str, cell: str, **streams: Any) -> subprocess.Popen[bytes]:
-        """Start a bash that takes on the state, runs a script and leaves its state in the folder."""
+        """Start a bash that loads the state, runs a script and writes its new state into the folder."""
         for part, text in self.state.items():
             with open(f"{folder}/before.{part}", "wb") as file:
                 file.write(text)
@@ -116,7 +116,7 @@ class ShellCells(CellEngine):
         )
 
     def take(self, folder: str) -> bool:
-        """The state that a cell has left; False when it left none, and the one before it stays."""
+        """Read the state that a cell has written; returns False, and keeps the old state, when there is none."""
         found: Dict[str, bytes] = {}
         for part in _PARTS:
             try:
@@ -155,7 +155,7 @@ class ShellCells(CellEngine):
         return {"matches": matches, "cursor_start": position - len(text), "cursor_end": position, "metadata": {}}
 
     def say(self, script: str) -> str:
-        """What a script prints in a shell with this session's state, which it does not change."""
+        """Return what a script prints in a shell with this session's state; the state does not change."""
         folder = tempfile.mkdtemp(prefix=".shell-")
         try:
             path = f"{folder}/question.sh"
@@ -173,7 +173,7 @@ class ShellCells(CellEngine):
             shutil.rmtree(folder, ignore_errors=True)
 
     def is_complete(self, code: str) -> Dict[str, Any]:
-        """Ask bash's own parser; nothing is run."""
+        """Ask bash's own parser whether code is complete; runs nothing."""
         try:
             found = subprocess.run(
                 [BASH, "--norc", "--noprofile", "-n", "-c", code], capture_output=True, timeout=_PATIENCE_S, check=False
@@ -189,7 +189,7 @@ class ShellCells(CellEngine):
 
 
 def quoted(text: str) -> str:
-    """A word that the shell takes as it is."""
+    """Return a text quoted as one word of the shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 

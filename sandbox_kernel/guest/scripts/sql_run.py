@@ -1,10 +1,10 @@
 """Runs one SQL cell in a jail: ``sql_run.py CELL [DATABASE [ARG ...]]``.
 
-Each statement runs in order; what it selects is printed as a table. An error names the line where its statement
-begins, and ends the run with exit code 1. Beside SQLite's own functions there are ``stdin()``, ``env(name)``,
-``arg(number)``, ``readfile(name)`` and ``writefile(name, content)``. Without a database there is one in memory.
+Runs the statements in order and prints selected rows as tables. An error names the line where its statement begins and
+ends the run with exit code 1. Besides SQLite's own functions there are ``stdin()``, ``env(name)``, ``arg(number)``,
+``readfile(name)`` and ``writefile(name, content)``. Without DATABASE the database is in memory.
 
-Stdlib only, Python 3.8 or later.
+Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
     from typing import Iterator, List, Tuple
 
-#: Columns are as wide as the widest of so many rows.
+#: How many rows are read ahead to find the width of the columns.
 LOOK_AHEAD = 1000
 
 
 def statements(text: str) -> Iterator[Tuple[int, str]]:
-    """Each statement with the line where it begins; a semicolon in a string or a trigger is none."""
+    """Yield each statement with the line where it begins; a semicolon in a string or trigger does not end one."""
     line, start, part = 1, 1, ""
     for piece in text.split(";"):
         part += piece + ";"
@@ -36,7 +36,7 @@ def statements(text: str) -> Iterator[Tuple[int, str]]:
 
 
 def leading_lines(part: str) -> int:
-    """How many lines of blanks and comments stand before a statement."""
+    """Return how many lines of blanks and comments come before a statement."""
     lines = 0
     for line in part.split("\n"):
         if line.strip() and not line.strip().startswith("--"):
@@ -46,14 +46,14 @@ def leading_lines(part: str) -> int:
 
 
 def shown(value: object) -> str:
-    """A value as a cell of a table."""
+    """Return a value as text for a table."""
     if value is None:
         return "NULL"
     return "x'{}'".format(value.hex()) if isinstance(value, bytes) else str(value)  # noqa: UP032
 
 
 def print_rows(cursor: sqlite3.Cursor) -> None:
-    """A table with a head, printed as it comes once the widths are known."""
+    """Print rows as a table with a head; once the widths are known, prints each row as it comes."""
     if cursor.description is None:
         return
     head = [column[0] for column in cursor.description]
@@ -72,19 +72,19 @@ def print_rows(cursor: sqlite3.Cursor) -> None:
 
 
 def read_file(name: str) -> bytes:
-    """``readfile``, as in SQLite's own shell."""
+    """SQL function ``readfile``, as in SQLite's own shell: return the content of a file."""
     with open(name, "rb") as file:
         return file.read()
 
 
 def write_file(name: str, content: object) -> int:
-    """``writefile``, as in SQLite's own shell: the number of bytes."""
+    """SQL function ``writefile``, as in SQLite's own shell: write a file, return the number of bytes."""
     with open(name, "wb") as file:
         return file.write(content if isinstance(content, bytes) else str(content).encode())
 
 
 def main(argv: List[str]) -> int:
-    """See the module's docstring."""
+    """Run the cell as the module's docstring says; returns the exit code."""
     path, database, words = argv[1], argv[2] if len(argv) > 2 else ":memory:", argv[3:]
     connection = sqlite3.connect(database, isolation_level=None)
     connection.create_function("stdin", 0, lambda: sys.stdin.read())

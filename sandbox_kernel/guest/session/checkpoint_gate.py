@@ -1,15 +1,19 @@
-"""The gate beside a session: it outlives every process of the session and hands the word from one to the next.
+"""The gate of a session: carries out the host's orders about the worker and its checkpoints, and so the rollback.
 
-A session is one *runner*, which runs the user's cells, and frozen copies of it, its *checkpoints*. The runner and its
-checkpoints share our uid and are hostile; only we talk to the host here. We reap (orphans come to us, the subreaper),
-signal, keep copies of the work folder, and carry out a *handover*: end everything that the chosen checkpoint does not
-know of, put the folder back, and wake it.
+A session is one *worker*, which runs the user's cells, and its *checkpoints*, which are frozen forks of it. All of them
+may be hostile. The gate is our own process: it outlives the worker, and only it exchanges orders with the host. It
 
-The host names a checkpoint by the number of its cell. Its pid is what the runner claims, and is looked at once, when
-the checkpoint is new: it must be a child of the runner. From then on we hold it by a descriptor (``session_held.py``),
-so that nothing that gets its number later is taken for it.
+- reaps dead processes (orphans become its children: it is the subreaper or the init of the namespace),
+- sends signals to the worker,
+- keeps copies of the work folder,
+- carries out a *handover*, which is how a session rolls back: it kills every process that did not exist when the
+  chosen checkpoint was made, restores the work folder, and wakes the checkpoint, which becomes the worker.
 
-Runs inside, standard library only, Python 3.8 or later.
+The host names a checkpoint by the number of its cell. The worker reports the pid, and may lie: when the checkpoint is
+new the gate checks that this process is a child of the worker. From then on the gate holds it by a descriptor
+(``held.py``), so a later process with the same pid is never mistaken for it.
+
+Runs inside the jail: standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -22,17 +26,17 @@ import time
 
 from ..gate.alive import descendants as processes
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, calm, signal_same
+from .held import Held, Refused, await_ends, await_no_signals, signal_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
 
-#: What a checkpoint waits for. Only we may send it: a checkpoint looks at who did. No real-time signal: of these the
-#: kernel forgets who sent them while too many signals of one user wait anywhere.
+#: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
+#: when a user has too many signals queued, the kernel drops the sender of those.
 WAKE = signal.SIGUSR2
-#: How long killed processes may take to be gone before the handover is given up.
+#: How long the gate waits for killed processes to be gone before it gives up the handover.
 DEATH_S = 5.0
 
 if TYPE_CHECKING:
@@ -41,21 +45,23 @@ if TYPE_CHECKING:
 
 
 class CheckpointGate:
-    """One session's gate. ``serve`` returns when the host says so or is gone."""
+    """One session's gate. ``serve`` returns when the host orders ``stop`` or closes the connection."""
 
-    def __init__(self, control: _socket.socket, runner: int, send: Send) -> None:
+    def __init__(self, control: _socket.socket, worker: int, send: Send) -> None:
         self.control = control
-        #: The pid of our child that runs the cells; 0 when it has ended and was collected.
-        self.runner = runner
+        #: The pid of the worker, which is our child; 0 after it has ended and was reaped.
+        self.worker = worker
         self.send = send
         self.folder = WorkFolder(os.getcwd())
+        #: By cell: the processes (pid and start time) that existed when its checkpoint was made.
         self.known: Dict[int, Dict[int, int]] = {}
+        #: By cell: its checkpoint.
         self.held: Dict[int, Held] = {}
-        #: The init of a namespace sees no process but its own.
+        #: Whether we are the init of a pid namespace; then signals to pid -1 reach only processes of this session.
         self.alone = os.getpid() == 1
 
     def serve(self, receive: Callable[[], Order]) -> None:
-        """Reap what dies and answer the host, until it has no more orders."""
+        """Reap dead processes and carry out the host's orders until it orders ``stop``."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -67,22 +73,22 @@ class CheckpointGate:
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 self.reap()
-            self.tell_lost()
+            self.report_lost()
             if self.control.fileno() in ready:
                 order = receive()
                 if order["op"] == "stop":
                     return
-                self.obey(order)
+                self.carry_out(order)
 
-    def obey(self, order: Order) -> None:
+    def carry_out(self, order: Order) -> None:
         """Carry out one order and answer it with a message of the same name."""
         op = order["op"]
         answer: Dict[str, Any] = {"op": op}
         if op == "interrupt":
-            # The runner leads a session of its own, and with it a process group that nothing else can join.
-            answer["ok"] = bool(self.runner) and tell(-self.runner, signal.SIGINT)
+            # The worker called setsid, so its process group holds only processes that descend from it.
+            answer["ok"] = bool(self.worker) and signal_child(-self.worker, signal.SIGINT)
         elif op == "kill":
-            answer["ok"] = bool(self.runner) and tell(self.runner, signal.SIGKILL)
+            answer["ok"] = bool(self.worker) and signal_child(self.worker, signal.SIGKILL)
         elif op == "hold":
             self.hold(order["cell"], order["pid"], order["before"])
             return
@@ -104,11 +110,11 @@ class CheckpointGate:
         self.send(answer)
 
     def hold(self, cell: int, pid: int, before: int) -> None:
-        """Take a process for the checkpoint of a cell; one that cannot be it is lost.
+        """Hold the process ``pid`` as the checkpoint of a cell; report the checkpoint as lost if it cannot be one.
 
-        The pid is a claim of the runner: behind Landlock it could be any process of the user, and everywhere another
-        checkpoint. The host does not wait for us, so that the next cell may run already: what has started since is
-        not what was claimed.
+        The pid comes from the worker, which may lie: without namespaces (Landlock) it could be any process of the user,
+        and everywhere it could be another checkpoint. The host does not wait for this order, so the next cell may
+        already run: a process that started after ``before`` is refused.
         """
         replaced = self.held.pop(cell, None)
         if replaced is not None:
@@ -117,25 +123,25 @@ class CheckpointGate:
         try:
             if any(held.pid == pid and held.alive for held in self.held.values()):
                 raise Refused("it is the checkpoint of another cell")
-            # A runner that died meanwhile has left its checkpoints to us.
-            self.held[cell] = Held(pid, parents=(self.runner, os.getpid()), runner=self.runner, before=before)
+            # If the worker has died meanwhile, its checkpoints have become our children.
+            self.held[cell] = Held(pid, parents=(self.worker, os.getpid()), worker=self.worker, before=before)
         except Refused:
             self.lose([cell])
 
-    def tell_lost(self) -> None:
-        """Say which checkpoints have ended without our doing, before somebody relies on them."""
+    def report_lost(self) -> None:
+        """Report checkpoints that ended without an order of the host, so that the host does not rely on them."""
         ended = select.select([held.fd for held in self.held.values()], [], [], 0)[0]
         if ended:
             self.lose([cell for cell, held in self.held.items() if held.fd in ended])
 
     def lose(self, cells: List[int]) -> None:
-        """These cells have no checkpoint any more."""
+        """Drop the checkpoints of these cells and report them to the host as lost."""
         for held in self.drop(cells):
             held.close()
         self.send({"op": "lost", "cells": cells})
 
     def drop(self, cells: List[int]) -> List[Held]:
-        """End checkpoints that nobody goes back to, and forget what was kept for them; returns those to be closed."""
+        """Kill the checkpoints of these cells and delete what was kept for them; the caller closes what is returned."""
         dropped = []
         for cell in cells:
             self.known.pop(cell, None)
@@ -147,7 +153,7 @@ class CheckpointGate:
         return dropped
 
     def reap(self) -> None:
-        """Collect the dead; the host wants to know of the runner only."""
+        """Reap dead processes. Only the end of the worker is reported to the host."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -155,17 +161,17 @@ class CheckpointGate:
                 return
             if pid == 0:
                 return
-            if pid == self.runner:
+            if pid == self.worker:
                 code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
                 self.send({"op": "gone", "pid": pid, "code": code, "maxrss": usage.ru_maxrss * 1024})
-                # The number may mean another process from now on.
-                self.runner = 0
+                # From now on another process may get this pid.
+                self.worker = 0
 
     def handover(self, order: Order) -> Dict[str, Any]:
-        """Let the checkpoint of ``cell`` take over; those of the cells ``keep`` stay frozen, all others end.
+        """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
-        Processes that earlier cells left running, and that lived when the checkpoint was made, live on, unless
-        ``strict`` says that nothing but checkpoints may.
+        Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
+        ``strict`` they are killed too.
         """
         cell = order["cell"]
         chosen = self.held.pop(cell, None)
@@ -177,21 +183,21 @@ class CheckpointGate:
             chosen.close()
 
     def let_take_over(self, chosen: Held, cell: int, keep: List[int], *, strict: bool) -> Dict[str, Any]:
-        """See ``handover``."""
+        """Carry out ``handover``: kill, restore the work folder, wake the checkpoint."""
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
         stay = {held.pid: held.started for held in (chosen, *self.held.values())}
         known = {} if strict else self.known.get(cell, {})
         if self.alone:
-            # Nobody forks while everybody is stopped; one by one, a program that keeps forking would be missed.
-            tell(-1, signal.SIGSTOP)
+            # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
+            signal_child(-1, signal.SIGSTOP)
         deadline = time.monotonic() + DEATH_S
         while True:
             alive = processes(os.getpid())
             victims = {
                 pid: started
                 for pid, started in alive.items()
-                if pid == self.runner or started not in (stay.get(pid), known.get(pid))
+                if pid == self.worker or started not in (stay.get(pid), known.get(pid))
             }
             for pid, started in victims.items():
                 signal_same(pid, started, signal.SIGKILL)
@@ -199,22 +205,22 @@ class CheckpointGate:
             if not victims:
                 break
             if time.monotonic() > deadline:
-                reason = "the processes of the cell would not die"
+                reason = "the processes of the cell could not be killed"
                 return {"ok": False, "pid": 0, "reason": reason, "folder": ""}
             time.sleep(0.0005)
         for pid, started in alive.items():
             signal_same(pid, started, signal.SIGCONT)
-        if not chosen.alive or not calm(chosen.pid, DEATH_S):
+        if not chosen.alive or not await_no_signals(chosen.pid, DEATH_S):
             chosen.end()
             return {"ok": False, "pid": 0, "reason": "the checkpoint is gone", "folder": ""}
         problem = self.folder.restore(cell)
-        self.runner = chosen.pid
+        self.worker = chosen.pid
         chosen.send(WAKE)
         return {"ok": True, "pid": chosen.pid, "reason": "", "folder": problem}
 
 
-def tell(pid: int, number: int) -> bool:
-    """Send a signal to our own child, its group, or all of our namespace; False when nobody is there to get it."""
+def signal_child(pid: int, number: int) -> bool:
+    """Send a signal to our child, its process group (-pid) or our whole namespace (-1); False when there is none."""
     try:
         os.kill(pid, number)
     except OSError:

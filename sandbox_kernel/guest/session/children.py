@@ -1,7 +1,7 @@
-"""``os.wait`` and its relatives, as if checkpoints were not children of the worker.
+"""Replacements for ``os.wait``, ``waitpid``, ``wait3`` and ``wait4`` that hide the worker's checkpoints.
 
-A checkpoint is forked by the worker, so a program that waits for *any* child would wait for it too, and it never ends.
-Waiting for a named child needs no help.
+A checkpoint is a child of the worker. A program that waits for *any* child would wait for checkpoints too, and these
+do not end. Waiting for one pid is not changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _waitid, _waitpid, _wait4 = os.waitid, os.waitpid, os.wait4
 
 
 def hide(checkpoints: Callable[[], List[int]]) -> None:
-    """Replace the functions that wait for any child; ``checkpoints`` names those that are never to be met."""
+    """Replace the functions that wait for any child. ``checkpoints`` returns the pids that they must not return."""
 
     def only_checkpoints_left() -> bool:
         hidden = set(checkpoints())
@@ -30,7 +30,7 @@ def hide(checkpoints: Callable[[], List[int]]) -> None:
         return True
 
     def next_child(options: int) -> int:
-        """The pid of a child that has ended, 0 when none has and ``options`` say not to wait."""
+        """Return the pid of a child that has ended; 0 when none has and ``options`` holds ``WNOHANG``."""
         while True:
             if only_checkpoints_left():
                 raise ChildProcessError(10, "No child processes")
@@ -39,7 +39,7 @@ def hide(checkpoints: Callable[[], List[int]]) -> None:
                 return 0
             if found.si_pid not in checkpoints():
                 return found.si_pid
-            # The host dropped this one; nobody else collects it.
+            # The host dropped this checkpoint, so reap it here.
             _waitpid(found.si_pid, os.WNOHANG)
 
     def waitpid(pid: int, options: int, /) -> Tuple[int, int]:

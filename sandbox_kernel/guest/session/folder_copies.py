@@ -1,14 +1,15 @@
-"""Copies of the work folder, so that files go back with the state of a session.
+"""Copies of the work folder, one for each checkpoint: a rollback restores the files too.
 
-The gate keeps them in its own memory, where no program of the session can reach them. Files that did not change since
-the last copy are not read again. What is in the folder is hostile: links are never followed, special files are only
-remembered as being there; number, depth and size are bounded. Beyond the bounds a copy restores nothing and says so.
+The gate keeps the copies in its own memory, where no program of the session can reach them. Files that did not change
+since the last copy are not read again. The content of the folder is hostile: links are never followed; of special files
+only their existence is recorded; number, depth and size are bounded. A folder beyond the bounds is not restored, and
+the message says why.
 
-The first write to a page of a mapped file gives it a new time, later ones do not. So of each file that has changed we
-ask whether anything can still write to it, and while something can, a checkpoint included, it is read for every copy.
-How one file or folder is touched is in ``safe_files.py``.
+A changed modification time shows only the first write to a page of a mapped file, not later ones. So for each file that
+has changed we ask the kernel whether any process (a checkpoint too) can still write to it. While one can, every copy
+reads the file again. ``safe_files.py`` has the operations on a single file or folder.
 
-Restoring writes into the same file where it still exists, so that a descriptor that a checkpoint holds stays good.
+Restoring writes into the existing file where there is one, so that descriptors that a checkpoint holds stay valid.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ if TYPE_CHECKING:
 MAX_BYTES = 32 << 20
 MAX_ENTRIES = 5000
 MAX_DEPTH = 32
-#: All copies together; the oldest give up their files first.
+#: Limit for all copies together; beyond it the oldest copies are deleted first.
 MAX_TOTAL = 96 << 20
-#: File times move in steps of the kernel's clock; a file as young as this may change without a new time.
+#: File times have the resolution of the kernel's clock: a file younger than this can change and keep its time.
 _CLOCK_STEP_NS = 50_000_000
 
 
 class TooMuch(Exception):
-    """The folder is beyond a bound; the message says which."""
+    """Raised when the folder is beyond a bound; the message says which."""
 
 
 class CopiedEntry:
-    """One name in the folder: what it was, and for files and links what was in it."""
+    """One name in the folder: its stat result, and the content of a file or the target of a link."""
 
     __slots__ = ("data", "info", "kind")
 
@@ -60,7 +61,7 @@ class CopiedEntry:
         self.data = data
 
     def same(self, info: os.stat_result, taken_ns: int) -> bool:
-        """Whether a file that now looks like this is surely unchanged since a copy that was taken then."""
+        """Whether a file that now has this stat result cannot have changed since a copy taken at ``taken_ns``."""
         mine = self.info
         return (
             (mine.st_ino, mine.st_size, mine.st_mtime_ns, mine.st_ctime_ns, mine.st_mode)
@@ -69,7 +70,7 @@ class CopiedEntry:
 
 
 class FolderCopy:
-    """The folder at one moment; ``problem`` says why it holds nothing, when it does not."""
+    """The folder at one moment. ``problem`` is empty, or says why the copy has no content."""
 
     def __init__(self) -> None:
         self.entries: Dict[Tuple[str, ...], CopiedEntry] = {}
@@ -86,12 +87,12 @@ class WorkFolder:
         self.root = root
         self.copies: Dict[int, FolderCopy] = {}
         self._last: FolderCopy | None = None
-        #: Inodes of files that somebody could write to, through a mapping too, when the last copy was taken.
+        #: Inodes of files that a process could write to (a mapping counts) when the last copy was taken.
         self._open: Set[int] = set()
         self._tells = tells_who_writes(root)
 
     def take(self, cell: int) -> Dict[str, Any]:
-        """Copy the folder as it is now; returns what the host is told."""
+        """Copy the folder as it is now. Returns the fields of the answer to the host: ``problem`` and ``held``."""
         copy = FolderCopy()
         still_open: Set[int] = set()
         try:
@@ -112,11 +113,11 @@ class WorkFolder:
         return {"problem": copy.problem, "held": sum(each.size for each in self.copies.values() if not each.problem)}
 
     def forget(self, cell: int) -> None:
-        """No checkpoint needs this copy any more."""
+        """Delete the copy of a cell."""
         self.copies.pop(cell, None)
 
     def restore(self, cell: int) -> str:
-        """Make the folder what it was; returns why not, or nothing."""
+        """Restore the folder from the copy of a cell. Returns an empty string, or why it could not be restored."""
         copy = self.copies.get(cell)
         if copy is None:
             return "no copy of them was kept"
@@ -132,7 +133,7 @@ class WorkFolder:
         return ""
 
     def _bound(self) -> None:
-        """Keep all copies together within bounds; data that copies share is counted once."""
+        """Delete the oldest copies until all fit into ``MAX_TOTAL``; data that copies share is counted once."""
         if sum(copy.size for copy in self.copies.values()) <= MAX_TOTAL:
             return
         for number in sorted(self.copies):
@@ -143,7 +144,7 @@ class WorkFolder:
             if sum(seen.values()) <= MAX_TOTAL or self.copies[number] is self._last:
                 return
             self.copies[number].entries = {}
-            self.copies[number].problem = f"older copies of them were given up at {MAX_TOTAL >> 20} MB"
+            self.copies[number].problem = f"older copies of them were deleted at {MAX_TOTAL >> 20} MB"
 
     def _read(self, fd: int, path: Tuple[str, ...], copy: FolderCopy, still_open: Set[int]) -> None:
         if len(path) > MAX_DEPTH:
@@ -206,7 +207,7 @@ class WorkFolder:
                             pending.append((*path, name))
                 finally:
                     os.close(fd)
-            # Folders last, deepest first: making what is in them has changed their times.
+            # Folders last, deepest first: creating their entries has changed their times.
             for path, entry in reversed(by_depth):
                 if entry.kind == stat.S_IFDIR:
                     fd = walk(root, path[:-1])
@@ -222,7 +223,7 @@ class WorkFolder:
     def _put(
         self, root: int, fd: int, path: Tuple[str, ...], name: str, entry: CopiedEntry, made: Dict[int, Tuple[str, ...]]
     ) -> None:
-        """Make one name what it was; ``fd`` is its folder."""
+        """Restore one name. ``fd`` is its folder; ``made`` maps inodes of restored files to paths, for hard links."""
         if entry.kind == stat.S_IFDIR:
             try:
                 os.mkdir(name, 0o700, dir_fd=fd)
@@ -244,4 +245,4 @@ class WorkFolder:
                 return
             write_file(fd, name, entry.data, entry.info)
             made[entry.info.st_ino] = (*path, name)
-        # Sockets, pipes and devices hold nothing; one that is gone stays gone.
+        # Sockets, pipes and devices have no content; one that was removed is not made again.

@@ -1,16 +1,16 @@
-"""Checkpoints: a forked copy of the worker that waits, frozen, until the gate wakes it.
+"""Checkpoints: forks of the worker that sleep (are *frozen*) until the gate wakes them.
 
-The *child* freezes and the parent goes on, so threads and connections live on when all is well. A checkpoint shares
-its parent's open files, and with them their positions, so these are written down before the fork and put back when
-the checkpoint wakes. What fork itself changes (the state of ``random``) is put back too. Threads are not copied.
+The *child* becomes the checkpoint and the parent goes on as the worker, so its threads and connections are not
+disturbed. A checkpoint shares its parent's open files and their positions; ``Marks`` records the positions before the
+fork and sets them again when the checkpoint wakes. It also sets back what fork changes (the state of ``random``).
+Threads are not copied: a session that rolls back loses them.
 
-A checkpoint is told by a signal and never by end-of-file: checkpoints inherit each other's descriptors. Only the gate
-may wake it, and the kernel says who sent a signal. Signals of others are thrown away as they come.
+A checkpoint is woken by a signal. End-of-file on a pipe would not do: checkpoints inherit each other's descriptors. The
+kernel reports the sender of a signal; a checkpoint wakes for the gate only and discards every other signal.
 
-A checkpoint is *sealed* from its first moment on: the parent forbids to be looked into before it forks, and allows it
-again afterwards. So no process of the session can read or write its memory, trace it, or take its descriptors. What a
-later cell still can do: kill it, which the gate notices; give it a lower priority; and write to memory that both share
-(MAP_SHARED).
+A checkpoint can be *sealed*: the parent makes itself non-dumpable before the fork and dumpable again after it. Then no
+process of the session can read or write the checkpoint's memory, trace it, or take its descriptors. A later cell can
+still kill it (the gate notices), lower its priority, and write to memory that both share (MAP_SHARED).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 #: The same signal as ``checkpoint_gate.WAKE``.
 WAKE = signal.SIGUSR2
 _SENT_BY_KILL = 0
-#: Ours, whatever a cell puts in their place.
+#: References taken before the first cell, because a cell may replace these functions.
 _fork, _waitpid = os.fork, os.waitpid
 _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
 class Marks:
-    """What a fork does not copy, or shares: taken in the parent, put back in a checkpoint that wakes."""
+    """State that a fork shares or does not copy: recorded in the parent, restored when the checkpoint wakes."""
 
     def __init__(self) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
@@ -60,7 +60,7 @@ class Marks:
         self.threads = len(os.listdir("/proc/self/task")) - 1
 
     def put_back(self) -> None:
-        """Call in the checkpoint; what cannot be put back (a folder that is gone) stays as it is."""
+        """Restore the recorded state; called in the checkpoint. Skips what cannot be restored (a removed folder)."""
         for fd, (inode, flags, position) in self.positions.items():
             try:
                 if os.fstat(fd).st_ino != inode:
@@ -74,7 +74,7 @@ class Marks:
         if self.random is not None:
             sys.modules["random"].setstate(self.random)
         try:
-            # Anybody of the same user can change it, for a frozen process too.
+            # Every process of the same user can change it, even while we were frozen.
             os.sched_setaffinity(0, self.processors)
         except OSError:
             pass
@@ -86,9 +86,9 @@ class Marks:
 
 
 def working_folder() -> str | None:
-    """Where this process is; None when that has no path any more, or one longer than the system takes.
+    """Return the working directory; None when it was removed or its path is longer than the system accepts.
 
-    Not ``os.getcwd``: below 100 000 folders the C library looks for the path by itself, for minutes.
+    ``os.getcwd`` is not used: 100 000 folders deep the C library searches for the path itself, for minutes.
     """
     try:
         path = os.readlink("/proc/self/cwd")
@@ -97,8 +97,8 @@ def working_folder() -> str | None:
         return None
 
 
-def first_victim(wanted: int) -> None:
-    """Say how gladly the kernel should end this process when memory runs out; never less gladly than it allows."""
+def set_oom_score(wanted: int) -> None:
+    """Set this process's ``oom_score_adj``; a refusal is ignored. The kernel kills the highest score first."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(wanted))
@@ -107,54 +107,54 @@ def first_victim(wanted: int) -> None:
 
 
 class Freezer:
-    """Makes checkpoints of this process, and knows which of its children they are."""
+    """Makes checkpoints of this process and remembers their pids."""
 
     def __init__(self) -> None:
         self.gate = os.getppid()
         self.children: List[int] = []
         self.score = read_score("self")
-        self.calm = read_score(str(self.gate))
+        self.gate_score = read_score(str(self.gate))
 
     def freeze(self, *, sealed: bool) -> Tuple[int, Marks]:
-        """Fork. Returns the checkpoint's pid in the parent, and 0 in a checkpoint that has been told to take over.
+        """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
-        All signals are blocked when this is called; OSError when the kernel refuses another process.
+        The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process.
         """
         self.reap()
         marks = Marks()
         open_before = _is_dumpable()
-        # A checkpoint gets both from us: one that is sealed may not even change its own score.
-        first_victim(self.calm)
+        # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
+        set_oom_score(self.gate_score)
         if sealed:
             _set_dumpable(False)
         pid = -1
         try:
             with warnings.catch_warnings():
-                # Threads of the user's are known not to be copied; the host is told how many there were.
+                # Python warns that threads are not copied. We know: the host gets their number.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = _fork()
         finally:
             if pid:
                 _set_dumpable(open_before)
-                first_victim(self.score)
+                set_oom_score(self.score)
         if pid:
             self.children.append(pid)
             return pid, marks
         self.children = []
-        # A session of its own: what the cell does to its process group must not reach a checkpoint.
+        # A process session of its own: signals that a cell sends to its process group must not reach a checkpoint.
         os.setsid()
         while True:
-            told = signal.sigwaitinfo(EVERY_SIGNAL)
-            if told.si_signo == WAKE and told.si_pid == self.gate and told.si_code == _SENT_BY_KILL:
+            received = signal.sigwaitinfo(EVERY_SIGNAL)
+            if received.si_signo == WAKE and received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
                 break
         _set_dumpable(open_before)
         forget_signals()
-        first_victim(self.score)
+        set_oom_score(self.score)
         marks.put_back()
         return 0, marks
 
     def reap(self) -> None:
-        """Collect checkpoints that the host has dropped."""
+        """Reap checkpoints that the host has dropped."""
         for pid in list(self.children):
             try:
                 if _waitpid(pid, os.WNOHANG)[0] == pid:
@@ -164,13 +164,13 @@ class Freezer:
 
 
 def forget_signals() -> None:
-    """What was sent to a checkpoint while it was frozen was meant for the cell that sent it, which never was."""
+    """Discard signals that reached a checkpoint while it was frozen: the rollback undid the cell that sent them."""
     while pending := signal.sigpending() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.sigwait(pending)
 
 
 def read_score(who: str) -> int:
-    """The kernel's inclination to end a process when memory runs out."""
+    """Return the ``oom_score_adj`` of a process (a pid or ``self``); 0 when it cannot be read."""
     try:
         with open(f"/proc/{who}/oom_score_adj") as file:
             return int(file.read())
@@ -179,5 +179,5 @@ def read_score(who: str) -> int:
 
 
 def user_threads() -> int:
-    """Threads besides the one that runs cells."""
+    """Return the number of threads besides the one that runs cells."""
     return threading.active_count() - 1

@@ -1,7 +1,7 @@
-"""Processes of a session as its gate holds them: by descriptors (pidfd), which never come to mean another process.
+"""Checkpoints as the gate holds them: by a pidfd, which always means the same process.
 
-A number alone may be used again as soon as a process is collected, and who collects a checkpoint is the runner, its
-hostile parent. Stdlib only, Python 3.8 or later.
+A pid alone is not enough: the kernel may reuse it as soon as the parent reaps the process, and the parent of a
+checkpoint is the worker, which is hostile. Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -20,17 +20,25 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """A process is not what the runner says it is; the message says why."""
+    """Raised when a process cannot be the checkpoint that the worker says it is; the message says why."""
 
 
 class Held:
-    """One checkpoint, which started not later than ``before`` (clock ticks since boot).
+    """One checkpoint, held by its descriptor. ``close`` closes the descriptor and does not end the process.
 
-    ``close`` it when it is of no interest any more: that ends nothing.
+    Args:
+        pid: the pid that the worker reported.
+        parents: pids, one of which must be the parent of the process.
+        worker: the pid of the worker, which cannot be its own checkpoint; 0 when it has ended.
+        before: the process must have started at this time or earlier (clock ticks since boot).
+
+    Raises:
+        Refused: the process does not exist or does not meet these conditions.
+
     """
 
-    def __init__(self, pid: int, parents: Sequence[int], runner: int, before: int) -> None:
-        if pid in (runner, os.getpid()) or not 0 < pid < 1 << 31:
+    def __init__(self, pid: int, parents: Sequence[int], worker: int, before: int) -> None:
+        if pid in (worker, os.getpid()) or not 0 < pid < 1 << 31:
             raise Refused("it is no process of its own")
         try:
             self.fd = open_process(pid)
@@ -38,7 +46,7 @@ class Held:
             raise Refused(f"there is no such process: {error.strerror}") from None
         self.pid = pid
         try:
-            # Read after it is held: what is read is then true of the process that the descriptor means, if that lives.
+            # Read after the descriptor is open: if the process lives, this is the one that the descriptor means.
             seen = look(pid)
             self.started = seen.started
             if seen.parent not in parents or seen.parent == 0:
@@ -56,27 +64,27 @@ class Held:
 
     @property
     def alive(self) -> bool:
-        """Whether any thread of it lives; a process that nobody has collected yet is dead."""
+        """Whether any thread of the process lives; False for a process that has ended and was not reaped yet."""
         return not select.select([self.fd], [], [], 0)[0]
 
     def send(self, number: int) -> None:
-        """Signal it, if it lives."""
+        """Send a signal to the process; does nothing when it has ended."""
         try:
             send_signal(self.fd, number)
         except OSError:
             pass
 
     def end(self) -> None:
-        """Kill it; it may take a moment (``await_ends``)."""
+        """Kill the process and return at once; ``await_ends`` waits until it is gone."""
         self.send(signal.SIGKILL)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self.fd)
 
 
 def await_ends(processes: List[Held], patience_s: float) -> None:
-    """Return when these are gone and their memory is free, or after a while."""
+    """Wait until these processes are gone and their memory is free, at most ``patience_s`` seconds."""
     deadline = time.monotonic() + patience_s
     left = [held.fd for held in processes]
     while left and time.monotonic() < deadline:
@@ -85,14 +93,14 @@ def await_ends(processes: List[Held], patience_s: float) -> None:
 
 
 def open_process(pid: int) -> int:
-    """A descriptor of a process; OSError when there is none."""
+    """Return a pidfd of a process; raises ``OSError`` when there is no such process."""
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
     return lockdown.pidfd_open(pid)
 
 
 def send_signal(fd: int, number: int) -> None:
-    """Signal the process that a descriptor means, and no other; OSError when it is gone."""
+    """Send a signal to the process of a pidfd; raises ``OSError`` when it is gone."""
     if hasattr(signal, "pidfd_send_signal"):
         signal.pidfd_send_signal(fd, number)
     else:
@@ -100,7 +108,7 @@ def send_signal(fd: int, number: int) -> None:
 
 
 def signal_same(pid: int, started: int, number: int) -> None:
-    """Signal a process that ``alive.descendants`` found, and nothing that got its number since."""
+    """Send a signal to a process that ``alive.descendants`` found; a newer process with the same pid gets none."""
     try:
         fd = open_process(pid)
     except OSError:
@@ -114,10 +122,11 @@ def signal_same(pid: int, started: int, number: int) -> None:
         os.close(fd)
 
 
-def calm(pid: int, patience_s: float) -> bool:
-    """Wait until a checkpoint has thrown away every signal that others sent to it; False when it does not.
+def await_no_signals(pid: int, patience_s: float) -> bool:
+    """Wait until a checkpoint has no pending signals; False when it still has some after ``patience_s`` seconds.
 
-    One that waits already would swallow ours, and a checkpoint wakes for ours only.
+    While a ``WAKE`` of another sender is pending, the kernel would merge ours with it, and the checkpoint, which wakes
+    for the gate only, would sleep on.
     """
     deadline = time.monotonic() + patience_s
     while True:

@@ -1,6 +1,7 @@
-"""One file or folder of a work folder that is hostile: opened, read, written and removed without following a link.
+"""Open, read, write and remove one file or folder of a hostile work folder without following links.
 
-Everything is named by an open folder and a name in it. What its owner locked is unlocked, since he is us.
+Every function takes the descriptor of an open folder and a name in it. Where the mode forbids access, it is changed:
+the gate runs as the owner of the files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-#: File systems where a file that is mapped is open: a mapping holds the very file that was opened.
+#: File systems on which a mapping keeps the opened file itself open, so that leases show mappings too.
 _TELLING = (b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"f2fs")
 _F_SETSIG = 10
 
@@ -43,23 +44,24 @@ def tells_who_writes(root: str) -> bool:
 
 
 def open_for_writing(file: int) -> bool:
-    """Whether somebody has a file open for writing, or mapped; ``file`` is our own descriptor, open for reading.
+    """Whether any process has a file open for writing, or mapped; ``file`` is our own descriptor, open for reading.
 
-    The kernel grants a read lease on a file that nobody can write to. Unlike a look into the processes, this cannot be
-    forbidden by one of them. The lease is given back at once; who opens the file in that moment waits for it.
+    The kernel grants a read lease only on a file that no process has open for writing. Unlike a search through
+    /proc, a process cannot prevent this test. The lease is returned at once; a process that opens the file in that
+    moment waits for that.
     """
     try:
-        # The kernel would send SIGIO, which ends a program, when somebody opens the file now; this one is ignored.
+        # If a process opens the file now, the kernel sends SIGIO, which would end us; SIGURG is ignored by default.
         fcntl.fcntl(file, _F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
-        return True  # it is, or nobody can tell
+        return True  # it is open for writing, or the file system has no leases
     return False
 
 
 def open_folder(fd: int, name: str) -> int:
-    """Open a folder of a folder; one that its owner locked is unlocked."""
+    """Open a subfolder; if its mode forbids that, change the mode."""
     try:
         return os.open(name, DIR, dir_fd=fd)
     except PermissionError:
@@ -68,7 +70,7 @@ def open_folder(fd: int, name: str) -> int:
 
 
 def set_mode(fd: int, name: str, mode: int) -> None:
-    """Change the mode of what has this name now; a link that was put there meanwhile is not followed."""
+    """Change the mode of a file or folder; if a link has taken its place, the link is not followed."""
     itself = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     try:
         os.chmod(f"/proc/self/fd/{itself}", mode)
@@ -87,7 +89,7 @@ def walk(root: int, path: Tuple[str, ...]) -> int:
 
 
 def open_file(fd: int, name: str) -> int:
-    """Open a regular file to read it, whatever its mode says."""
+    """Open a regular file for reading, even if its mode forbids that."""
     try:
         return os.open(name, _READ, dir_fd=fd)
     except PermissionError:
@@ -99,7 +101,7 @@ def open_file(fd: int, name: str) -> int:
 
 
 def read_file(file: int, most_bytes: int) -> bytes:
-    """Content of an open file, which is closed then; when it is larger, a little more than that."""
+    """Read an open file and close it. Of a file larger than ``most_bytes``, returns slightly more than that."""
     parts, size = [], 0
     try:
         while size <= most_bytes:
@@ -114,7 +116,7 @@ def read_file(file: int, most_bytes: int) -> bytes:
 
 
 def write_file(fd: int, name: str, data: bytes, info: os.stat_result) -> None:
-    """Make a file what it was, in place where it still exists."""
+    """Restore content, mode and times of a file; writes in place where the file still exists."""
     try:
         if read_file(open_file(fd, name), len(data)) == data:
             finish(fd, name, info)
@@ -134,13 +136,13 @@ def write_file(fd: int, name: str, data: bytes, info: os.stat_result) -> None:
 
 
 def finish(fd: int, name: str, info: os.stat_result) -> None:
-    """Mode and times of a file or folder, which come last."""
+    """Restore mode and times of a file or folder; called last, because writing changes them."""
     set_mode(fd, name, stat.S_IMODE(info.st_mode))
     os.utime(name, ns=(info.st_atime_ns, info.st_mtime_ns), dir_fd=fd, follow_symlinks=False)
 
 
 def link(root: int, first: Tuple[str, ...], fd: int, name: str) -> None:
-    """A second name of a file that is restored already."""
+    """Restore a hard link to a file that has been restored already."""
     folder = walk(root, first[:-1])
     try:
         try:
@@ -153,7 +155,7 @@ def link(root: int, first: Tuple[str, ...], fd: int, name: str) -> None:
 
 
 def remove(root: int, fd: int, name: str) -> None:
-    """Remove whatever has this name. A tree is brought to the top level by level, so that no depth is too deep."""
+    """Remove a file or folder. Subfolders are first moved to the root, so that any depth can be removed."""
     waiting: List[str] = []
 
     def unlink(folder: int, entry: str) -> None:
@@ -167,7 +169,7 @@ def remove(root: int, fd: int, name: str) -> None:
             except OSError:
                 pass
             moved = f".removed-{os.urandom(8).hex()}"
-            # Its own ".." changes, for which the folder itself must be writable.
+            # The move changes the folder's "..", so the folder itself must be writable.
             set_mode(folder, entry, 0o700)
             os.rename(entry, moved, src_dir_fd=folder, dst_dir_fd=root)
             waiting.append(moved)

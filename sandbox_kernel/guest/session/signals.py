@@ -1,8 +1,8 @@
-"""Whose the signals are: the cell's while it runs, nobody's between cells.
+"""Delivers signals to a cell while it runs and holds them back between cells.
 
-A mask holds for one thread only. A thread that a cell started, or a library of its, takes signals at any time, and
-Python then runs the handler on the main thread, wherever that is: an exception of the handler's would fall into our own
-loop and lose a message. So between cells the handlers are put aside as well.
+A signal mask covers one thread only. A thread that a cell or its library started may receive a signal at any time;
+Python then runs the handler on the main thread. If that is in our own loop, an exception of the handler would lose a
+message. So between cells the user's handlers are replaced as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Set
 
 EVERY_SIGNAL = signal.valid_signals()
-#: Ours, whatever a cell puts in their place.
+#: References taken before the first cell, because a cell may replace these functions.
 _mask, _pending, _take, _raise = _signal.pthread_sigmask, _signal.sigpending, _signal.sigwait, signal.raise_signal
 _handler_of, _handle = _signal.getsignal, _signal.signal
 
@@ -29,11 +29,14 @@ class Signals:
         self._note = self._late_one
 
     def _late_one(self, number: int, frame: object) -> None:
-        """The handler between cells."""
+        """The handler between cells: note the signal for ``release``."""
         self._late.add(number)
 
     def hold(self) -> None:
-        """From here on nothing strikes. What came before may strike in here; then call it again."""
+        """Block all signals and replace the user's handlers.
+
+        A signal that came just before may still run its handler in here; if that raises, call this again.
+        """
         _mask(signal.SIG_BLOCK, EVERY_SIGNAL)
         for number in EVERY_SIGNAL:
             handler = _handler_of(number)
@@ -42,17 +45,17 @@ class Signals:
                 _handle(number, self._note)
 
     def forget_interrupts(self) -> None:
-        """An interrupt that came too late for the last cell must not end the next one; called while they are held."""
+        """Discard interrupts that came too late for the last cell; called while signals are held."""
         while signal.SIGINT in _pending():
             _take({signal.SIGINT})
         self._late.discard(signal.SIGINT)
 
     def release(self) -> None:
-        """The cell's from here on, those that came meanwhile included; they strike in here."""
+        """Restore the user's handlers and unblock all signals. Signals that came meanwhile are delivered in here."""
         for number, handler in list(self._aside.items()):
             _handle(number, handler)
             del self._aside[number]
         while self._late:
-            # Pending until the mask is lifted.
+            # It stays pending until the mask is cleared below.
             _raise(self._late.pop())
         _mask(signal.SIG_SETMASK, [])

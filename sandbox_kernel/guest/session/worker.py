@@ -1,8 +1,8 @@
-"""The loop of a session's worker: takes messages from the host, runs cells, makes checkpoints of itself.
+"""The loop of a session's worker: receives messages from the host, runs cells, makes checkpoints of itself.
 
-What a cell *is* belongs to an engine (Python, shell); this file knows only how to begin and end one. Between cells
-signals are held (``signals.py``), so nothing can break the loop; an interrupt counts from the moment the host
-is told that the cell has begun until it is told that it is done.
+An *engine* (Python, shell, QuickJS) runs the code of a cell; this file begins and ends the cell. Between cells signals
+are held back (``signals.py``), so that none can break the loop. An interrupt takes effect between the messages
+``began`` and ``done`` of a cell.
 """
 
 from __future__ import annotations
@@ -22,49 +22,50 @@ if TYPE_CHECKING:
     from typing import Any, Dict
 
 
-#: What a question to the user may hold; the host takes no more.
+#: The longest prompt of an input request, in characters; the host accepts no longer one.
 MAX_PROMPT = 10_000
-#: Ours, whatever a cell puts in its place.
+#: A reference taken before the first cell, because a cell may replace this function.
 _leave = os._exit
 
 
 class CellEngine:
-    """What a language must be able to do; subclasses live in ``*_session.py``."""
+    """Runs the cells of one language; subclasses are in ``*_session.py``."""
 
     def begin(self, worker: Worker) -> None:
-        """The worker exists; called once, in the process that will run the cells."""
+        """Prepare for the first cell; the worker calls this once, in the process that will run the cells."""
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
-        """Run a cell; returns the fields of ``done``: status, exit_code, error, limit."""
+        """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit."""
         raise NotImplementedError
 
-    def struck(self) -> Dict[str, Any]:
-        """The fields of ``done`` for a cell that was interrupted where ``run`` could not say so itself."""
+    def interrupted_end(self) -> Dict[str, Any]:
+        """Return the fields of ``done`` for a cell that was interrupted before ``run`` could return them."""
         return {"status": "interrupted"}
 
     def forget_interrupts(self) -> None:
-        """Whatever was noted before was not meant for the next cell; called before it, while signals are held."""
+        """Discard interrupts noted before this cell; called before each cell, while signals are held."""
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
-        """Answer ``complete``, ``inspect`` or ``is_complete``."""
+        """Answer a question about code: ``what`` is ``complete``, ``inspect`` or ``is_complete``."""
         raise NotImplementedError
 
     def names(self) -> int:
-        """How many variables of the user's there are."""
+        """Return the number of variables that the user has defined."""
         return 0
 
     def flush(self) -> None:
-        """Everything that the cell printed must be in the pipes now."""
+        """Write everything that the cell has printed to the pipes."""
 
     def touch(self) -> None:
-        """Write to the memory that every cell writes to: after a fork the first write to a page takes a copy of it.
+        """Write to the memory pages that every cell writes to, so that the kernel copies them before the next cell.
 
-        Called between cells when nobody waits, so that the next cell does not pay for it. Nothing may be left of it.
+        After a fork the first write to a page copies it. The worker calls this between cells when the host has sent
+        nothing more. It must leave no trace in the state.
         """
 
 
 class Worker:
-    """Serves one host for as long as it lives, in this process or in a checkpoint that takes over."""
+    """Runs the cells of one session, in this process or, after a rollback, in the checkpoint that takes over."""
 
     def __init__(self, channel: int, engine: CellEngine) -> None:
         self.signals = Signals()
@@ -82,7 +83,7 @@ class Worker:
         self.signals.hold()
 
     def serve(self) -> None:
-        """Never returns."""
+        """Receive and carry out the host's messages; never returns."""
         self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
         while True:
             op = ""
@@ -99,13 +100,13 @@ class Worker:
                 self.settle(op, message if op else {}, error)
 
     def settle(self, op: str, message: Dict[str, Any], error: BaseException) -> None:
-        """Something raised in our own loop: a handler of the user's at the very end of a cell, or a library that a cell
-        has broken. The host gets the answer that it waits for; a worker that cannot give it must not go on.
+        """Handle an exception in our own loop: a user's signal handler raised at the end of a cell, or a cell has
+        broken a library. Sends the answer that the host waits for, or exits if that is not possible.
         """
         try:
             self.signals.hold()
             if self.unfinished:
-                self.finish(self.engine.struck())
+                self.finish(self.engine.interrupted_end())
             elif op == "freeze":
                 reason = f"{type(error).__name__} between cells"
                 self.channel.send({"op": "frozen", "cell": message["cell"], "pid": 0, "threads": 0, "reason": reason})
@@ -117,7 +118,7 @@ class Worker:
             _leave(125)
 
     def run(self, message: Dict[str, Any]) -> None:
-        """One cell, from ``began`` to ``done``."""
+        """Run one cell and send ``began`` before and ``done`` after it."""
         self.cell = message["id"]
         self.freezer.reap()
         self.signals.forget_interrupts()
@@ -127,12 +128,12 @@ class Worker:
         self.finish(self.interruptible(message["code"], message.get("number")))
 
     def interruptible(self, code: str, number: int | None) -> Dict[str, Any]:
-        """The part in which an interrupt may strike, even between the cell and us."""
+        """Run the cell with signals released; a KeyboardInterrupt that escapes the engine ends it as interrupted."""
         end: Dict[str, Any] | None = None
         while True:
             try:
                 if end is None:
-                    end = self.engine.struck()
+                    end = self.engine.interrupted_end()
                     self.signals.release()
                     end = self.engine.run(code, number)
                 self.signals.hold()
@@ -141,7 +142,7 @@ class Worker:
                 continue
 
     def finish(self, end: Dict[str, Any]) -> None:
-        """Tell the host how the cell ended, once all that it printed is in the pipes."""
+        """Flush the cell's output, then send ``done`` to the host."""
         self.leave_if_forked()
         self.engine.flush()
         sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
@@ -150,10 +151,10 @@ class Worker:
         self.unfinished = False
 
     def ask(self, message: Dict[str, Any]) -> None:
-        """A question about code; whatever goes wrong with it, there is an answer."""
+        """Answer a question about code; an empty answer when the engine fails."""
         answer: Dict[str, Any] = {}
         try:
-            # What answers may set itself an alarm; the host ends a worker that does not answer.
+            # The engine may set itself an alarm; the host ends a worker that does not answer in time.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
             answer = self.engine.ask(message["what"], message["code"], message["pos"])
         except (Exception, KeyboardInterrupt):
@@ -164,7 +165,7 @@ class Worker:
             self.channel.send({"op": "answer", "id": message["id"], "answer": {}})
 
     def freeze(self, cell: int, *, sealed: bool) -> None:
-        """Make a checkpoint and say so; in a checkpoint that was woken, say that instead."""
+        """Fork a checkpoint of this process. The worker sends ``frozen``; the checkpoint, once woken, ``restored``."""
         with self.channel.lock:
             try:
                 pid, marks = self.freezer.freeze(sealed=sealed)
@@ -181,14 +182,14 @@ class Worker:
             self.take_over(cell, marks)
 
     def take_over(self, cell: int, marks: Marks) -> None:
-        """We were a checkpoint and are the worker now."""
+        """Become the worker: this process was a checkpoint and the gate has woken it."""
         self.channel.drain()
         self.pid = os.getpid()
         names = self.engine.names()
         self.channel.send({"op": "restored", "cell": cell, "pid": self.pid, "names": names, "threads": marks.threads})
 
     def input(self, prompt: str, password: bool) -> str:
-        """Ask the host's user for a line; EOFError where there is nobody to ask."""
+        """Ask the user for a line of input; raises ``EOFError`` where the host has no user to ask."""
         if os.getpid() != self.pid or threading.current_thread() is not threading.main_thread():
             raise EOFError("only the cell itself can ask for input, not its threads or child processes")
         self.engine.flush()
@@ -201,9 +202,9 @@ class Worker:
         return str(answer["value"])
 
     def show(self, message: Dict[str, Any]) -> bool:
-        """Show something, and go on when the host has it: what is printed afterwards must not overtake it.
+        """Send a display and wait until the host has read it, so that later output is not shown before it.
 
-        False when it is too large. Threads and the end of a cell need not wait.
+        Returns False when the display is too large. Threads, and the result of a cell, do not wait.
         """
         waits = self.unfinished and os.getpid() == self.pid and message.get("kind") != "result"
         waits = waits and threading.current_thread() is threading.main_thread()
@@ -216,14 +217,14 @@ class Worker:
         return True
 
     def answer_to(self, number: int) -> Dict[str, Any]:
-        """Wait for the host's answer to one question; answers to others were interrupted and are too late."""
+        """Wait for the host's answer to one question; discards late answers to questions that were interrupted."""
         while True:
             answer = self.channel.await_answer()
             if answer.get("question") == number:
                 return answer
 
     def leave_if_forked(self) -> None:
-        """A cell may fork and let both processes run to its end; only one of them is the worker."""
+        """Exit in a process that the cell forked and that has run to the end of the cell: it is not the worker."""
         if os.getpid() != self.pid:
             self.engine.flush()
             _leave(0)

@@ -1,7 +1,7 @@
-"""The worker's end of the channel to the host: frames of JSON, whole or not at all.
+"""The worker's end of the channel to the host: JSON messages, each sent and received as a whole.
 
-The user's code runs in this same process and may be interrupted anywhere, so a frame is sent by one system call that
-no signal can cut in two, and an answer that is awaited *during* a cell is looked at before it is taken.
+The user's code runs in this same process and may be interrupted anywhere. So all signals are blocked while a frame is
+sent, and an answer that is awaited *during* a cell is taken from the socket only when it is complete.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from typing import Any, Dict
 
 
-#: Larger frames are refused by the host, which ends the worker.
+#: The largest frame in bytes; the host ends a worker that sends a larger one.
 MAX_FRAME = 16 << 20
-#: Strings, opening brackets and commas of one frame; the host counts them too.
+#: The most strings, opening brackets and commas in one frame; the host counts them too.
 MAX_PARTS = 320_000
 
 
 def parts(value: Any) -> int:
-    """How many strings, opening brackets and commas a value has as JSON, or a few more."""
+    """Return an upper bound of the strings, opening brackets and commas that a value has as JSON."""
     if isinstance(value, dict):
         return 1 + sum(2 + parts(item) for item in value.values())
     if isinstance(value, (list, tuple)):
@@ -47,25 +47,25 @@ class HostChannel:
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large to be sent, in bytes or in parts."""
-        # A lone surrogate is text in Python; the host makes it readable.
+        # A lone surrogate is valid text in Python; the host replaces it.
         data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(data) > MAX_FRAME or (len(data) > MAX_PARTS and parts(message) > MAX_PARTS):
             return False
-        # Looked at before it is changed: an interrupt may strike in the very call that changes it.
+        # Read the mask before changing it: an interrupt may be raised by the very call that changes it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, EVERY_SIGNAL)
             with self.lock:
                 self._socket.sendall(struct.pack(">I", len(data)) + data)
         except OSError:
-            # The cell closed our descriptor, or the host is gone: a worker that nobody hears must not go on.
+            # The cell closed our descriptor, or the host is gone. Without a host the worker has to end.
             os._exit(125)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return True
 
     def receive(self) -> Dict[str, Any]:
-        """The next message, between cells."""
+        """Wait for the next message; used between cells."""
         while True:
             if len(self._buffer) >= 4:
                 (size,) = struct.unpack(">I", self._buffer[:4])
@@ -82,16 +82,17 @@ class HostChannel:
             self._buffer += part
 
     def waiting(self) -> bool:
-        """Whether the host has already sent more."""
+        """Whether the host has already sent another message."""
         return bool(self._buffer) or bool(select.select([self._socket], [], [], 0)[0])
 
     def await_answer(self) -> Dict[str, Any]:
-        """A small answer during a cell, where an interrupt may come at any moment.
+        """Wait for a small answer during a cell, when an interrupt may come at any moment.
 
-        What an interrupt leaves unread is a whole frame, which ``receive`` finds later and its reader ignores.
+        If an interrupt comes first, the answer stays in the socket as a whole frame; ``receive`` reads it later and the
+        loop ignores it.
         """
         while True:
-            # Waiting is what may be interrupted; the taking below is not worth interrupting.
+            # An interrupt matters only in this wait; the reads below return at once.
             select.select([self._socket], [], [])
             seen = self._socket.recv(1 << 17, socket.MSG_PEEK)
             if not seen:
@@ -104,7 +105,7 @@ class HostChannel:
                     return message
 
     def drain(self) -> None:
-        """Forget what was meant for a worker that is dead; called by the checkpoint that takes over."""
+        """Discard messages for the worker that was killed; called by the checkpoint that takes over."""
         self._buffer = b""
         self.lock = threading.Lock()
         self._socket.setblocking(False)

@@ -1,7 +1,7 @@
-"""Check, prepare and compile one module; runs in a jailed child under limits on time and memory.
+"""Checks, prepares and compiles one module; runs in a jailed child under limits on time and memory.
 
-The host takes only what this step has accepted, so everything that would make a module impossible to run is found
-here: broken or oversized modules, imports that nobody offers, a missing entry point.
+The host runs only modules that this step has accepted, so this step finds everything that would keep a module from
+running: broken or oversized modules, unknown imports, a missing entry point.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .wasi.engine_overrides import make_linker
 
 ENTRY = "_start"
 
-#: Interpreters of the catalogue are larger than anything that a cell may bring.
+#: Bounds for interpreters of the catalogue, which are larger than a module of a cell may be.
 TRUSTED = Caps(
     module_bytes=1 << 30,
     functions=400_000,
@@ -33,7 +33,7 @@ TRUSTED = Caps(
 
 
 def compile_module(plan: CompilePlan) -> GuestEnding:
-    """Compile ``plan.source`` into ``plan.out``; an ``invalid`` ending says what is wrong with the module."""
+    """Compile ``plan.source`` into ``plan.out``. For a bad module, returns an ``invalid`` ending that says why."""
     with open(plan.source, "rb") as file:
         data = file.read()
     try:
@@ -49,7 +49,8 @@ def compile_module(plan: CompilePlan) -> GuestEnding:
         engine = make_engine(plan.switches, parallel=plan.trusted)
         prepared = prepare(data, facts)
         if prepared != data and not plan.trusted:
-            # By itself: what ``prepare`` adds must not make it valid, or it could use the counter that is added.
+            # Validate before ``prepare``: a module must not become valid by what that adds, or it could use our
+            # counter.
             wasmtime.Module.validate(engine, data)
         module = wasmtime.Module(engine, prepared)
         if not plan.trusted:

@@ -1,7 +1,7 @@
-"""How a guest ended, as one JSON line for the host: the only thing the host believes about it.
+"""How a guest ended, as one JSON line for the host: the only source for the host's result.
 
-Exit codes of processes stop at 255 and say nothing about traps, so the runner reports beside its exit code. The words
-come from the guest (function names), so their length is bounded here and the host escapes them again.
+Exit codes of processes end at 255 and do not describe traps, so the runner sends this report besides its exit code.
+Messages contain text of the guest (function names), so their length is bounded here and the host escapes them again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import wasmtime
 _MOST_FRAMES = 20
 _MOST_TEXT = 4000
 
-#: Trap codes whose library names would puzzle the author of the program.
+#: Plain words for trap codes whose names in the library are unclear.
 _WORDS = {
     wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",
     wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
@@ -26,23 +26,23 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class GuestEnding:
-    """``end`` is exit, trap, fuel, memory, epoch, untranslated, invalid or compiled."""
+    """How a guest ended; ``end`` is exit, trap, fuel, memory, epoch, untranslated, invalid or compiled."""
 
     end: str
     code: int | None = None
     message: str = ""
     fuel_used: int | None = None
     memory_bytes: int | None = None
-    #: How often the memory limit refused the guest, also when it went on without.
+    #: How often the memory limit refused to grow the guest's memory, also when the guest went on.
     refused: int = 0
 
     def line(self) -> bytes:
-        """The report as the host reads it."""
+        """Return the report as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 class GuestExit(Exception):
-    """``proc_exit`` was called: leaves the guest through the host call, with the code unharmed."""
+    """Raised when the guest calls ``proc_exit``, to leave it with its exact exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -50,7 +50,7 @@ class GuestExit(Exception):
 
 
 def describe_trap(trap: wasmtime.Trap) -> str:
-    """What went wrong and in which functions, innermost first."""
+    """Return what went wrong and in which functions, innermost first."""
     code = trap.trap_code
     reason = _WORDS.get(code) if code is not None else None
     if reason is None:
@@ -63,19 +63,19 @@ def describe_trap(trap: wasmtime.Trap) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """Text of a guest without characters that could drive a terminal, at most ``most`` characters."""
+    """Return a guest's text without terminal control characters, at most ``most`` characters."""
     clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 
 def describe_error(error: wasmtime.WasmtimeError) -> str:
-    """What the engine says is wrong, without the heading between its causes; source excerpts keep their layout."""
+    """Return the engine's error message without the heading between its causes; source excerpts keep their layout."""
     lines = [line.rstrip() for line in str(error).splitlines()]
     return printable("\n".join(line for line in lines if line and line != "Caused by:").strip(), _MOST_TEXT)
 
 
 def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> GuestEnding:
-    """Tell what ended a guest from what its call raised; start functions and ``_start`` alike."""
+    """Return the ending for what the call of a guest raised, from a start function or ``_start``."""
     if isinstance(error, GuestExit):
         return GuestEnding(end="exit", code=error.code)
     if isinstance(error, wasmtime.Trap):
@@ -83,5 +83,5 @@ def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Gues
         code = error.trap_code
         return GuestEnding(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
     message = describe_error(error)
-    # The limiter's own words; a growth that it refuses later is counted by the module itself (wasm_rewrite).
+    # The engine has only words for this. A growth that is refused later is counted by the module (binary/rewrite.py).
     return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)

@@ -1,8 +1,8 @@
-"""The engine that compiles and runs guests, and the one place that decides which proposals are on.
+"""The engine that compiles and runs guests, and the only place that decides which WebAssembly proposals are on.
 
-A compiled module only loads into an engine with the same switches, so the compile step, the runner and the cache key
-(``fingerprint``) all come here. Wrong combinations of switches do not raise: they abort the process, which is one more
-reason why an engine never lives in the host's process.
+A compiled module loads only into an engine with the same switches, so the compile step, the runner and the cache key
+(``fingerprint``) all use this module. Wrong combinations of switches do not raise: they abort the process. That is one
+more reason why an engine never runs in the host's process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import wasmtime
 from wasmtime import _ffi as ffi
 
-#: Off for every guest: each is attack surface that no program compiled for WASI needs.
+#: Proposals that are off for every guest: each is attack surface that programs compiled for WASI do not need.
 _OFF = (
     "wasm_threads",
     "wasm_memory64",
@@ -26,13 +26,13 @@ _OFF = (
     "wasm_component_model",
 )
 DEFAULT_STACK_BYTES = 1 << 20
-#: Above this wasmtime aborts unless its async stack is enlarged first.
+#: Above this stack size wasmtime aborts unless its async stack is enlarged first.
 _PLAIN_STACK_MOST = 2 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """What differs between engines: fuel, the depth of the call stack, and exceptions for guests that need them."""
+    """The settings that differ between engines: fuel, the size of the call stack, and exceptions."""
 
     fuel: bool = False
     stack_bytes: int = DEFAULT_STACK_BYTES
@@ -43,7 +43,7 @@ PLAIN = Switches()
 
 
 def make_engine(switches: Switches, *, parallel: bool = False) -> wasmtime.Engine:
-    """An engine of its own for one execution: its epoch stops nobody else's guest."""
+    """Make an engine for one execution only, so that advancing its epoch stops only that guest."""
     config = wasmtime.Config()
     config.epoch_interruption = True
     config.consume_fuel = switches.fuel

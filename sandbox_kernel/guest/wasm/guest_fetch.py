@@ -1,7 +1,7 @@
-"""A guest's fetch: asked of the host, over the one listening socket of the jail, which the host serves.
+"""Passes a guest's fetch to the host, over the jail's listening socket, which the host serves.
 
-The guest sends a request as JSON and reads the response back, as JSON too (``net/guest_fetch/fetch_json.py`` on the
-host says which). The three imports of the module ``sandbox`` are the seed's own, so that guests made for it run here.
+Request and response are JSON (``net/guest_fetch/fetch_json.py`` on the host defines them). The three imports of the
+module ``sandbox`` have the names of the seed project, so that guests made for it run here.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from collections.abc import Callable
 import wasmtime
 
 MODULE = "sandbox"
-#: The gate writes here where the host listens; without it there is no network.
+#: The environment variable in which the gate puts the host's address; without it there is no network.
 WHERE = "http_proxy"
 MOST_REQUEST_BYTES = 16 << 20
 MOST_RESPONSE_BYTES = 96 << 20
 
 _OK, _BAD, _DISABLED = 0, -1, -2
-#: How often a fetch looks whether it was interrupted.
+#: How often a waiting fetch checks for an interrupt, in seconds.
 _SLICE_S = 0.05
 
 
 class NoNetwork(Exception):
-    """The policy lets nothing out."""
+    """Raised when the policy allows no network."""
 
 
 class Stopped(Exception):
-    """The program was interrupted while it waited."""
+    """Raised when the program is interrupted while it waits."""
 
 
 def never() -> bool:
-    """Whoever runs alone is stopped by ending the process."""
+    """Return False: a single run is stopped by ending its process, not by an interrupt."""
     return False
 
 
 def ask_host(request: bytes, stopped: Callable[[], bool] = never) -> bytes:
-    """Send a request and wait for the response; an ``OSError`` means that the host has hung up."""
+    """Send a request to the host and return its response; raises ``OSError`` when the host closes the connection."""
     where = os.environ.get(WHERE, "")
     if not where:
         raise NoNetwork
@@ -62,13 +62,13 @@ def _receive(connection: socket.socket, size: int, stopped: Callable[[], bool]) 
                 raise Stopped from None
             continue
         if not part:
-            raise ConnectionError("the host broke the exchange off")
+            raise ConnectionError("the host closed the connection")
         data += part
     return bytes(data)
 
 
 def is_request(data: bytes) -> bool:
-    """Whether this is JSON with a URL at all; what else is wrong with it the host says in its response."""
+    """Whether this is JSON with a URL; the host checks the rest and reports errors in its response."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -77,7 +77,7 @@ def is_request(data: bytes) -> bool:
 
 
 def define_fetch(linker: wasmtime.Linker) -> None:
-    """Offer the three functions; they are there without network too, and say so when they are called."""
+    """Define the three fetch functions for a guest; without network they exist too and return an error."""
     response: bytes | None = None
     i32 = wasmtime.ValType.i32()
 
@@ -122,6 +122,6 @@ def define_fetch(linker: wasmtime.Linker) -> None:
 
 
 def failed(message: str) -> bytes:
-    """The response to a request that never reached the host's client."""
+    """Return the response to a request that did not reach the host."""
     document = {"status": 0, "headers": {}, "body": "", "body_b64": "", "ok": False, "error": message}
     return json.dumps(document).encode("ascii")

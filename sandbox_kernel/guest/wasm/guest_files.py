@@ -1,7 +1,7 @@
-"""Files for guests whose own calls do not go through WASI: the same folders, the same walls, in plain system calls.
+"""File access for guests whose calls the engine's WASI does not handle: the same folders and rules, by system calls.
 
-A path is resolved beneath one of the opened folders by the kernel (``openat2``), so neither ``..`` nor a link leads
-out, whatever changes meanwhile. All of this happens inside a jail; this is the inner of two walls.
+The kernel resolves each path beneath one of the opened folders (``openat2``), so neither ``..`` nor a link leads out,
+also when the folder changes at the same time. All of this runs inside a jail, which is the second wall.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .plan import Preopen
 
 _OPENAT2 = 437  # the same number on every architecture
 _BENEATH, _NO_MAGIC_LINKS = 0x08, 0x02
-#: A guest asks for whole files; more than this is no text or data file.
+#: The largest file that a guest may read at once, in bytes.
 MOST_BYTES = 1 << 30
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Readable(Protocol):
-    """What bytes can be read from."""
+    """An object from which bytes can be read."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many, none at the end."""
+        """Return at most ``size`` bytes, none at the end."""
         ...
 
 
 def read_at_most(file: Readable, limit: int) -> bytes:
-    """Read to the end or to the limit. Asked for a number of bytes, Python takes memory for all of them first."""
+    """Read to the end or to the limit, in pieces: ``read(limit)`` would allocate memory for the whole limit."""
     parts = []
     left = limit
     while left and (part := file.read(min(left, 1 << 20))):
@@ -44,20 +44,20 @@ def read_at_most(file: Readable, limit: int) -> bytes:
 
 
 class FileError(OSError):
-    """An operation failed; ``errno`` and ``filename`` are for the guest to see."""
+    """A failed file operation; the guest gets its ``errno`` and ``filename``."""
 
 
 class Folders:
-    """The folders of one guest. Relative paths are paths in the first one."""
+    """The folders of one guest. Relative paths are relative to the first one."""
 
     def __init__(self, preopens: Sequence[Preopen]) -> None:
         self._home = preopens[0].guest if preopens else "/"
         self._roots = [(p.guest.rstrip("/"), p.host, p.writable) for p in preopens if p.guest.startswith("/")]
-        # The longest name wins: a mount below another folder is its own folder.
+        # Longest name first: a mount inside another folder is a folder of its own.
         self._roots.sort(key=lambda root: -len(root[0]))
 
     def read(self, path: str) -> bytes:
-        """The whole content of a file."""
+        """Return the whole content of a file."""
         with self._opened(path, os.O_RDONLY) as descriptor:
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode):
@@ -68,7 +68,7 @@ class Folders:
                 return read_at_most(file, MOST_BYTES)
 
     def write(self, path: str, data: bytes, *, append: bool = False) -> None:
-        """Make or replace a file, or add to it."""
+        """Create or replace a file, or append to it."""
         flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
         with self._opened(path, flags, 0o644) as descriptor:
             rest = memoryview(data)
@@ -76,12 +76,12 @@ class Folders:
                 rest = rest[os.write(descriptor, rest) :]
 
     def open(self, path: str, flags: int, mode: int = 0) -> int:
-        """A descriptor that is the caller's to close."""
+        """Open a file and return its descriptor; the caller closes it."""
         with self._opened(path, flags, mode) as descriptor:
             return os.dup(descriptor)
 
     def stat(self, path: str, *, follow: bool = True) -> os.stat_result:
-        """What a path is; a link itself when it is not followed."""
+        """Return the stat result of a path; of the link itself if ``follow`` is False."""
         if follow:
             with self._opened(path, os.O_PATH) as descriptor:
                 return os.fstat(descriptor)
@@ -89,12 +89,12 @@ class Folders:
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder, sorted; the places of mounts are part of the folder above them."""
+        """Return the names in a folder, sorted, with the mounts below it."""
         with self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             return sorted(os.listdir(descriptor))
 
     def make_folder(self, path: str, *, parents: bool = False) -> None:
-        """Make a folder; with ``parents`` also those above it, and it may be there already."""
+        """Make a folder; with ``parents``, also those above it, and it may exist already."""
         if parents:
             above = posixpath.dirname(self.absolute(path))
             if not self._is_folder(above):
@@ -105,7 +105,7 @@ class Folders:
             os.mkdir(name, 0o755, dir_fd=folder)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file or, with ``recursive``, a folder with its content."""
         with self._parent(path) as (folder, name):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISDIR(status.st_mode):
@@ -123,7 +123,7 @@ class Folders:
             os.rmdir(name, dir_fd=folder)
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file or folder, between writable folders."""
+        """Move a file or folder; both places must be in writable folders."""
         with self._parent(old) as (old_folder, old_name), self._parent(new) as (new_folder, new_name):
             os.rename(old_name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
@@ -133,28 +133,28 @@ class Folders:
             os.fchmod(descriptor, mode & 0o777)
 
     def set_time(self, path: str, seconds: float) -> None:
-        """Change when a file was last written."""
+        """Set the modification time of a file."""
         with self._opened(path, os.O_RDONLY, changes=True) as descriptor:
             os.utime(descriptor, (seconds, seconds))
 
     def link(self, path: str) -> str:
-        """Where a link leads."""
+        """Return the target of a symbolic link."""
         with self._parent(path, writes=False) as (folder, name):
             return os.readlink(name, dir_fd=folder)
 
     def make_link(self, target: str, path: str) -> None:
-        """Make a symbolic link; one with an absolute target would lead nowhere, so it is refused."""
+        """Make a symbolic link; refuses an absolute target, which would not resolve."""
         if target.startswith("/"):
             raise FileError(errno.EPERM, os.strerror(errno.EPERM), path)
         with self._parent(path) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
     def places(self) -> list[str]:
-        """The folders, by the names that the guest knows, outermost first."""
+        """Return the guest's names of the folders, outermost first."""
         return [name for name, _, _ in reversed(self._roots)]
 
     def absolute(self, path: str) -> str:
-        """The path without ``.`` and ``..``, as the guest sees it."""
+        """Return the guest's path as an absolute path without ``.`` and ``..``."""
         if "\0" in path:
             raise FileError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         return posixpath.normpath(posixpath.join(self._home, path))
@@ -166,7 +166,7 @@ class Folders:
             return False
 
     def _root(self, path: str, *, writes: bool) -> tuple[str, str]:
-        """The host folder that holds a path, and the path within it."""
+        """Return the folder of the jail that contains a path, and the path within it."""
         full = self.absolute(path)
         for name, host, writable in self._roots:
             if full == name or full.startswith(name + "/"):
@@ -177,22 +177,22 @@ class Folders:
 
     @contextlib.contextmanager
     def _opened(self, path: str, flags: int, mode: int = 0, *, changes: bool = False) -> Iterator[int]:
-        # Opened only for reading, a file can still be made or emptied.
+        # O_CREAT and O_TRUNC change a file even if it is opened for reading only.
         writes = changes or bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         host, below = self._root(path, writes=writes)
-        with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        with _with_guest_path(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
             with _descriptor(_open_beneath(root, below, flags, mode)) as descriptor:
                 yield descriptor
 
     @contextlib.contextmanager
     def _parent(self, path: str, *, writes: bool = True) -> Iterator[tuple[int, str]]:
-        """The folder that holds the last part of a path, and that part."""
+        """Open the parent folder of a path; yields its descriptor and the last part of the path."""
         above, name = posixpath.split(self.absolute(path))
         host, below = self._root(path, writes=writes)
         if below == ".":
             raise FileError(errno.EBUSY, os.strerror(errno.EBUSY), path)
         host, below = self._root(above, writes=writes)
-        with _told(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        with _with_guest_path(path), _descriptor(os.open(host, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
             with _descriptor(_open_beneath(root, below, os.O_PATH | os.O_DIRECTORY, 0)) as folder:
                 yield folder, name
 
@@ -206,8 +206,8 @@ def _descriptor(number: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Errors speak of the path that the guest gave, not of where it lies in the jail."""
+def _with_guest_path(path: str) -> Iterator[None]:
+    """Raise errors with the path that the guest gave, not with its place in the jail."""
     try:
         yield
     except OSError as error:
@@ -222,7 +222,7 @@ def _open_beneath(root: int, path: str, flags: int, mode: int) -> int:
     )
     if descriptor < 0:
         number = ctypes.get_errno()
-        # A path that would leave its folder does not exist as far as the guest can tell.
+        # To the guest, a path that would leave its folder does not exist.
         number = errno.ENOENT if number == errno.EXDEV else number
         raise OSError(number, os.strerror(number), path)
     return descriptor

@@ -1,4 +1,4 @@
-"""What an execution needs of the engine and nobody's plan decides: made while its jail waits, used by one guest."""
+"""Engine objects that do not depend on the plan: built in advance in a waiting jail, used by one guest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .wasi.engine_overrides import make_linker
 
 @dataclass(frozen=True)
 class Parts:
-    """An engine and what belongs to it; ``known`` are modules that were loaded ahead, by their files."""
+    """An engine and its objects; ``known`` maps files to modules that were loaded in advance."""
 
     switches: Switches
     engine: wasmtime.Engine
@@ -20,12 +20,12 @@ class Parts:
     known: dict[str, wasmtime.Module]
 
     def module(self, path: str) -> wasmtime.Module:
-        """A compiled module, loaded now unless it was ahead."""
+        """Return a compiled module; loads it now if it was not loaded in advance."""
         return self.known.get(path) or wasmtime.Module.deserialize_file(self.engine, path)
 
 
 def make_parts(switches: Switches = PLAIN, ahead: str | None = None) -> Parts:
-    """The parts of one execution, with the module that it will most likely run."""
+    """Build the parts of one execution; ``ahead`` is the file of the module that it will most likely run."""
     engine = make_engine(switches)
     known = {ahead: wasmtime.Module.deserialize_file(engine, ahead)} if ahead is not None else {}
     return Parts(switches, engine, make_linker(engine), known)

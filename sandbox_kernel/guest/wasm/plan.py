@@ -1,6 +1,6 @@
-"""What the host asks the runner to do, read from JSON and checked once.
+"""The plan that the host gives the runner, parsed from JSON and checked once.
 
-The host writes it, so mistakes here are bugs and not attacks: they end the runner with a plain error.
+The host writes the plan, so an error in it is a bug and not an attack: it ends the runner with a ``ValueError``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .engine import DEFAULT_STACK_BYTES, PLAIN, Switches
 
 @dataclass(frozen=True, kw_only=True)
 class Preopen:
-    """A folder of the jail that the guest may use, and whether it may write there."""
+    """A folder of the jail that the guest may read and, if ``writable``, write."""
 
     host: str
     guest: str
@@ -30,9 +30,9 @@ class RunPlan:
     module: str
     program: str | None = None
     handles: str | None = None
-    #: What turns the program into JavaScript first: a function of the image, as typescript and bash are.
+    #: The function of the image that first translates the program into JavaScript (TypeScript and bash have one).
     translate: str | None = None
-    #: An exit code that means: 1, and the reason was memory. Helpers inside an interpreter use it.
+    #: The exit code that stands for "1, because memory ran out"; our code inside an interpreter uses it.
     memory_exit: int | None = None
     argv: tuple[str, ...] = ("guest",)
     env: tuple[tuple[str, str], ...] = ()
@@ -41,11 +41,11 @@ class RunPlan:
     table_elements: int = 200_000
     fuel: int | None = None
     deadline_s: float = 10.0
-    #: The user may be asked for standard input, on the channel of the report; the host keeps the time then.
+    #: Whether the guest may ask the user for standard input, over the report's channel; the host then keeps the time.
     asks: bool = False
-    #: Fixed wall clock in nanoseconds, for runs that must be repeatable; None is the real one.
+    #: A fixed wall clock in nanoseconds, for repeatable runs; None uses the real one.
     clock_ns: int | None = None
-    #: Seed of the guest's random numbers; None is real randomness.
+    #: The seed of the guest's random numbers; None uses real randomness.
     seed: int | None = None
     switches: Switches = PLAIN
 
@@ -56,12 +56,12 @@ class CompilePlan:
 
     source: str
     out: str
-    #: Text is WAT, everything else is taken for a binary.
+    #: Whether the source is text (WAT); otherwise it is a binary.
     text: bool = False
-    #: A module of the catalogue, whose checksum the host has verified: it may be larger than a cell's.
+    #: Whether it is a module of the catalogue, whose checksum the host has verified; it may be larger than a cell's.
     trusted: bool = False
     memory_bytes: int | None = None
-    #: Compiled as it is, without the function that counts refused memory: too large to be rewritten here.
+    #: Whether to compile it unchanged, without the counter of refused memory: it is too large to be rewritten here.
     plain: bool = False
     switches: Switches = PLAIN
 
@@ -70,8 +70,8 @@ class CompilePlan:
 class LibraryPlan:
     """A file that is read into an image: a path, or the name of a script beside this program.
 
-    ``kind`` is script, commonjs, module, or json and text, which are values and no code. One with a ``name`` is there
-    for others to import; ``imports`` says what a module imports, by name; ``patches`` are texts to replace.
+    ``kind`` is script, commonjs, module, or json and text, which are values and not code. A library with a ``name`` can
+    be imported by others; ``imports`` lists what a module imports, by name; ``patches`` are texts to replace.
     """
 
     path: str
@@ -83,20 +83,20 @@ class LibraryPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class BakePlan:
-    """Make an image of the JavaScript engine in ``source``, with libraries, as ``out`` and ``handles``."""
+    """Make an image of the JavaScript engine in ``source`` with libraries; writes ``out`` and ``handles``."""
 
     source: str
     out: str
     handles: str
     libraries: tuple[LibraryPlan, ...] = ()
-    #: A script beside this program that takes the libraries and returns the functions in ``glue_names``.
+    #: A script beside this program that gets the libraries and returns the functions named in ``glue_names``.
     glue: str | None = None
     glue_names: tuple[str, ...] = ()
     switches: Switches = PLAIN
 
 
 def read_switches(fields: dict[str, object]) -> Switches:
-    """The engine switches of a plan; absent ones are off."""
+    """Return the engine switches of a plan; absent ones are off."""
     return Switches(
         fuel=bool(fields.get("fuel", False)),
         stack_bytes=_whole(fields.get("stack_bytes", DEFAULT_STACK_BYTES)),
@@ -105,7 +105,7 @@ def read_switches(fields: dict[str, object]) -> Switches:
 
 
 def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
-    """Turn the JSON document into a plan; ``task`` says which."""
+    """Turn the JSON document into a plan; its field ``task`` decides which."""
     fields = _table(document)
     switches = read_switches(_table(fields.get("switches", {})))
     if fields.get("task") == "bake":
@@ -189,7 +189,7 @@ def _list(value: object) -> list[object]:
 
 
 def _text(value: object) -> str:
-    # A NUL would silently cut arguments and variables short inside the engine.
+    # The engine would silently cut arguments and variables at a NUL.
     if not isinstance(value, str) or "\0" in value:
         raise ValueError(f"plan holds {value!r} where a text without NUL belongs")
     return value

@@ -1,12 +1,12 @@
 """The program that runs WebAssembly, inside a jailed child; never imported by the host.
 
-Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is a descriptor number or a file that takes the report
+Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is the descriptor number or file for the report
 (``endings.py``).
 The guest's standard streams are this process's own. Standard library and wasmtime only.
 
-The guest runs on a thread with a stack of known size; the main thread is its clock. A guest in a loop is stopped by
-the engine's epoch. One that sleeps, waits for input or writes into a full pipe sits in a host call that nothing can
-interrupt: then the process reports and ends itself. The host kills it a moment later if even that fails.
+The guest runs on a thread with a stack of known size; the main thread keeps its time. The engine's epoch stops a guest
+in a loop. A guest that sleeps, waits for input or writes into a full pipe is in a host call that cannot be interrupted:
+then the process reports and exits. If that fails too, the host kills the process a moment later.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from .plan import BakePlan, CompilePlan, RunPlan, read_plan
 from .wasi.asked_input import INSTANCES, AskedInput, ask, reads_input
 from .wasi.engine_overrides import make_repeatable
 
-#: How long a stopped guest has to come back before the process ends without it.
+#: How long a stopped guest may take to return, in seconds, before the process exits.
 _GRACE_S = 0.1
-#: Native stack beside the guest's own: the engine's calls and this interpreter.
+#: Native stack besides the guest's own, for the engine's calls and this interpreter.
 _HOST_STACK_BYTES = 4 << 20
 _TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
-#: Where the host listens for the report, and for questions.
+#: The descriptor of the channel to the host, for the report and for questions.
 _CHANNEL = 3
-#: So far below zero that refusals of the module's own maximum are never taken for ours.
+#: A start value so low that refusals by the module's own maximum never reach zero and count as ours.
 _NEVER = -(1 << 31)
 
 
-#: The guest of this process: taking it apart takes time, and the process ends with it anyway.
+#: Keeps the guest alive: freeing it takes time, and the process ends soon anyway.
 _held: list[GuestThread] = []
 
 
 class GuestThread:
-    """One execution: an engine, a store and a module of its own, used once."""
+    """One execution, with its own engine, store and module; used once."""
 
     def __init__(self, plan: RunPlan, parts: Parts) -> None:
         self.plan = plan
@@ -59,10 +59,10 @@ class GuestThread:
         self._ours = True
 
     def run(self) -> None:
-        """Run to the end and leave the report in ``ending``; called on the guest's thread."""
+        """Run the guest to its end and set ``ending``; called on the guest's thread."""
         try:
             self.ending = self._measured(self._run())
-        except BaseException as error:  # a bug of this program: for the main thread to die of
+        except BaseException as error:  # a bug of this program: the main thread raises it
             self.failure = error
 
     def _run(self) -> GuestEnding:
@@ -70,7 +70,7 @@ class GuestThread:
             return self._call()
         except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
             return ending_of(error)
-        except MemoryError:  # of the guest: the host could not even hand it an argument
+        except MemoryError:  # the guest's memory is full: an argument could not be passed to it
             return GuestEnding(end="memory", message="the guest has no memory left", refused=1)
 
     def _call(self) -> GuestEnding:
@@ -129,7 +129,7 @@ class GuestThread:
         return GuestEnding(end="exit", code=code)
 
     def _watch(self, memory: object, refused: object) -> None:
-        """Note where the memory and its counter of refusals are."""
+        """Remember the guest's memory and its counter of refused growths."""
         if isinstance(memory, wasmtime.Memory):
             self.memory = memory
             most = memory.type(self.store).limits.max
@@ -175,7 +175,7 @@ def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
 
 
 def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
-    """Run the plan on a thread, with this thread as its clock; with what was made ahead, if that fits."""
+    """Run the plan on a thread while this thread keeps the time; uses the parts made in advance if they fit."""
     for folder in plan.preopens:
         if not os.path.isdir(folder.host):
             return GuestEnding(end="trap", message=f"the folder {folder.guest} is gone; mount it again")
@@ -204,14 +204,14 @@ def _report(status: str, ending: GuestEnding) -> None:
 
 
 def _exit_code(ending: GuestEnding) -> int:
-    """The nearest thing a process can say; the report is exact."""
+    """Return the exit code that is nearest to the ending; only the report is exact."""
     if ending.end == "exit" and ending.code is not None:
         return ending.code if 0 <= ending.code <= 255 else 1
     return 0 if ending.end == "compiled" else 134
 
 
 def carry_out(plan: RunPlan | CompilePlan | BakePlan, status: str, ahead: Parts | None = None) -> int:
-    """Do what the plan says and report; the exit code is the guest's where that is possible."""
+    """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
     if isinstance(plan, RunPlan):
         ending = run_guest(plan, ahead)
     elif isinstance(plan, CompilePlan):
@@ -227,9 +227,9 @@ def carry_out(plan: RunPlan | CompilePlan | BakePlan, status: str, ahead: Parts 
 
 
 def main() -> None:
-    """Carry out the plan in a file. Ends without the usual teardown, because a guest may still sit in a host call."""
+    """Carry out the plan in a file. Exits without the usual teardown, because a guest may still be in a host call."""
     plan_file, status = sys.argv[1:]
-    # A file that grows beyond its limit is an error for the guest to meet, not the end of the runner.
+    # A file that grows beyond its limit must be an error for the guest, not the end of the runner.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with open(plan_file, "rb") as file:
         plan = read_plan(json.load(file))

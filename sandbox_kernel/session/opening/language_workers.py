@@ -1,4 +1,4 @@
-"""What each language's worker needs in its jail: module, environment, files. Plain data, no process."""
+"""What each language's worker needs in its jail: module, environment, files. Plain data; starts nothing."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from sandbox_kernel.session.worker.matplotlib_fonts import font_lists
 from sandbox_kernel.session.worker.node_freeze import NAME as FREEZE
 from sandbox_kernel.session.worker.node_freeze import freeze_addon
 
-#: Native thread pools do not survive a fork, and checkpoints are forks. The policy's environment may say otherwise.
+#: Variables that set native thread pools to one thread: the pools do not survive a fork, and checkpoints are forks. The
+#: policy's environment can override them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """One language as a session; subclasses say what is special about theirs."""
+    """How the worker of one language is started; subclasses override what their language does differently."""
 
     module: str
     minimum_mb: int
-    #: Address space that the runtime reserves beyond what it uses.
+    #: Address space in MB that the runtime reserves beyond what it uses.
     reserved_mb: int = 0
     #: How long a cell may go on after an interrupt before it is rolled back.
     grace_s: float = 2.0
-    #: Whether its worker can use more memory than it was started for; V8 fixes the size of its heap.
+    #: Whether the worker can use more memory than it was started with; V8 cannot: it fixes the size of its heap.
     grows: bool = True
 
     def check(self, config: ProcessConfig) -> None:
-        """``BackendUnavailable`` when this host cannot have such a session."""
+        """Raise ``BackendUnavailable`` when this host cannot run such a session."""
 
     def preload(self, config: ProcessConfig) -> tuple[str, ...]:
-        """Modules that a waiting jail has imported."""
+        """Return the modules that a spare jail imports in advance."""
         return ("site", self.module)
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
-        """Host paths that must be readable inside, beyond the interpreter's."""
+        """Return host paths that must be readable inside the jail, besides the interpreter's."""
         return ()
 
     def arguments(self, config: ProcessConfig, places: Places, memory_mb: int, checkpoints: int) -> list[str]:
-        """What the guest module is told."""
+        """Return the arguments of the guest module."""
         return [places.cell]
 
     def environment(self, places: Places, checkpoints: int) -> Mapping[str, str]:
-        """Variables beyond those of every session."""
+        """Return environment variables besides those that every session has."""
         return {}
 
     def files(self, places: Places, checkpoints: int) -> tuple[JobFile, ...]:
-        """Files that are put into the jail."""
+        """Return the files that are written into the jail before the worker starts."""
         return ()
 
     def start_failure(self, python: Interpreter, said: str, error: BaseException) -> BackendUnavailable:
-        """What a worker that did not start said, in words that help."""
+        """Return the error for a worker that did not start; ``said`` is what it printed to stderr."""
         return BackendUnavailable(f"the session did not start: {said[-500:] or error}")
 
 
@@ -95,7 +96,7 @@ class PythonEngine(Engine):
 
 
 class ShellEngine(Engine):
-    """A fresh bash for each cell, with the state of the last one."""
+    """A new bash for each cell, which begins with the state of the last one."""
 
     def check(self, config: ProcessConfig) -> None:
         """See ``Engine``."""
@@ -105,7 +106,7 @@ class ShellEngine(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeEngine(Engine):
-    """Node.js; with checkpoints it runs on one thread, so that a fork of it is whole."""
+    """Node.js. With checkpoints it runs on one thread, because a fork copies only one thread."""
 
     kind: str
 

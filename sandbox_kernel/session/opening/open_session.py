@@ -1,4 +1,4 @@
-"""How a session comes into being: which walls, which worker, which limits. Called by the facade."""
+"""Opens sessions on the process backend: checks the arguments, builds walls and limits, starts the worker."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
-#: More frozen copies than this help nobody.
+#: The most checkpoints that a session may keep.
 MAX_CHECKPOINTS = 100
-#: How much more memory a cell may be given than its session began with, where a control group counts: what the kernel
-#: allows each process by itself (``rlimits``) is fixed when the worker starts.
+#: How many times the session's first memory limit a cell may be given, where a control group enforces the limit: the
+#: worker's ``rlimits`` are fixed when it starts.
 GROWTH = 4
 #: Languages whose state is the memory of one guest inside WebAssembly (``open_wasm.py``).
 WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
@@ -44,28 +44,28 @@ _numbers = itertools.count(1)
 
 
 def has_sessions(language: Language, backend: str | None = None) -> bool:
-    """Whether a language keeps its state from run to run on a backend; the others are always fresh."""
+    """Whether a language has sessions on a backend; without them every run is fresh."""
     if backend == "dask":
         return False
     return language is Language.JAVASCRIPT if backend == "wasm" else language in ENGINES
 
 
 def only_when_named(language: Language, backend: str | None) -> bool:
-    """Whether a language keeps its state on a backend when somebody asks for a session by name.
+    """Whether a language has sessions on a backend only when the user asks for one by name.
 
-    So it is with Python inside WebAssembly: its guest there is another, larger Python, which must have been prepared,
-    and what a plain cell shows must not depend on that.
+    This is so for Python inside WebAssembly: its sessions use another, larger Python, which must be prepared first, and
+    the result of a plain cell must not depend on that.
     """
     return backend == "wasm" and language is Language.PYTHON
 
 
 def least_memory_mb(language: Language) -> int:
-    """With less than this no session of a language begins."""
+    """Return the smallest memory limit, in MB, of a session of a language."""
     return ENGINES[language].minimum_mb
 
 
 def science_is_ready() -> bool:
-    """Whether Python sessions can begin in WebAssembly: their guest is made beforehand or not at all."""
+    """Whether Python sessions can start inside WebAssembly: their guest must have been prepared before."""
     from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
     from sandbox_kernel.backends.wasm.store import WasmStore
 
@@ -74,7 +74,7 @@ def science_is_ready() -> bool:
 
 
 def session_languages() -> tuple[Language, ...]:
-    """Every language that can keep its state on processes of the host."""
+    """Return every language that has sessions on the process backend."""
     return tuple(ENGINES)
 
 
@@ -91,7 +91,26 @@ def open_session(
     share: FolderLink | None = None,
     chosen: str = "",
 ) -> Session:
-    """Open a session behind a backend's walls and policy; bad input is a typed error before anything starts."""
+    """Open a session with a backend's policy. Wrong arguments raise before anything starts.
+
+    Args:
+        backend: gives policy, enforcer and configuration.
+        language: the language of the cells.
+        name: the session's name; None makes one.
+        memory_mb: the memory limit in MB.
+        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
+        python: the Python interpreter of the worker; None takes the backend's.
+        limits: the other limits; None takes the defaults.
+        on_close: called once when the session is closed.
+        share: the link to the box's shared folder; None when the session shares no files.
+        chosen: why this backend was chosen, for the receipt; empty when the user named it.
+
+    Raises:
+        InvalidRequest: an argument is wrong, or the language has no sessions.
+        PolicyViolation: a command session without the right to start processes.
+        BackendUnavailable: this host lacks a program that the session needs.
+
+    """
     spoken = Language.parse(language)
     engine = ENGINES.get(spoken)
     if engine is None:
@@ -139,21 +158,21 @@ def open_session(
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
-            live = JailedWorker(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
+            worker = JailedWorker(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
         except BaseException:
             jail.destroy()
             raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
-            live.start(step, engine.files(jail.places, checkpoints))
+            worker.start(step, engine.files(jail.places, checkpoints))
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
-            live.destroy()
+            worker.destroy()
             raise engine.start_failure(interpreter, said, error) from None
         except BaseException:
-            live.destroy()
+            worker.destroy()
             raise
-        return live
+        return worker
 
     return Session(spec, begin, on_close, share)
 
@@ -161,7 +180,7 @@ def open_session(
 def session_walls(
     backend: ProcessBackend, interpreter: Interpreter, engine: Engine, limits: Limits, memory_mb: int
 ) -> Walls:
-    """The walls of a session: those of a run, and a worker that waits ready-made behind them."""
+    """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
     backend.check_network()
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
@@ -185,14 +204,14 @@ def session_step(
     checkpoints: int,
     places: Places,
 ) -> Step:
-    """The order for the gate: become this worker, with this environment and these limits."""
+    """Return the gate's order to start the worker: module, arguments, environment and limits."""
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
     env = {
         "PATH": search_path(interpreter.executable),
         "HOME": places.work,
         "LANG": "C.UTF-8",
         "SHELL": shell(),
-        # What programs cache is no work of the user's: it stays out of the folder that is watched and shared.
+        # Caches are not the user's work: they stay out of the work folder, which is scanned and shared.
         "XDG_CACHE_HOME": f"{places.tmp}/.cache",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
         **engine.environment(places, checkpoints),
@@ -205,7 +224,7 @@ def session_step(
         cwd=places.work,
         env=env,
         rlimits=rlimits(
-            # The worker lives longer than any cell: its CPU time is not a cell's, which is counted for each.
+            # The worker outlives its cells, so its own CPU time is not limited; each cell's is, by the host.
             replace(limits, cpu_seconds=None),
             memory_mb,
             own_disk=has_own_disk(enforcer),
@@ -219,7 +238,7 @@ def session_step(
 
 
 def last_words(jail: Jail) -> str:
-    """What a worker that did not start has printed."""
+    """Return what a worker that did not start has printed to stderr."""
     try:
         return os.read(jail.stderr_fd, 1 << 16).decode("utf-8", "replace").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Sessions inside WebAssembly: the same object as other sessions, that can also be forked, saved and loaded."""
+"""Opens sessions inside WebAssembly. They work like other sessions and can also be forked, saved and loaded."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
-#: Our programs inside: what waits to be the worker of a session, what stands beside it, and what runs the cells of a
-#: guest, by how it is entered.
+#: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
 _WORKER, _GATE = "sandbox_guest.wasm.warm.warm_session", "sandbox_guest.session.checkpoint_gate"
 _ENGINES = {
     "quickjs": "sandbox_guest.wasm.javascript.js_session",
     "turn": "sandbox_guest.wasm.python.wasm_python_session",
 }
 _LEAST_MB = 64
-#: Processes beside the worker: its checkpoints are added by the session itself.
+#: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
-#: How long a cell may go on after an interrupt before it is rolled back; JavaScript hears of it, Python does not.
+#: How long a cell may go on after an interrupt before it is rolled back. JavaScript can be interrupted, Python cannot.
 _GRACE_S = {"quickjs": 2.0, "turn": 0.1}
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
@@ -55,7 +54,7 @@ OnOpen = Callable[[Session], None]
 
 
 class WasmSession(Session):
-    """A session whose state is memory of a guest: it can be forked, saved to a file, and loaded elsewhere."""
+    """A session whose state is the memory of a WebAssembly guest: it can be forked, saved to a file and loaded."""
 
     def __init__(self, opening: _Opening) -> None:
         self._opening = opening
@@ -64,24 +63,37 @@ class WasmSession(Session):
             opening.on_open(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the session to a file: its variables and the files of its work folder, not its checkpoints."""
+        """Write the session to a file: its variables and the files of its work folder, not its checkpoints.
+
+        Args:
+            path: the file on the host; replaced when it exists.
+
+        Raises:
+            SessionError: the state or the file could not be written.
+
+        """
         target = _file_name(path)
-        with self._supervisor.turn() as live:
-            state = take_state(live)
+        with self._supervisor.turn() as worker:
+            state = take_state(worker)
         _save(state, self._opening, target)
 
     @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
-        """Another session with the same state; what one does from now on the other does not see."""
+        """Return a new session with a copy of this session's state.
+
+        Args:
+            name: the new session's name; None makes one.
+
+        """
         opening = self._opening
-        with self._supervisor.turn() as live:
-            state = take_state(live)
+        with self._supervisor.turn() as worker:
+            state = take_state(worker)
         share = opening.share.another() if opening.share is not None else None
         return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
 
 
 class _Opening:
-    """Everything by which a session begins, the first time and after a crash."""
+    """Everything that is needed to start the worker of a session, the first time and after a crash."""
 
     def __init__(
         self,
@@ -105,37 +117,37 @@ class _Opening:
         self._entry = entry
 
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
-        """The same for another session, which begins with this state."""
+        """Return an opening for another session that starts with this state."""
         spec = replace(self.spec, name=name)
         return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
 
     @host_trouble()
     def begin(self) -> JailedWorker:
-        """Start a worker; the given state is for the first one only, a later one begins with nothing."""
+        """Start a worker. Only the first one gets the given state; later ones start empty."""
         state, self._state = self._state, None
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
             proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
-            live = JailedWorker(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
+            worker = JailedWorker(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
         except BaseException:
             jail.destroy()
             raise
         try:
             files = state.files if state is not None else {}
             given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
-            live.start(self._step(jail, state), given, (state.memory.fileno(),) if state is not None else ())
+            worker.start(self._step(jail, state), given, (state.memory.fileno(),) if state is not None else ())
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
-            live.destroy()
+            worker.destroy()
             raise SessionError(f"the {self.spec.language} session did not start: {said or error}") from None
         except BaseException:
-            live.destroy()
+            worker.destroy()
             raise
-        return live
+        return worker
 
     def _walls(self) -> Walls:
-        """The walls around the engine, and the worker that waits behind them with the guest loaded."""
+        """Return the walls around the engine, with a spare worker that has the guest loaded."""
         limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
         runtime = [Grant(self._entry.path, self._entry.path, False), *self._library()]
         walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime)
@@ -145,13 +157,13 @@ class _Opening:
             "switches": self._switches.to_dict(),
         }
         rlimits = runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
-        # Checkpoints are forks, so forking is allowed; nothing can be executed that is not there, and the guest itself
-        # has no call for either.
+        # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
+        # call to fork or execute.
         warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))
         return replace(walls, preload=("site", _WORKER, self._engine, _GATE), warm=warm)
 
     def _library(self) -> list[Grant]:
-        """The folder with the libraries of an interpreter that does not carry them in its memory."""
+        """Return a grant for the library folder of an interpreter that does not have its libraries in memory."""
         if self.guest.entry != "turn" or self.guest.package is None:
             return []
         folder = package_files(self.backend.store, self.guest.package).path
@@ -159,7 +171,7 @@ class _Opening:
 
     def _step(self, jail: Jail, state: State | None) -> Step:
         folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
-        # Behind the work folder, so that mounts change no number of a folder that a saved session knows.
+        # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
         plan = {
             "memory_bytes": self.spec.memory_mb * MIB,
@@ -182,9 +194,21 @@ def open_wasm_session(
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
 ) -> WasmSession:
-    """Open a session inside WebAssembly; bad input is a typed error before anything starts.
+    """Open a session inside WebAssembly. Wrong arguments raise before anything starts.
 
-    ``on_open`` is told of it and of all that are forked from it, for whoever must close them.
+    Args:
+        backend: gives policy, store and configuration.
+        language: the language of the cells.
+        name: the session's name; None makes one.
+        memory_mb: the memory limit of the guest in MB.
+        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
+        limits: the other limits; None takes the defaults.
+        on_open: called with this session and with each that is forked from it, so that the caller can close them.
+        share: the link to the box's shared folder; None when the session shares no files.
+
+    Raises:
+        InvalidRequest: an argument is wrong, or the language has no sessions inside WebAssembly.
+
     """
     spoken = Language.parse(language)
     if spoken not in WASM_LANGUAGES:
@@ -212,7 +236,21 @@ def load_wasm_session(
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
 ) -> WasmSession:
-    """Go on with a saved session; ``InvalidRequest`` when it is damaged or of another version of the guest."""
+    """Open a saved session.
+
+    Args:
+        backend: gives policy, store and configuration.
+        path: the file that ``WasmSession.save`` wrote.
+        name: the session's name; None makes one.
+        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
+        limits: the limits except memory, which the file gives; None takes the defaults.
+        on_open: called with this session and with each that is forked from it, so that the caller can close them.
+        share: the link to the box's shared folder; None when the session shares no files.
+
+    Raises:
+        InvalidRequest: the file is damaged, or was saved with another version of the guest.
+
+    """
     name_of_file = _file_name(path)
 
     def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
@@ -226,7 +264,7 @@ def load_wasm_session(
 
 
 def _guest_of(header: ImageHeader, path: str) -> WasmLanguage:
-    """The guest whose memory a file holds; ``InvalidRequest`` when that is not here, or in another version."""
+    """Return the guest whose memory a file holds; raises ``InvalidRequest`` when it is missing or another version."""
     try:
         language = Language(header.language)
     except ValueError:
@@ -236,14 +274,14 @@ def _guest_of(header: ImageHeader, path: str) -> WasmLanguage:
     guest = session_guest(language)
     if header.guest != guest_digest(guest):
         raise InvalidRequest(
-            f"{path!r} was saved with {header.guest_version}; this program has {guest.version} in another "
-            "version, and the memory of one is not the memory of the other; load it with the version that saved it"
+            f"{path!r} was saved with {header.guest_version}; this program has another build of {guest.version}, "
+            "which cannot use that memory; load it with the version that saved it"
         )
     return guest
 
 
 def session_guest(language: Language) -> WasmLanguage:
-    """The guest that keeps the state of a language."""
+    """Return the guest that runs the sessions of a language."""
     guest = catalogue()[language]
     return guest.session or guest
 

@@ -1,10 +1,10 @@
-"""A saved session: the guest's memory, the files of its work folder, and what must be the same to go on with them.
+"""The file of a saved session: the guest's memory, the files of its work folder, and a header that describes them.
 
     magic line, length of the header, header (JSON), padding to 64 KiB, memory, files one after another
 
-The file is data and never code: its memory is only ever put into the guest it was taken from, inside the sandbox. What
-does not fit (another guest, a damaged or cut file) is refused before anything starts. The file may be a stranger's, so
-what it says of itself is checked before its memory, which may be gigabytes of nothing, is read.
+The host never executes the file: its memory is loaded only into the guest that it was saved from, inside the sandbox. A
+file that does not fit (another guest, damaged, cut) is refused before anything starts. The file may be hostile, so the
+header is checked before the memory, which may be gigabytes, is read.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from sandbox_kernel.model import check_file_name
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 
 MAGIC = b"sandbox-kernel session 1\n"
-#: Where the memory begins: a page of every kind of machine.
+#: The memory begins at a multiple of this: the largest page size of any machine.
 ALIGNMENT = 1 << 16
 _HEADER = struct.Struct(">I")
 _MOST_HEADER, MOST_MEMORY = 8 << 20, 4 << 30
-#: The longest text of the header, and the longest life of a session.
+#: The longest text of the header, and the greatest age of a session.
 _MOST_TEXT, _MOST_ELAPSED_S = 200, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageHeader:
-    """What a saved session says of itself."""
+    """The header of a saved session."""
 
     language: str
-    #: The guest that this memory belongs to: packages, versions and our own scripts, as one digest, and in words.
+    #: The guest that this memory belongs to: a digest of packages, versions and our scripts, and a version in words.
     guest: str
     guest_version: str
     memory_mb: int
@@ -53,7 +53,7 @@ class ImageHeader:
 
 @dataclass(frozen=True)
 class SavedSession:
-    """A saved session that was checked: where it came from, what it says of itself, its memory and its files."""
+    """A saved session that was read and checked: its path, header, memory and files."""
 
     path: str
     header: ImageHeader
@@ -62,7 +62,7 @@ class SavedSession:
 
 
 def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[str, bytes]) -> None:
-    """Write a saved session; the file appears complete or not at all."""
+    """Write a saved session. The file appears complete or not at all; raises ``SessionError`` when it cannot."""
     described = {
         "language": header.language,
         "guest": header.guest,
@@ -98,12 +98,12 @@ def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[s
 
 
 def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None) -> SavedSession:
-    """Read and check a saved session; ``InvalidRequest`` says what is wrong with it.
+    """Read and check a saved session; raises ``InvalidRequest``, which says what is wrong with the file.
 
-    ``accept`` gets the header before anything else is read, and raises when such a session is not wanted.
+    ``accept`` is called with the header before anything else is read, and raises to refuse the session.
     """
     try:
-        # A pipe would never end; a plain file does not mind.
+        # Opening a pipe would block without O_NONBLOCK; a plain file ignores the flag.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or file.read(len(MAGIC)) != MAGIC:
@@ -118,7 +118,7 @@ def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None)
                 )
             if accept is not None:
                 accept(header)
-            # Nobody can change the copy, so what is checked is what is used.
+            # No process can change the sealed copy, so what is checked is what is used.
             memory = SealedMemory.of_file(file.fileno(), offset, header.memory_bytes)
             file.seek(offset + header.memory_bytes)
             files = {}
@@ -164,7 +164,7 @@ def _parse(path: str, text: bytes) -> ImageHeader:
 
 
 def check_elapsed(value: object) -> float:
-    """How long a session has lived, from a file or a worker; ``ValueError`` when that is no such number."""
+    """Return the age of a session in seconds, given by a file or a worker; raises ``ValueError`` when it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_ELAPSED_S:
         raise ValueError("not the age of a session")
     return float(value)
@@ -177,7 +177,7 @@ def _whole(value: object) -> int:
 
 
 def _text(value: object) -> str:
-    """A short text that can be printed: it gets into messages."""
+    """Return a short printable text, fit for messages; raises ``ValueError`` for anything else."""
     if not isinstance(value, str) or len(value) > _MOST_TEXT or not value.isprintable():
         raise ValueError("not a short text")
     return value

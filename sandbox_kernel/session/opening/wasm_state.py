@@ -1,4 +1,4 @@
-"""All that a session inside WebAssembly is, taken out of its jail: to be saved, or for another one to begin with."""
+"""Copies the state of a WebAssembly session out of its jail, to save it or to start another session with it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _SAVE_S = 60.0
 
 @dataclass(frozen=True)
 class State:
-    """All that a session is: the memory of its guest, its clock, and the files of its work folder."""
+    """The state of a session: the memory of its guest, its age, and the files of its work folder."""
 
     memory: SealedMemory
     elapsed_s: float
     files: Mapping[str, bytes]
 
 
-def take_state(live: JailedWorker) -> State:
-    """Let the worker write its memory into the work folder, and copy it from there, with the other files.
+def take_state(worker: JailedWorker) -> State:
+    """Make the worker write its memory into the work folder, and copy it and the other files from there.
 
-    Whatever the worker does to its file afterwards, the copy is the host's.
+    The copy is sealed memory of the host: the worker cannot change it afterwards.
     """
-    jail, name = live.jail, f".image-{secrets.token_hex(8)}"
-    answer = live.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
+    jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
+    answer = worker.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
     size = answer.get("size")
     try:
         elapsed = check_elapsed(answer.get("elapsed_s"))

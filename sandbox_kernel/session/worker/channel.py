@@ -1,7 +1,7 @@
-"""The host's end of the channel to a worker: reads only what the worker itself has written, never blocks.
+"""The host's end of the channel to a worker: accepts only data that the worker itself has written, never blocks.
 
-The user's programs may have inherited the worker's end. The kernel says for every piece of data which process wrote it
-(SCM_CREDENTIALS, which cannot be forged without privilege), so what anybody else writes there is not even looked at.
+Programs of the user may have inherited the worker's end. The kernel names the writer of every piece of data
+(SCM_CREDENTIALS, which cannot be forged without privilege); data of other processes is discarded unread.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sandbox_kernel.session.worker.messages import FromWorker, ToWorker, encode
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
-#: Messages that wait for a worker to read; each thread of an honest one waits for one answer at a time.
+#: The most messages that may wait for a worker to read them. Each thread of an honest worker waits for one answer.
 MAX_WAITING = 10_000
 
 
 def inner_pid(pid: int) -> int:
-    """The pid that a process has inside its own namespace; 0 when it is gone. Other trouble of the host is raised."""
+    """Return the pid that a process has in its own namespace; 0 when it is gone. Raises other errors of the host."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
         with open(f"/proc/{pid}/status") as file:
             for line in file:
@@ -35,7 +35,7 @@ def inner_pid(pid: int) -> int:
 
 
 class WorkerChannel:
-    """One socket to a jail, through which one process at a time is listened to."""
+    """One socket to a jail. Accepts messages of one process at a time, the *speaker*: the present worker."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -44,32 +44,32 @@ class WorkerChannel:
         self._cutter = Cutter()
         self._waiting: deque[memoryview] = deque()
         self._inner = 0
-        #: The worker's pid as the host sees it; 0 until it has said something.
+        #: The worker's pid as the host sees it; 0 until its first message.
         self.speaker = 0
         self._speaker_fd = -1
-        #: Nothing more can come: a cell has shut the socket down for everybody, or all who held it are gone.
+        #: No more data can come: a cell has shut the socket down, or every process that held it has ended.
         self.closed = False
 
     def fileno(self) -> int:
-        """For ``selectors``."""
+        """Return the socket's descriptor, for ``selectors``."""
         return self._socket.fileno()
 
     def listen_to(self, inner: int) -> None:
-        """From now on only the process with this pid inside the jail is heard; what was half said is forgotten."""
+        """Accept messages only of the process with this pid inside the jail; discards unfinished messages."""
         self._inner = inner
         self.forget_speaker()
         self._cutter = Cutter()
         self._waiting.clear()
 
     def forget_speaker(self) -> None:
-        """Listen to nobody; gives back the descriptor."""
+        """Accept no messages until the next speaker is found; closes the speaker's descriptor."""
         self.speaker = 0
         if self._speaker_fd >= 0:
             os.close(self._speaker_fd)
             self._speaker_fd = -1
 
     def kill_speaker(self) -> bool:
-        """End the worker itself, by a handle that cannot mean another process; False when there is none."""
+        """Kill the worker by its pidfd, which cannot mean another process; False when there is no speaker."""
         if self._speaker_fd < 0:
             return False
         with contextlib.suppress(OSError):
@@ -78,13 +78,13 @@ class WorkerChannel:
 
     @property
     def speaker_is_dead(self) -> bool:
-        """Whether the worker has ended, before anybody said so."""
+        """Whether the worker has ended, even if the gate has not reported it yet."""
         return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
 
     def put(self, message: ToWorker) -> None:
-        """Send a message, now or when there is room (``wants_to_write``).
+        """Send a message now, or later when the socket has room (``wants_to_write``).
 
-        ``SessionError`` when the worker asks and asks and reads no answer: they would fill the host's memory.
+        Raises ``SessionError`` when the worker keeps asking and reads no answers: they would fill the host's memory.
         """
         if len(self._waiting) >= MAX_WAITING:
             raise SessionError(f"the worker sent questions and did not read {MAX_WAITING} answers")
@@ -93,11 +93,11 @@ class WorkerChannel:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether something waits for room."""
+        """Whether messages wait to be written."""
         return bool(self._waiting)
 
     def write_some(self) -> None:
-        """Write what fits. A worker that is gone is noticed by other means."""
+        """Write as much as fits. An error is ignored here: the gate reports a worker that is gone."""
         try:
             while self._waiting:
                 sent = self._socket.send(self._waiting[0])
@@ -110,9 +110,10 @@ class WorkerChannel:
             self._waiting.clear()
 
     def read(self) -> list[FromWorker]:
-        """What the worker has said since; ``SessionError`` when it is nonsense.
+        """Return the messages that have come from the worker.
 
-        ``OSError`` when the host cannot find out who speaks: to drop what was said would be to wait for it in vain.
+        Raises ``SessionError`` on a malformed message, and ``OSError`` when the host cannot find out which process
+        wrote the data: discarding it could make the caller wait for a message that never comes.
         """
         found: list[FromWorker] = []
         try:
@@ -131,7 +132,7 @@ class WorkerChannel:
         return found
 
     def _adopt(self, pid: int) -> None:
-        """Take this process for the worker. It was looked up after it spoke, so look again once we hold it."""
+        """Accept this process as the speaker. Its pid is checked again once the pidfd is open, against reuse."""
         with contextlib.suppress(ProcessLookupError):
             self._speaker_fd = os.pidfd_open(pid)
             if inner_pid(pid) == self._inner:

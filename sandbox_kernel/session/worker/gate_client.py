@@ -1,8 +1,9 @@
-"""The host's side of the gate that stands beside a session: orders, answers, and the news that the worker is gone.
+"""The host's side of a session's gate: sends orders, reads answers and reports.
 
-The gate answers each order with a message of the same name; ``gone`` and ``lost`` come by themselves. It is ours, but
-what shares a jail with hostile code is read with care (``jail/core/gate_messages.py``). Checkpoints are named by
-their cells.
+The gate (``guest/session/checkpoint_gate.py``) answers an order with a message of the same name. It sends two messages
+unasked: ``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). The gate is our program, but it shares
+the jail with hostile code, so its messages are checked (``jail/core/gate_messages.py``). A checkpoint is named by its
+cell.
 """
 
 from __future__ import annotations
@@ -19,30 +20,32 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OnListener
 from sandbox_kernel.jail.streams.readable import readable
 
-#: How long the gate may take for an order. It waits for killed processes and writes files; it never waits for a cell.
+#: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0
-#: Answers that nobody has taken yet.
+#: The most answers that may wait to be read by their callers.
 _MOST_ANSWERS = 1000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class GateLost(Exception):
-    """The gate is gone, and with it everything in the jail."""
+    """Raised when the gate has ended or does not answer: everything in the jail is lost."""
 
 
 class GateClient:
-    """Speaks to one gate. Belongs to whoever holds the session's turn."""
+    """The connection to one gate. Used only by the thread that has the session's turn."""
 
     def __init__(self, jail: Jail) -> None:
         self.jail = jail
-        #: The worker's pid inside the jail, and how it ended once it has.
+        #: The worker's pid inside the jail.
         self.worker = 0
+        #: The worker's exit code, negative for a signal; None while it runs.
         self.gone: int | None = None
-        #: Cells whose checkpoints have ended without an order of ours, or were none; the reader empties it.
+        #: Cells whose checkpoints ended without our order, or were refused by the gate. The caller empties it.
         self.lost: set[int] = set()
         self._answers: list[dict[str, object]] = []
+        #: Orders that have not been answered yet.
         self._owed: list[str] = []
-        #: What the copies of the work folder hold in the gate's memory.
+        #: Memory of the gate that the copies of the work folder take.
         self.copies_bytes = 0
 
     def start(
@@ -52,9 +55,14 @@ class GateClient:
         on_listener: OnListener | None = None,
         descriptors: Sequence[int] = (),
     ) -> None:
-        """Give the waiting jail its one order; returns when the worker has been forked.
+        """Send the waiting jail its one order; returns when the worker has been forked.
 
-        ``on_listener`` is given the jail's own listening socket, for a proxy to serve.
+        Args:
+            step: the worker's program, environment and limits.
+            files: files that the gate writes into the jail first.
+            on_listener: called with the jail's own listening socket, for a proxy to serve.
+            descriptors: open descriptors that the worker inherits.
+
         """
         control = self.jail.control
         control.settimeout(PATIENCE_S)
@@ -71,11 +79,11 @@ class GateClient:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
     def fileno(self) -> int:
-        """For ``selectors``."""
+        """Return the control socket's descriptor, for ``selectors``."""
         return self.jail.control.fileno()
 
     def read(self) -> None:
-        """Take what has come; ``GateLost`` when there is nobody any more."""
+        """Read and sort the messages that have come; raises ``GateLost`` when the gate has ended."""
         try:
             data = self.jail.control.recv(65536)
         except BlockingIOError:
@@ -93,10 +101,10 @@ class GateClient:
             elif len(self._answers) < _MOST_ANSWERS:
                 self._answers.append(message)
             else:
-                raise EnforcerFailed("gate", "more answers came out of the jail than anybody asked for; it was ended")
+                raise EnforcerFailed("gate", "the jail sent more answers than it was asked for; it was ended")
 
     def await_gone(self) -> None:
-        """The worker is known to be dead; return when the gate has said how it ended."""
+        """Wait for the gate's report of how the worker ended; called when the worker is known to be dead."""
         deadline = time.monotonic() + PATIENCE_S
         while self.gone is None:
             if not readable(self.jail.control.fileno(), deadline - time.monotonic()):
@@ -104,48 +112,59 @@ class GateClient:
             self.read()
 
     def interrupt(self) -> None:
-        """SIGINT to the worker and its process group, as a terminal does."""
+        """Send SIGINT to the worker and its process group, as a terminal does."""
         self._order({"op": "interrupt"})
         self._owed.append("interrupt")
 
     def settle(self) -> None:
-        """Return when nothing is under way any more: a late interrupt or copy would meet the next cell."""
+        """Wait for all outstanding answers, so that a late interrupt or folder copy cannot touch the next cell."""
         while self._owed:
             answer = self._await(self._owed[0])
             if self._owed.pop(0) == "snapshot":
                 self.copies_bytes = int(number(answer, "held"))
 
     def kill_worker(self) -> None:
-        """End the worker at once; what it started is ended by the handover."""
+        """Kill the worker at once; the handover ends the processes that it started."""
         self._order({"op": "kill"})
         self._owed.append("kill")
 
     def hold(self, cell: int, pid: int) -> None:
-        """Let the gate hold what the worker says is the checkpoint of a cell; if it cannot be one, it is ``lost``."""
+        """Order the gate to hold the process that the worker reported as the checkpoint of a cell.
+
+        The gate reports the checkpoint as ``lost`` if that process cannot be it.
+        """
         now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
         self._order({"op": "hold", "cell": cell, "pid": pid, "before": now})
 
     def lives(self, cell: int) -> bool:
-        """Whether the checkpoint of a cell lives."""
+        """Whether the checkpoint of a cell is alive."""
         self.settle()
         self._order({"op": "lives", "cell": cell})
         return self._await("lives").get("ok") is True
 
     def snapshot(self, cell: int) -> None:
-        """Copy the work folder in the background; ``settle`` before the next cell."""
+        """Order a copy of the work folder and return at once; call ``settle`` before the next cell."""
         self._order({"op": "snapshot", "cell": cell})
         self._owed.append("snapshot")
 
     def drop(self, cells: list[int], *, wait: bool = False) -> None:
-        """Checkpoints that nobody will go back to; ``wait`` until their memory is free."""
+        """Order the gate to end the checkpoints of these cells; with ``wait``, return when their memory is free."""
         if cells:
             self._order({"op": "drop", "cells": cells, "wait": wait})
             if wait:
                 self._await("drop")
 
     def handover(self, cell: int, keep: tuple[int, ...], *, strict: bool) -> str | None:
-        """Let the checkpoint of a cell take over. Returns what became of the files (empty: restored), None when it was
-        gone. ``worker`` is its pid then.
+        """Order the handover: the checkpoint of a cell becomes the worker and the work folder is restored.
+
+        Args:
+            cell: the cell whose checkpoint takes over.
+            keep: cells whose checkpoints stay; the gate ends all others.
+            strict: also end the processes that earlier cells left running.
+
+        Returns:
+            None when the checkpoint was gone. Otherwise why the files were not restored; empty when they were.
+
         """
         self.settle()
         self._order({"op": "handover", "cell": cell, "keep": list(keep), "strict": strict})
@@ -179,7 +198,7 @@ class GateClient:
 
 
 def text(message: Mapping[str, object], key: str) -> str:
-    """A short text out of a message."""
+    """Return a text of at most 1000 characters from a message of the gate."""
     value = message.get(key)
     if not isinstance(value, str) or len(value) > 1000:
         raise SessionError(f"a message out of the jail has no usable {key!r}")
@@ -187,7 +206,7 @@ def text(message: Mapping[str, object], key: str) -> str:
 
 
 def cells_of(message: Mapping[str, object]) -> list[int]:
-    """The numbers of cells in a message."""
+    """Return the cell numbers in a message of the gate."""
     found = message.get("cells")
     if not isinstance(found, list) or not all(type(cell) is int for cell in found):
         raise SessionError("a message out of the jail has no usable 'cells'")

@@ -1,7 +1,7 @@
-"""matplotlib's list of fonts, taken along into a session, because making it takes seconds.
+"""Copies matplotlib's font list into a session, because making the list takes seconds.
 
-It is data that the user's own matplotlib wrote: names of fonts and paths of their files. A session cannot keep its own
-list beyond its end, so without this each one would search all fonts again at its first plot.
+The list is data that the user's own matplotlib wrote: names of fonts and paths of their files. A session's own list
+is deleted with it, so without this copy each session would search all fonts at its first plot.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Mapping
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
 
-#: Where matplotlib looks for its files inside, below the folder for temporary files.
+#: matplotlib's folder inside the jail, below the folder for temporary files.
 FOLDER = ".matplotlib"
 _MAX_BYTES = 4 << 20
 _MAX_LISTS = 4
 
 
 def cache_folders(environ: Mapping[str, str], home: str) -> list[str]:
-    """Where matplotlib keeps its list outside, most likely first."""
+    """Return the folders of the host in which matplotlib may keep its list, most likely first."""
     found = [environ["MPLCONFIGDIR"]] if environ.get("MPLCONFIGDIR") else []
     cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     return [*found, os.path.join(cache, "matplotlib")]
 
 
 def font_lists(inside: str, folders: list[str] | None = None) -> tuple[JobFile, ...]:
-    """The lists of this user as files for a folder of the jail, newest first; none is fine."""
+    """Return this user's font lists as files for the folder ``inside``, newest first; empty when there are none."""
     places = folders if folders is not None else cache_folders(os.environ, os.path.expanduser("~"))
     paths = [path for folder in places for path in glob.glob(os.path.join(glob.escape(folder), "fontlist-v*.json"))]
     files = []

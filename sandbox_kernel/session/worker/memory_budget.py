@@ -1,9 +1,9 @@
-"""How much memory a session may hold, so that checkpoints are never the reason why a cell fails.
+"""The memory limits of a session with checkpoints: a cell never fails because of its checkpoints.
 
-A checkpoint shares its pages with the worker until the worker changes them; then both copies are there. So while a cell
-runs, the kernel's limit is the session's own plus what the newest checkpoint may come to hold alone (all that the
-worker had when it was made), and the worker itself is watched against its own limit. Between cells everything together
-has to fit: the oldest checkpoints go until it does.
+A checkpoint shares its pages with the worker until the worker changes them; then both hold a copy. So while a cell
+runs, the kernel's limit is the session's limit plus what the newest checkpoint may come to hold alone (all that the
+worker held when it was made), and the host checks the worker against the session's limit. Between cells everything
+together has to fit into the limit: the oldest checkpoints are dropped until it does.
 """
 
 from __future__ import annotations
@@ -24,37 +24,45 @@ _CAP_SYS_PTRACE = 19
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The session's limit and what is there that is not the user's: the ready-made worker, copies of files."""
+    """The session's limit, and memory that does not count against it.
+
+    Attributes:
+        limit_bytes: the session's memory limit.
+        worker_bytes: memory of the worker before the first cell.
+        copies_bytes: memory of the copies of the work folder.
+
+    """
 
     limit_bytes: int
     worker_bytes: int = 0
     copies_bytes: int = 0
 
     def ceiling(self, worker_bytes: int) -> int:
-        """The kernel's limit while a cell runs in a worker that holds this much now."""
+        """Return the kernel's limit while a cell runs, for a worker that now holds ``worker_bytes``."""
         return self.limit_bytes + worker_bytes + self.copies_bytes + _SLACK
 
     def crowded(self, held_bytes: int) -> bool:
-        """Whether a checkpoint must go, when everything together holds this much between cells."""
+        """Whether a checkpoint must be dropped, if worker and checkpoints together hold ``held_bytes``."""
         return held_bytes - self.copies_bytes > self.limit_bytes
 
     def exceeded(self, worker_bytes: int, files_bytes: int) -> bool:
-        """Whether the worker with its files is beyond the session's own limit."""
+        """Whether the worker and its files together exceed the session's limit."""
         return worker_bytes - self.worker_bytes + files_bytes > self.limit_bytes
 
 
 def can_be_sealed(enforcer: str | None) -> bool:
-    """Whether checkpoints may forbid other processes to look into them, and we still see how much memory they hold.
+    """Whether checkpoints can be sealed against other processes while the host can still read their memory use.
 
-    Whoever made a user namespace may look into everything in it. Without one, only CAP_SYS_PTRACE does: an ordinary
-    user behind Landlock would have to count every page of every checkpoint as its own. There Landlock itself lets no
-    process write into another one (/proc is read-only); a checkpoint can be read.
+    The creator of a user namespace may inspect every process in it. Without a namespace only CAP_SYS_PTRACE allows
+    that: for an ordinary user behind Landlock every page of every sealed checkpoint would count as its own. There the
+    checkpoints are not sealed: Landlock keeps processes from writing into each other (/proc is read-only), but a
+    checkpoint can be read.
     """
     return enforcer == bubblewrap.NAME or _CAP_SYS_PTRACE in held_capabilities()
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Memory of one process that is backed by no file; 0 when it is gone."""
+    """Return the memory of a process that no file backs; 0 when the process is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open(f"/proc/{speaker(pid)}/status", "rb") as file:
             for line in file:
@@ -64,7 +72,7 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def private_bytes(init_pid: int) -> dict[int, int]:
-    """Memory that each process of a jail holds alone, by its pid inside: what its end would give back."""
+    """Return the memory that each process of a jail holds alone, by its pid inside: what its end would free."""
     found: dict[int, int] = {}
     for pid in tree(init_pid):
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""Messages of a worker, cut out of its stream and checked.
+"""Splits the stream of a worker into messages and checks each.
 
-The worker shares a process with the user's code, so whatever comes from there is taken for hostile: size, shape, types,
-names and numbers are checked, and the first thing that is wrong is a ``SessionError`` that ends the worker. Nothing in
-a message is ever executed, unpickled or used as a path.
+The worker shares a process with the user's code, so its messages may be hostile. Size, shape, types, names and numbers
+are checked; the first error raises a ``SessionError``, which ends the worker. Nothing in a message is ever executed,
+unpickled or used as a path.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from sandbox_kernel.session.worker.messages import (
     Restored,
 )
 
-#: No frame of the worker may be larger.
+#: The largest frame of a worker, in bytes.
 MAX_FRAME = 16 << 20
 #: Bounds within a frame.
 MAX_TEXT = 64 << 10
 MAX_LINES = 1000
 MAX_MIMES = 32
 MAX_METADATA = 256 << 10
-#: Whoever goes through a value later does so by recursion; what is nested deeper is no use to anybody.
+#: The deepest nesting of a value: later code walks through it by recursion.
 MAX_DEPTH = 100
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -46,18 +46,18 @@ _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
 @dataclass
 class Cutter:
-    """Cuts frames out of the stream of a worker; holds at most one frame."""
+    """Splits the stream of a worker into messages; buffers at most one unfinished frame."""
 
     _buffer: bytearray = field(default_factory=bytearray)
 
     def feed(self, data: bytes) -> list[FromWorker]:
-        """Whole messages so far; ``SessionError`` on nonsense."""
+        """Add data and return the messages that are complete; raises ``SessionError`` on a malformed one."""
         self._buffer += data
         found: list[FromWorker] = []
         while len(self._buffer) >= HEADER.size:
             (size,) = HEADER.unpack(self._buffer[: HEADER.size])
             if size > MAX_FRAME:
-                raise SessionError(f"the worker sent a frame of {size} bytes; at most {MAX_FRAME} are taken")
+                raise SessionError(f"the worker sent a frame of {size} bytes; at most {MAX_FRAME} are accepted")
             if len(self._buffer) < HEADER.size + size:
                 break
             raw = bytes(self._buffer[HEADER.size : HEADER.size + size])
@@ -67,16 +67,16 @@ class Cutter:
 
 
 def parse(raw: bytes) -> FromWorker:
-    """One message of the worker, checked."""
+    """Parse and check one message of the worker."""
     if has_too_many_parts(raw):
         raise SessionError(f"the worker sent a frame of more than {MAX_PARTS} parts")
     try:
-        # NaN and the infinities are no JSON; what the notebook is given must be.
+        # NaN and the infinities are not JSON, and a notebook may hold only JSON.
         message = json.loads(raw, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
-        raise SessionError("the worker sent a frame that is no JSON") from None
+        raise SessionError("the worker sent a frame that is not JSON") from None
     if not isinstance(message, dict):
-        raise SessionError("the worker sent a frame that is no object")
+        raise SessionError("the worker sent a frame that is not a JSON object")
     reader = _Reader(message, len(raw))
     match message.get("op"):
         case "ready":
@@ -104,7 +104,7 @@ def parse(raw: bytes) -> FromWorker:
 
 
 class _Reader:
-    """Takes checked values out of a message."""
+    """Returns checked values of one message; raises ``SessionError`` for a field that is missing or wrong."""
 
     def __init__(self, message: dict[str, object], size: int) -> None:
         self._message = message
@@ -194,9 +194,9 @@ class _Reader:
 
 
 def clean_text(text: str) -> str:
-    """Text that every encoder downstream can carry: a lone surrogate becomes U+FFFD.
+    """Return text that can be encoded: each lone surrogate becomes U+FFFD.
 
-    Megabytes of them would take seconds, so beyond the first thousands they become question marks.
+    Replacing megabytes of them would take seconds, so those after the first 10,000 become question marks.
     """
     try:
         text.encode()
@@ -206,13 +206,13 @@ def clean_text(text: str) -> str:
 
 
 class _TooDeep(ValueError):
-    """A value is nested deeper than ``MAX_DEPTH``."""
+    """Raised when a value is nested deeper than ``MAX_DEPTH``."""
 
 
 def clean(value: object, depth: int = 0) -> object:
-    """A JSON value whose texts are all clean, names included, and which is not nested too deep.
+    """Return a JSON value with all texts and keys cleaned; raises ``_TooDeep`` when it is nested too deep.
 
-    A number that is too large for a float was read as infinity, which is no JSON: it becomes None.
+    A number too large for a float was parsed as infinity, which is not JSON: it becomes None.
     """
     if isinstance(value, str):
         return clean_text(value)

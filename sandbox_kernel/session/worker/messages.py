@@ -1,6 +1,6 @@
 """The messages between a session and its worker inside the jail: both directions, in one file.
 
-A frame is four bytes of length and a JSON object. What comes from the worker has passed ``message_reader.py``.
+A frame is four bytes of length and a JSON object. Messages of the worker are checked by ``message_reader.py``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sandbox_kernel.model import CellError
 
 HEADER = struct.Struct(">I")
 
-#: ``image`` is for guests whose state can be written to a file; the code is the file's name then.
+#: The kinds of questions. ``image`` writes the state of a WebAssembly guest to a file; ``code`` is its name then.
 What = Literal["complete", "inspect", "is_complete", "image"]
 
 
 class Run(TypedDict):
-    """Host to worker: run a cell. ``number`` is the notebook's, for tracebacks and ``Out``."""
+    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``."""
 
     op: Literal["run"]
     id: int
@@ -29,9 +29,9 @@ class Run(TypedDict):
 
 
 class Freeze(TypedDict):
-    """Host to worker: make a checkpoint of yourself; it belongs to the state after this many cells.
+    """Host to worker: fork a checkpoint. ``cell`` is the number of cells in the state.
 
-    ``sealed``: no other process of the session shall be able to look into it.
+    ``sealed``: protect it from being read or changed by other processes of the session.
     """
 
     op: Literal["freeze"]
@@ -50,7 +50,7 @@ class Ask(TypedDict):
 
 
 class InputAnswer(TypedDict):
-    """Host to worker: what the user typed; None means that there is nobody to ask."""
+    """Host to worker: what the user typed; None when there is no user to ask."""
 
     op: Literal["input"]
     question: int
@@ -58,7 +58,7 @@ class InputAnswer(TypedDict):
 
 
 class MessageRead(TypedDict):
-    """Host to worker: what was shown has been taken, in its place among what was printed."""
+    """Host to worker: the display has been read, in order with the printed output."""
 
     op: Literal["seen"]
     question: int
@@ -69,7 +69,7 @@ ToWorker = Run | Freeze | Ask | InputAnswer | MessageRead
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker waits for its first cell."""
+    """The worker is ready for its first cell. ``names`` counts the user's variables."""
 
     pid: int
     names: int
@@ -77,14 +77,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Began:
-    """The cell runs, and may be interrupted from now on."""
+    """The cell has begun and can be interrupted from now on."""
 
     id: int
 
 
 @dataclass(frozen=True)
 class DisplayShown:
-    """Something to display; ``kind`` is display, result or update. The worker waits if ``question`` is not 0."""
+    """A display; ``kind`` is display, result or update. If ``question`` is not 0, the worker waits for its answer."""
 
     id: int
     question: int
@@ -97,7 +97,7 @@ class DisplayShown:
 
 @dataclass(frozen=True)
 class OutputCleared:
-    """What the cell has shown so far is to go."""
+    """The cell's output so far is to be cleared."""
 
     id: int
     question: int
@@ -106,7 +106,7 @@ class OutputCleared:
 
 @dataclass(frozen=True)
 class Question:
-    """The cell asks the user for a line."""
+    """The cell asks the user for a line of input."""
 
     id: int
     question: int
@@ -118,7 +118,7 @@ class Question:
 class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
-    ``unsaved`` is a shell that ended without leaving its variables.
+    ``unsaved``: a shell ended without saving its variables.
     """
 
     id: int
@@ -132,7 +132,7 @@ class CellDone:
 
 @dataclass(frozen=True)
 class Frozen:
-    """A checkpoint was made (``pid``), or could not be (0, with the reason)."""
+    """A checkpoint was made (``pid`` inside the jail), or could not be made (``pid`` 0, with the reason)."""
 
     cell: int
     pid: int
@@ -142,7 +142,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Restored:
-    """A checkpoint has taken over; ``threads`` of the user's it could not bring along."""
+    """A checkpoint has become the worker. ``threads`` counts the user's threads that a fork does not copy."""
 
     cell: int
     pid: int
@@ -162,6 +162,6 @@ FromWorker = Ready | Began | DisplayShown | OutputCleared | Question | CellDone 
 
 
 def encode(message: ToWorker) -> bytes:
-    """One frame to the worker."""
+    """Return a message as a frame for the worker."""
     data = json.dumps(message, ensure_ascii=False).encode()
     return HEADER.pack(len(data)) + data

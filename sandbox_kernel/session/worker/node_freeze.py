@@ -1,7 +1,7 @@
-"""The addon with which a Node.js session freezes itself, compiled when it is first needed (a third of a second).
+"""Compiles the addon that lets a Node.js worker fork checkpoints; done at first use (a third of a second), then cached.
 
-Its source is ``guest/node/node_freeze.c``. Zig from the registry compiles it, or else the system's C compiler; where
-there is neither, JavaScript sessions have no checkpoints and say so.
+Its source is ``guest/node/node_freeze.c``. The compiler is the package ``ziglang``, or else the system's C compiler.
+Without either, JavaScript sessions have no checkpoints, and their results say so.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sandbox_kernel.jail.core.guest_programs import guest_folder
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.support.zig_toolchain import find_zig
 
-#: The name of the addon inside, beside the cell's source.
+#: The addon's file name inside the jail, in the folder of the cell's source.
 NAME = "freeze.node"
 _FLAGS = ("-shared", "-fPIC", "-O1", "-nostdlib", "-o", NAME)
 _TIMEOUT_S = 120
-MISSING = "no C compiler was found to build what freezes JavaScript (pip install ziglang)"
+MISSING = "no C compiler was found to build the addon for JavaScript checkpoints (pip install ziglang)"
 
 
 @functools.lru_cache(maxsize=1)
 def freeze_addon() -> tuple[bytes, str]:
-    """The addon, or nothing and the reason why there is none."""
+    """Return the addon and an empty string, or no bytes and the reason why there is no addon."""
     source = os.path.join(guest_folder(), "node", "node_freeze.c")
     compiler = find_compiler()
     if compiler is None:
@@ -45,7 +45,7 @@ def freeze_addon() -> tuple[bytes, str]:
 
 
 def find_compiler() -> tuple[str, ...] | None:
-    """The command that compiles C here."""
+    """Return the command that compiles C on this host; None when there is none."""
     zig = find_zig()
     if zig is not None:
         return (zig.executable, "cc")
@@ -62,8 +62,8 @@ def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:
                 timeout=_TIMEOUT_S,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            return b"", f"what freezes JavaScript could not be compiled: {error}"
+            return b"", f"the addon for JavaScript checkpoints could not be compiled: {error}"
         if answer.returncode != 0:
-            return b"", f"what freezes JavaScript could not be compiled: {answer.stderr.strip()[-300:]}"
+            return b"", f"the addon for JavaScript checkpoints could not be compiled: {answer.stderr.strip()[-300:]}"
         with open(os.path.join(aside, NAME), "rb") as file:
             return file.read(), ""

@@ -1,7 +1,7 @@
-"""The files of a session as the host sees them: what a cell changed, and what is shared with the rest of the sandbox.
+"""The host's view of a session's files: finds what a cell changed, and exchanges files with the box's shared folder.
 
-The session's own processes may be at work in the folder meanwhile, so every look is bounded and goes beneath the
-folder's descriptor. Used by whoever has the session's turn.
+The session's processes may change the folder at the same time, so every scan is bounded and never leaves the folder's
+descriptor. Used only by the thread that has the session's turn.
 """
 
 from __future__ import annotations
@@ -17,92 +17,92 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DirEntry, WalkLimits
 
-#: A look stands between a cell and its result.
+#: Bounds of one scan; a scan delays the result of a cell.
 _LIMITS = WalkLimits(entries=5000, seconds=0.5)
 
 
 class WorkFiles:
-    """Remembers the last look at the work folder of the present life."""
+    """Remembers the last scan of the present worker's work folder and compares the next one with it."""
 
     def __init__(self, share: FolderLink | None) -> None:
         self._share = share
         self._look = Snapshot()
-        self._life: weakref.ref[JailedWorker] | None = None
+        self._worker: weakref.ref[JailedWorker] | None = None
 
-    def bring(self, live: JailedWorker) -> list[str]:
-        """Before a cell: what others have put into the shared folder is there; returns what could not be."""
+    def bring(self, worker: JailedWorker) -> list[str]:
+        """Copy new files of the shared folder into the work folder, before a cell. Returns notes on failures."""
         notes: list[str] = []
-        if self._life is None or self._life() is not live:
-            self._life = weakref.ref(live)
+        if self._worker is None or self._worker() is not worker:
+            self._worker = weakref.ref(worker)
             self._look = Snapshot()
             if self._share is not None:
                 self._share.begin()
-            # A session that was loaded brings files along.
-            notes += self.after(live)[1]
+            # A loaded session starts with files.
+            notes += self.after(worker)[1]
         if self._share is not None:
-            with Rooted(live.jail.box_fd) as box:
+            with Rooted(worker.jail.box_fd) as box:
                 try:
                     changed, more = self._share.push(box)
                 except (OSError, SandboxError) as error:
-                    return [*notes, f"files of other runs could not be brought in: {error}"]
+                    return [*notes, f"files of other runs could not be copied into the session: {error}"]
                 notes += more
                 if changed:
-                    self._settle(live, box)
+                    self._settle(worker, box)
         return notes
 
-    def after(self, live: JailedWorker) -> tuple[tuple[FsChange, ...], list[str]]:
-        """What has changed since the last look, and notes on it; the shared folder follows."""
-        with Rooted(live.jail.box_fd) as box:
+    def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[str]]:
+        """Return the changes since the last scan, and notes on them; copies the changes to the shared folder."""
+        with Rooted(worker.jail.box_fd) as box:
             changes = self._compare(box)
             try:
                 notes = self._share.pull(box, changes) if self._share is not None else []
             except (OSError, SandboxError) as error:
-                # The cell has run: whatever is wrong with the host's folder, its result is not lost.
+                # The cell has run: an error in the host's folder must not lose its result.
                 notes = [f"files could not be shared with other runs: {error}"]
         if self._look.truncated:
-            notes.append("the work folder could not be looked at in full")
+            notes.append("the work folder could not be scanned in full; changes may be missing here")
         if len(changes) > MAX_CHANGES:
             notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
         return displayed(changes[:MAX_CHANGES]), notes
 
-    def rolled_back(self, live: JailedWorker) -> None:
-        """The folder is as it was before the cell, in files that are new to the eye."""
-        with Rooted(live.jail.box_fd) as box:
+    def rolled_back(self, worker: JailedWorker) -> None:
+        """Scan the folder again after a rollback: the content is that of before the cell, but inodes may differ."""
+        with Rooted(worker.jail.box_fd) as box:
             self._look = snapshot(box, _LIMITS, shared=True)
 
-    def undone(self, live: JailedWorker) -> None:
-        """The folder has gone back with the state; so does what was shared of it."""
-        with Rooted(live.jail.box_fd) as box:
+    def undone(self, worker: JailedWorker) -> None:
+        """Undo the changes in the shared folder too, after an undo has restored the work folder."""
+        with Rooted(worker.jail.box_fd) as box:
             changes = self._compare(box)
             if self._share is not None and self._share.take_back(box, changes):
-                self._settle(live, box)
+                self._settle(worker, box)
 
-    def read(self, live: JailedWorker, path: str) -> bytes:
-        """The content of a file."""
-        self.bring(live)
-        with Rooted(live.jail.box_fd) as box:
+    def read(self, worker: JailedWorker, path: str) -> bytes:
+        """Return the content of a file."""
+        self.bring(worker)
+        with Rooted(worker.jail.box_fd) as box:
             return box.read(path)
 
-    def write(self, live: JailedWorker, path: str, data: bytes | str) -> None:
-        """Make or replace a file; it belongs to the present state, which a failed cell goes back to."""
-        self.bring(live)
-        with Rooted(live.jail.box_fd) as box:
+    def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
+        """Create or replace a file. It belongs to the present state, so a rollback of the next cell keeps it."""
+        self.bring(worker)
+        with Rooted(worker.jail.box_fd) as box:
             box.write(path, encoded(path, data))
             changes = self._compare(box)
             if self._share is not None:
                 self._share.pull(box, changes)
-        live.keep_files()
+        worker.keep_files()
 
-    def list_dir(self, live: JailedWorker, path: str) -> tuple[DirEntry, ...]:
-        """What a folder holds, by name."""
-        self.bring(live)
-        with Rooted(live.jail.box_fd) as box:
+    def list_dir(self, worker: JailedWorker, path: str) -> tuple[DirEntry, ...]:
+        """Return the entries of a folder, sorted by name."""
+        self.bring(worker)
+        with Rooted(worker.jail.box_fd) as box:
             return box.list_dir(path)
 
     def _compare(self, box: Rooted) -> tuple[FsChange, ...]:
         before, self._look = self._look, snapshot(box, _LIMITS, since=self._look, shared=True)
         return compare(before, self._look)
 
-    def _settle(self, live: JailedWorker, box: Rooted) -> None:
-        live.keep_files()
+    def _settle(self, worker: JailedWorker, box: Rooted) -> None:
+        worker.keep_files()
         self._look = snapshot(box, _LIMITS, shared=True)

@@ -1,8 +1,9 @@
 """One jail with a worker in it, and the checkpoints of that worker.
 
-``JailedWorker`` keeps steps in order: the checkpoint and the copy of the work folder that were begun after one cell are
-complete before the next cell runs. One thread at a time uses it (``WorkerSupervisor`` ensures that). It ends with its
-jail.
+After each cell ``commit`` orders a checkpoint from the worker and a copy of the work folder from the gate, and does not
+wait. ``prepare`` waits for both before the next cell. When a cell has to be ended, ``end_worker`` kills the worker and
+``recover`` rolls back: the gate kills what the cell started, restores the work folder and wakes the newest checkpoint,
+which becomes the worker. One thread at a time uses a ``JailedWorker`` (``WorkerSupervisor`` ensures that).
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
-#: Displays of background threads that are kept for the next cell, and their bytes on the wire.
+#: The most displays of background threads, and of their bytes, that are kept for the next cell.
 _MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
-#: After the end of a channel: how long the gate has to say what became of the worker.
+#: How long to wait, after the channel was closed, for the gate's report of how the worker ended.
 LAST_WORD_S = 0.5
 
 Kind = TypeVar("Kind", bound=FromWorker)
@@ -52,7 +53,15 @@ Kind = TypeVar("Kind", bound=FromWorker)
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack:
-    """A checkpoint has taken over: what came back with it and what did not."""
+    """A finished rollback or undo: what was restored and what was not.
+
+    Attributes:
+        cell: how many cells are in the restored state.
+        names: how many variables of the user it has.
+        threads: how many threads of the user were lost.
+        files: why the work folder was not restored; empty when it was.
+
+    """
 
     cell: int
     names: int
@@ -61,9 +70,16 @@ class RolledBack:
 
 
 class JailedWorker:
-    """A worker that runs cells. ``cell`` counts the cells that are in its state.
+    """A jail with a worker that runs cells. ``cell`` counts the cells that are in its state.
 
-    ``sealed``: no process of the session can look into a checkpoint (``memory.can_be_sealed``).
+    Args:
+        jail: a waiting jail; belongs to this object from now on.
+        keep: how many cells back ``undo`` can go; 0 switches checkpoints off.
+        memory_bytes: the session's memory limit.
+        processes: how many processes the user's code may have.
+        proxy: the network proxy of the session; None without network.
+        sealed: whether checkpoints are protected from other processes (``memory_budget.can_be_sealed``).
+
     """
 
     def __init__(
@@ -78,7 +94,7 @@ class JailedWorker:
     ) -> None:
         self.jail = jail
         self.proxy = proxy
-        #: Names what this life shows on a page; nothing inside learns or can guess it.
+        #: A random name of this worker, part of its display ids on the page; the guest never gets it.
         self.life = secrets.token_hex(8)
         self.keeper = GateClient(jail)
         self.channel = WorkerChannel(jail.channel)
@@ -92,9 +108,9 @@ class JailedWorker:
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
         self._lost: tuple[int, ...] = ()
-        #: Cells of the present state whose checkpoints were killed without an order of ours.
+        #: Cells of the present state whose checkpoints ended without our order.
         self.ended: set[int] = set()
-        #: Why the present state has no checkpoint, when it has none.
+        #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
@@ -111,25 +127,25 @@ class JailedWorker:
         self.commit(0)
 
     def next_id(self) -> int:
-        """A number for the next cell, never used before."""
+        """Return a new number for the next cell or question."""
         self.cell_id += 1
         return self.cell_id
 
     def commit(self, cells: int = 1) -> None:
-        """The state after a cell is the new present: begin to freeze it and to copy the files."""
+        """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once."""
         self.cell += cells
         if self.shelf.keep > 0:
             self._freeze()
             self.keeper.snapshot(self.cell)
 
     def keep_files(self) -> None:
-        """The host has changed the work folder between cells: that belongs to the present state."""
+        """Copy the work folder again, after the host has changed files in it between cells."""
         if self.shelf.keep > 0:
             self.keeper.snapshot(self.cell)
             self.keeper.settle()
 
     def prepare(self) -> None:
-        """Wait until what ``commit`` began is there; called before anything else is asked of the worker."""
+        """Wait for the checkpoint and the copy that ``commit`` ordered; called before the worker gets a new message."""
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
@@ -143,12 +159,10 @@ class JailedWorker:
             self.keeper.await_gone()
 
     def _keep(self, frozen: Frozen) -> None:
-        """Put a new checkpoint on the shelf. What the worker says of it is a claim: the gate looks at the process, and
-        the cell is the one that we ordered.
-        """
+        """Add a new checkpoint. The worker's report may be false: the gate checks the process, we check the cell."""
         if frozen.cell != self.cell:
             raise SessionError(
-                f"the worker sent a checkpoint of cell {frozen.cell}; that of cell {self.cell} was asked for"
+                f"the worker reported a checkpoint of cell {frozen.cell}; one of cell {self.cell} was ordered"
             )
         self.unfrozen = frozen.reason
         if not frozen.pid:
@@ -158,7 +172,7 @@ class JailedWorker:
         self.keeper.drop([old.cell for old in self.shelf.add(item) if old.cell != item.cell])
 
     def _note_lost(self) -> None:
-        """Take checkpoints from the shelf that were killed without an order of ours."""
+        """Remove checkpoints that the gate has reported as ended without our order."""
         lost, self.keeper.lost = self.keeper.lost, set()
         gone = self.shelf.remove(lost)
         self._lost += gone
@@ -167,28 +181,28 @@ class JailedWorker:
             self.unfrozen = "its checkpoint was killed, by the session itself or for memory"
 
     def look_for_lost(self) -> None:
-        """Ask the gate, so that the shelf holds no checkpoint that has ended."""
+        """Ask the gate, so that the list holds no checkpoint that has ended."""
         self.keeper.lives(self.cell)
         self._note_lost()
 
     def take_lost(self) -> tuple[int, ...]:
-        """The cells whose checkpoints were killed without an order of ours, as far as was not told yet."""
+        """Return the cells whose checkpoints ended without our order since the last call."""
         self._note_lost()
         found, self._lost = self._lost, ()
         return found
 
     def _freeze(self) -> None:
-        """Order a checkpoint; the cell's own processes may have used up their number, so it gets one more."""
+        """Order a checkpoint. Raises the process limit by one first: the cell may have used it up."""
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()) + 1)
         self.channel.put({"op": "freeze", "cell": self.cell, "sealed": self._sealed})
         self._freezing = True
 
     def _make_room(self) -> None:
-        """Set the limits for the next cell; what does not fit together beside it goes, oldest first."""
+        """Drop the oldest checkpoints until everything fits into the limit, then set the limits for the next cell."""
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
         if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
-            # A removed file takes room as long as a checkpoint has it open.
+            # A removed file takes disk space as long as a checkpoint has it open.
             while (old := self.shelf.drop_oldest()) is not None:
                 self.keeper.drop([old.cell], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
@@ -203,9 +217,9 @@ class JailedWorker:
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Another limit from now on; ``SessionError`` when the state is larger already, and nothing has changed then.
+        """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
 
-        More can be given at any time, less only when the worker waits for a cell.
+        The limit can be raised at any time, and lowered only when no cell runs.
         """
         if limit_bytes == self._budget.limit_bytes:
             return
@@ -223,20 +237,20 @@ class JailedWorker:
         self._make_room()
 
     def take_violations(self) -> tuple[Violation, ...]:
-        """What the network's rules have refused since the last cell."""
+        """Return what the network rules have refused since the last cell."""
         return self.proxy.take_violations() if self.proxy is not None else ()
 
     def take_failures(self) -> tuple[str, ...]:
-        """What was allowed and not reached since the last cell."""
+        """Return notes on hosts that were allowed but could not be reached since the last cell."""
         return self.proxy.take_failures() if self.proxy is not None else ()
 
     def take_strays(self) -> list[DisplayShown]:
-        """What background threads have shown between cells."""
+        """Return the displays of background threads between cells."""
         found, self._strays = self._strays, []
         return found
 
     def ask(self, what: What, code: str, pos: int, timeout_s: float) -> Answer:
-        """Ask the worker about code; ``SessionError`` when it does not answer in time."""
+        """Ask the worker a question about code; raises ``SessionError`` when it does not answer in time."""
         number = self.next_id()
         self.channel.put({"op": "ask", "id": number, "what": what, "code": code, "pos": pos})
         answer = self._await(Answer, timeout_s)
@@ -245,15 +259,18 @@ class JailedWorker:
         return answer
 
     def end_worker(self) -> None:
-        """Kill the worker, if it lives; what it started is ended by the handover that follows."""
+        """Kill the worker if it is alive; the handover that follows ends the processes that it started."""
         if self.keeper.gone is None and not self.channel.kill_speaker():
             self.keeper.kill_worker()
         self.jail.meter.release()
 
     def go_back(self, target: Checkpoint, *, strict: bool = False) -> RolledBack | None:
-        """End the worker and let a checkpoint take over; None when that checkpoint is gone."""
+        """End the worker and make a checkpoint the worker; returns None when that checkpoint is gone.
+
+        With ``strict``, processes that earlier cells left running are ended too.
+        """
         files = self.keeper.handover(target.cell, self.shelf.taken_over(target), strict=strict)
-        # What was lost before must not be taken for the checkpoint that this cell gets next.
+        # Losses reported before now must not be applied to the checkpoint that this cell gets next.
         self._note_lost()
         if files is None:
             return None
@@ -261,7 +278,7 @@ class JailedWorker:
         try:
             restored = self._await(Restored)
         except SessionError:
-            # It was dying when it was woken, or is not itself any more.
+            # The checkpoint ended while it was woken, or does not behave as one.
             return None
         if restored.cell != target.cell:
             return None
@@ -271,7 +288,7 @@ class JailedWorker:
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
     def recover(self, *, strict: bool = False) -> RolledBack | None:
-        """Go back to the newest checkpoint that lives; None when none does."""
+        """Go back to the newest checkpoint that is alive; returns None when none is."""
         self._finish_freezing()
         while (target := self.shelf.newest()) is not None:
             back = self.go_back(target, strict=strict)
@@ -280,7 +297,11 @@ class JailedWorker:
         return None
 
     def memory_exceeded(self) -> bool:
-        """Whether the worker is beyond its memory: where no control group counts, or where checkpoints have room."""
+        """Whether the worker exceeds the session's memory limit.
+
+        The host checks this where there is no control group, and where the control group's limit includes room for
+        checkpoints.
+        """
         meter, budget = self.jail.meter, self._budget
         if not meter.exact and meter.memory_is_exceeded():
             return True
@@ -289,10 +310,10 @@ class JailedWorker:
         return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
 
     def memory_alarm(self) -> None:
-        """Nothing to remember: whom the kernel has ended for memory is looked up when the cell is over."""
+        """Do nothing: which process the kernel killed for memory is looked up after the cell."""
 
     def used_bytes(self) -> int:
-        """Memory that the session uses now, for whoever looks on."""
+        """Return the current memory use of the session in bytes, for display."""
         if self.jail.meter.exact:
             return max(0, self.jail.meter.usage_bytes() - self._budget.copies_bytes)
         return anonymous_bytes(self.channel.speaker)
@@ -303,7 +324,7 @@ class JailedWorker:
         return self._budget.limit_bytes
 
     def destroy(self) -> None:
-        """End everything."""
+        """End the jail with everything in it, and the proxy."""
         self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
@@ -311,7 +332,7 @@ class JailedWorker:
             self.proxy.close()
 
     def _finish_freezing(self) -> None:
-        """A checkpoint that was just made when the worker died counts, if the worker still said so."""
+        """Accept a checkpoint that the worker reported just before it died."""
         if self._freezing:
             try:
                 self.prepare()
@@ -319,13 +340,13 @@ class JailedWorker:
                 self._freezing = False
 
     def _keep_stray(self, shown: DisplayShown) -> None:
-        """Keep what a background thread shows, while there is room for it."""
+        """Keep a display of a background thread for the next cell, if the bounds allow it."""
         held = sum(stray.size for stray in self._strays)
         if len(self._strays) < _MAX_STRAYS and held + shown.size <= _MAX_STRAY_BYTES:
             self._strays.append(shown)
 
     def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
-        """The next message of a kind; ``SessionError`` when the worker dies, is silent or speaks out of turn."""
+        """Wait for a message of a kind; raises ``SessionError`` when the worker dies, is late or sends another kind."""
         timeout_s = PATIENCE_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
@@ -337,7 +358,7 @@ class JailedWorker:
                 elif not isinstance(message, OutputCleared):
                     raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
             if self.channel.closed:
-                # The gate may have more to say about it.
+                # The gate may report how the worker ended.
                 if readable(self.jail.control.fileno(), LAST_WORD_S):
                     self.keeper.read()
                 raise SessionError("the worker is gone")

@@ -197,7 +197,7 @@ def test_bytes_that_are_no_filter_are_refused_before_the_kernel_is_asked(program
         try: lockdown.load_seccomp({program})
         except OSError as error: print(error.strerror)
     """)
-    assert "need 1 to 4096 records of 8 bytes" in done.stdout
+    assert "a filter has 1 to 4096 records of 8 bytes" in done.stdout
 
 
 def test_a_program_that_the_kernel_does_not_take_is_an_error_with_the_step() -> None:
@@ -284,10 +284,10 @@ print(sorted(os.listdir("/proc/self/fd")))
         ({"rlimits": 5}, "lockdown: [Errno 22] lock_down: rlimits must be a table"),
         ({"parent": 1 << 22}, "lockdown: [Errno 3] set_pdeathsig: parent 4194304 is gone"),
         ({"parent": "me"}, "lockdown: [Errno 22] lock_down: parent must be a number"),
-        ({"seccomp": [b"!"]}, "lockdown: [Errno 22] load_seccomp: 1 bytes are no filter"),
+        ({"seccomp": [b"!"]}, "lockdown: [Errno 22] load_seccomp: 1 bytes; a filter has"),
         ({"seccomp": ["12345678"]}, "lockdown: [Errno 22] load_seccomp: "),
         ({"seccomp": b"12345678"}, "lockdown: [Errno 22] lock_down: seccomp must be a list"),
-        ({"seccomp": [b""]}, "lockdown: [Errno 22] load_seccomp: 0 bytes are no filter"),
+        ({"seccomp": [b""]}, "lockdown: [Errno 22] load_seccomp: 0 bytes; a filter has"),
         ({"landlock": {}}, "lockdown: [Errno 22] lock_down: handled_fs must be a number"),
         (
             {"landlock": {"handled_fs": 4, "handled_net": 0, "scoped": 0, "paths": [["/no/such", 4]], "ports": []}},

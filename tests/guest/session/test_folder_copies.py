@@ -143,7 +143,7 @@ def test_older_copies_give_up_their_files_first(folder: WorkFolder, monkeypatch:
     for cell in range(3):
         Path(folder.root, "a").write_bytes(bytes([cell]) * 1400)
         folder.take(cell)
-    assert folder.restore(0).startswith("older copies of them were given up")
+    assert folder.restore(0).startswith("older copies of them were deleted")
     assert folder.restore(2) == ""
 
 

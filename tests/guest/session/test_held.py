@@ -47,7 +47,7 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("calls")
 def test_a_child_is_held_until_it_ends_although_nobody_collects_it(child: subprocess.Popen[bytes]) -> None:
-    held = Held(child.pid, parents=(os.getpid(),), runner=0, before=LATER)
+    held = Held(child.pid, parents=(os.getpid(),), worker=0, before=LATER)
     assert held.alive
     held.end()
     await_ends([held], 10.0)
@@ -59,30 +59,30 @@ def test_a_child_is_held_until_it_ends_although_nobody_collects_it(child: subpro
 def test_what_is_no_child_of_the_runner_is_refused(child: subprocess.Popen[bytes]) -> None:
     for pid, parents in ((child.pid, (1,)), (1, (os.getpid(),)), (os.getpid(), (os.getppid(),)), (0, (0,)), (-1, (0,))):
         with pytest.raises(Refused):
-            Held(pid, parents=parents, runner=0, before=LATER)
+            Held(pid, parents=parents, worker=0, before=LATER)
     for pid in (1 << 31, 1 << 70):
         with pytest.raises(Refused):
-            Held(pid, parents=(os.getpid(),), runner=0, before=LATER)
+            Held(pid, parents=(os.getpid(),), worker=0, before=LATER)
     with pytest.raises(Refused, match="no process of its own"):
-        Held(child.pid, parents=(os.getpid(),), runner=child.pid, before=LATER)
+        Held(child.pid, parents=(os.getpid(),), worker=child.pid, before=LATER)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(Refused, match="no child"):
-        Held(child.pid, parents=(1,), runner=0, before=LATER)
+        Held(child.pid, parents=(1,), worker=0, before=LATER)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_one_that_is_younger_than_the_claim_is_refused(child: subprocess.Popen[bytes]) -> None:
     now = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-    Held(child.pid, parents=(os.getpid(),), runner=0, before=now).close()
+    Held(child.pid, parents=(os.getpid(),), worker=0, before=now).close()
     with pytest.raises(Refused, match="younger"):
-        Held(child.pid, parents=(os.getpid(),), runner=0, before=alive.look(child.pid).started - 1)
+        Held(child.pid, parents=(os.getpid(),), worker=0, before=alive.look(child.pid).started - 1)
 
 
 def test_one_that_has_ended_is_refused() -> None:
     ended = subprocess.Popen(["true"])
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(Refused, match="ended"):
-        Held(ended.pid, parents=(os.getpid(),), runner=0, before=LATER)
+        Held(ended.pid, parents=(os.getpid(),), worker=0, before=LATER)
     ended.wait()
 
 
@@ -99,7 +99,7 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         assert half.stdout is not None
         assert half.stdout.readline() == b"Z\n"
         assert half.pid in processes(os.getpid())
-        held = Held(half.pid, parents=(os.getpid(),), runner=0, before=LATER)
+        held = Held(half.pid, parents=(os.getpid(),), worker=0, before=LATER)
         assert held.alive
         held.end()
         await_ends([held], 10.0)

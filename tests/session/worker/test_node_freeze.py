@@ -34,4 +34,4 @@ def test_a_compiler_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch, comp
     monkeypatch.setattr(node_freeze, "find_compiler", lambda: compiler)
     program, problem = freeze_addon()
     assert program == b""
-    assert problem.startswith("what freezes JavaScript could not be compiled")
+    assert problem.startswith("the addon for JavaScript checkpoints could not be compiled")

@@ -1,7 +1,7 @@
-"""Reading and writing the WebAssembly binary format, as far as its sections.
+"""Reads and writes the sections of the WebAssembly binary format.
 
-The bytes are hostile: every read is checked against its end, every number against the size the format gives it, and
-whatever is wrong is one exception, ``Malformed``, with the place. Used by ``wasm_inspect`` and ``wasm_rewrite``.
+The bytes are hostile: every read is checked against the end and every number against its size in the format. Every
+error raises ``Malformed``, which names the place. Used by ``inspect_module.py`` and ``rewrite.py``.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 
 MAGIC = b"\0asm"
 MODULE_VERSION = b"\x01\0\0\0"
-#: What a component carries where a module carries its version: a layer of 1.
+#: The layer field of a component, at the place of a module's version.
 COMPONENT_LAYER = b"\x01\0"
 
 CUSTOM, TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT, TAG = range(14)
-#: Sections stand in this order in a module; custom ones may stand anywhere.
+#: The order of the sections in a module; custom sections may be anywhere.
 ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
 
-#: Compilers leave a few dozen custom sections; a million empty ones take two bytes each and much more to read.
+#: The most sections. Compilers write a few dozen custom ones; a million empty ones are small but slow to read.
 MOST_SECTIONS = 10_000
 
 
 class Malformed(ValueError):
-    """The bytes are not a module that this house runs; the message says what and where."""
+    """Raised when bytes are not a module that we run; the message says what is wrong and where."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section: its number and where its content lies in the module."""
+    """One section: its number, and where its content is in the module."""
 
     id: int
     start: int
@@ -36,7 +36,7 @@ class Section:
 
 
 class Reader:
-    """A cursor over ``data[position:end]`` that refuses to leave it."""
+    """A cursor over ``data[position:end]``; raises ``Malformed`` instead of reading beyond the end."""
 
     __slots__ = ("data", "end", "position")
 
@@ -46,7 +46,7 @@ class Reader:
         self.end = len(data) if end is None else end
 
     def byte(self) -> int:
-        """The next byte."""
+        """Return the next byte."""
         if self.position >= self.end:
             raise Malformed(f"unexpected end at byte {self.position}")
         value = self.data[self.position]
@@ -54,7 +54,7 @@ class Reader:
         return value
 
     def skip(self, count: int) -> int:
-        """Step over ``count`` bytes; returns where they began."""
+        """Skip ``count`` bytes; returns where they began."""
         start = self.position
         if count > self.end - start:
             raise Malformed(f"{count} bytes announced at byte {start}, only {self.end - start} left")
@@ -62,12 +62,12 @@ class Reader:
         return start
 
     def take(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         start = self.skip(count)
         return self.data[start : start + count]
 
     def unsigned(self, bits: int = 32) -> int:
-        """A LEB128 number of at most ``bits`` bits."""
+        """Return an unsigned LEB128 number of at most ``bits`` bits."""
         start, value, shift = self.position, 0, 0
         while True:
             byte = self.byte()
@@ -82,7 +82,7 @@ class Reader:
         return value
 
     def skip_signed(self, bits: int) -> None:
-        """Step over a signed LEB128 number, whatever its value."""
+        """Skip a signed LEB128 number."""
         start, shift = self.position, 0
         while self.byte() >= 0x80:
             shift += 7
@@ -90,11 +90,11 @@ class Reader:
                 raise Malformed(f"number at byte {start} is longer than {bits} bits")
 
     def name(self, longest: int = 100_000) -> str:
-        """A length-prefixed UTF-8 string."""
+        """Return a length-prefixed UTF-8 string."""
         start = self.position
         size = self.unsigned()
         if size > longest:
-            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are taken")
+            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are accepted")
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:
@@ -102,7 +102,7 @@ class Reader:
 
 
 def sections(data: bytes) -> list[Section]:
-    """The sections of a module in file order; also says what the bytes are when they are no module."""
+    """Return the sections of a module in file order; raises ``Malformed``, which says what else the bytes may be."""
     if data[:4] != MAGIC:
         raise Malformed("not a WebAssembly module: it does not begin with \\0asm")
     if data[4:8] != MODULE_VERSION:
@@ -129,7 +129,7 @@ def sections(data: bytes) -> list[Section]:
 
 
 def unsigned(value: int) -> bytes:
-    """A number as unsigned LEB128."""
+    """Return a number as unsigned LEB128."""
     out = bytearray()
     while True:
         low = value & 0x7F
@@ -140,7 +140,7 @@ def unsigned(value: int) -> bytes:
 
 
 def signed(value: int) -> bytes:
-    """A number as signed LEB128."""
+    """Return a number as signed LEB128."""
     out = bytearray()
     while True:
         low = value & 0x7F
@@ -152,7 +152,7 @@ def signed(value: int) -> bytes:
 
 
 def assemble(parts: Iterable[tuple[int, bytes]]) -> bytes:
-    """A module made of these sections, in this order."""
+    """Return a module made of these sections, in this order."""
     out = bytearray(MAGIC + MODULE_VERSION)
     for number, content in parts:
         out += bytes([number]) + unsigned(len(content)) + content

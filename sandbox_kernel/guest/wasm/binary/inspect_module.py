@@ -1,8 +1,8 @@
-"""What a module asks for, found before the compiler sees it.
+"""Measures a module before the compiler gets it.
 
-Cranelift turns a 1.8 MB module of 300 000 functions into 1.7 GB of work that cannot be interrupted, so a module is
-first measured against ``Caps``. The parser knows sections and counts, not types: the engine validates the rest. Runs
-inside the jailed compile step; pure, so that it can be tested with any bytes.
+For a 1.8 MB module of 300 000 functions Cranelift needs 1.7 GB and cannot be interrupted, so a module is first checked
+against ``Caps``. The parser checks sections and counts, not types: the engine validates the rest. Runs inside the
+jailed compile step; pure functions, so that it can be tested with any bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE_BYTES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class Caps:
-    """The largest module that is compiled; the defaults fit everything a cell has a use for."""
+    """The bounds of a module that is compiled; the defaults are large enough for cells."""
 
     module_bytes: int = 64 << 20
     types: int = 20_000
@@ -37,7 +37,7 @@ class Caps:
 
 @dataclass(frozen=True)
 class Import:
-    """One thing the module wants from outside; ``kind`` is func, table, memory, global or tag."""
+    """One import of the module; ``kind`` is func, table, memory, global or tag."""
 
     module: str
     name: str
@@ -46,7 +46,7 @@ class Import:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleFacts:
-    """What ``inspect`` learned; ``bodies`` are the (start, end) of the code of each function, locals included."""
+    """What ``inspect`` found; ``bodies`` holds the (start, end) of each function's code, locals included."""
 
     types: int
     imports: tuple[Import, ...]
@@ -61,12 +61,12 @@ class ModuleFacts:
 
     @property
     def imported_functions(self) -> int:
-        """Defined functions are numbered after these."""
+        """The number of imported functions; defined functions are numbered after them."""
         return sum(1 for item in self.imports if item.kind == "func")
 
     @property
     def imported_globals(self) -> int:
-        """Defined globals are numbered after these."""
+        """The number of imported globals; defined globals are numbered after them."""
         return sum(1 for item in self.imports if item.kind == "global")
 
 
@@ -74,7 +74,7 @@ _KINDS = ("func", "table", "memory", "global", "tag")
 
 
 def inspect(data: bytes, caps: Caps) -> ModuleFacts:
-    """Measure a module; ``Malformed`` when it is broken or larger than the caps."""
+    """Measure a module; raises ``Malformed`` when it is broken or larger than the caps."""
     if len(data) > caps.module_bytes:
         raise Malformed(f"module of {len(data)} bytes; at most {caps.module_bytes} are compiled")
     found = binary.sections(data)
@@ -158,11 +158,11 @@ def _check_tables(number: int, reader: Reader | None, caps: Caps) -> None:
         return
     for _ in range(number):
         if reader.data[reader.position : reader.position + 1] == b"\x40":
-            raise Malformed("a table with its own first value belongs to a proposal that is switched off")
+            raise Malformed("a table with an initial value belongs to a proposal that is switched off")
         reader.skip_signed(33)
         least, _most = _limits(reader)
         if least > caps.table_elements:
-            raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are given")
+            raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are allowed")
 
 
 def _memory(reader: Reader) -> tuple[int, int | None]:
@@ -197,7 +197,7 @@ def _bodies(data: bytes, number: int, reader: Reader | None, *, caps: Caps) -> t
         start = reader.skip(size)
         end = start + size
         code = skip_locals(data, start, end, caps.locals)
-        # Counting bytes is exact enough and runs in C: a body with few bytes that could open a block cannot be deep.
+        # Counting bytes is fast and safe: a body with few bytes that could open a block cannot be nested deeply.
         if sum(data.count(bytes([opener]), code, end) for opener in OPENERS) > caps.nesting:
             _check_nesting(data, code, end, index, caps.nesting)
         found.append((start, end))
@@ -205,7 +205,7 @@ def _bodies(data: bytes, number: int, reader: Reader | None, *, caps: Caps) -> t
 
 
 def skip_locals(data: bytes, start: int, end: int, most: int) -> int:
-    """Where the instructions of a body begin; its local variables are counted on the way."""
+    """Return where the instructions of a body begin; raises ``Malformed`` if it has too many local variables."""
     reader = Reader(data, start, end)
     total = 0
     for _ in range(reader.unsigned()):

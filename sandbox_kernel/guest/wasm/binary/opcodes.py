@@ -1,8 +1,7 @@
-"""How long each WebAssembly instruction is: enough to walk a function body without understanding it.
+"""The length of each WebAssembly instruction: enough to walk through a function body.
 
-Only what the engine of this house accepts is known (``wasm_engine``): threads, GC, legacy exceptions and stack
-switching are not, and an instruction of theirs is ``Malformed``. The engine validates everything again; this walk only
-has to find instruction boundaries.
+Covers only what our engine accepts (``engine.py``): instructions of threads, GC, legacy exceptions and stack switching
+raise ``Malformed``. The engine validates everything again; this walk only has to find instruction boundaries.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .format import Malformed, Reader
 BLOCK, LOOP, IF, TRY_TABLE, END, CALL, MEMORY_GROW = 0x02, 0x03, 0x04, 0x1F, 0x0B, 0x10, 0x40
 OPENERS = (BLOCK, LOOP, IF, TRY_TABLE)
 
-#: How many LEB128 numbers follow each instruction that is followed by nothing else.
+#: How many LEB128 numbers follow an instruction, for those that are followed only by such numbers.
 _NUMBERS: dict[int, int] = {
     **dict.fromkeys((0x00, 0x01, 0x05, 0x0A, 0x0B, 0x0F, 0x1A, 0x1B, 0xD1, *range(0x45, 0xC5)), 0),
     **dict.fromkeys((0x08, 0x0C, 0x0D, 0x10, 0x12, *range(0x20, 0x27), 0x3F, 0x40, 0xD2), 1),

@@ -1,8 +1,8 @@
-"""Console output of QuickJS without a detour: a function added to the module writes strings through WASI itself.
+"""Adds a function to the QuickJS module that writes console output through WASI, without calling Python.
 
-A call from JavaScript to the host costs a dozen crossings between Python and WebAssembly, a millisecond on a busy
-machine; a program that prints in a loop would do nothing else. Host functions with a name of one digit are therefore
-answered inside the module: the digit is the stream, the first argument the text. All others go on to the host.
+A call from JavaScript to the host crosses between Python and WebAssembly a dozen times, a millisecond on a busy
+machine: too slow for a program that prints in a loop. So host functions whose name is one digit are handled inside the
+module: the digit is the stream, the first argument the text. All others go to the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .opcodes import CALL, walk
 
 STDOUT, STDERR = "1", "2"
 
-#: Imports in the order in which ``_CALLS`` names their counterparts in QuickJS; the function itself comes after them.
+#: The imports are in the order of their counterparts in ``_CALLS``; the added function comes after them.
 _TEXT = """(module
   (import "x" "host_call" (func $host_call (param i32 i32 i32 i32 i32) (result i32)))
   (import "x" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
@@ -57,7 +57,7 @@ _EXPORTS = ("qjs_get_string_len", "qjs_free_cstring", "qjs_get_undefined", "wasm
 
 
 def with_console(module: bytes, facts: ModuleFacts) -> bytes:
-    """QuickJS with console output of its own."""
+    """Return the QuickJS module with the added console function."""
     functions = [item for item in facts.imports if item.kind == "func"]
     try:
         targets = [next(i for i, f in enumerate(functions) if (f.module, f.name) == name) for name in _IMPORTS]
@@ -84,7 +84,7 @@ def _append(content: bytes, item: bytes) -> bytes:
 
 
 def _redirected(data: bytes, start: int, end: int, calls: dict[int, int]) -> bytes:
-    """A function body in which calls of some functions are calls of others."""
+    """Return a function body in which calls of some functions are replaced by calls of others."""
     wanted = [bytes([CALL]) + unsigned(old) for old in calls]
     if all(data.find(pattern, start, end) < 0 for pattern in wanted):
         return data[start:end]
@@ -107,7 +107,7 @@ def _own_body(targets: tuple[int, ...]) -> bytes:
 
 
 def _type_of(module: bytes, facts: ModuleFacts, wanted: int) -> int:
-    """The type of an imported function, which ``inspect`` does not keep."""
+    """Return the type of an imported function, which ``inspect`` does not keep."""
     section = next(s for s in facts.sections if s.id == binary.IMPORT)
     reader = Reader(module, section.start, section.end)
     seen = -1

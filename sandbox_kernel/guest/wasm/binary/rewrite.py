@@ -1,12 +1,12 @@
-"""Two small changes to a module before it is compiled, so that its ending can be told exactly.
+"""Makes two small changes to a module before it is compiled, so that the runner can report exactly how it ended.
 
-* ``memory.grow`` that is refused returns -1 and leaves no trace outside, so a program that ran into its memory limit
-  looks like any other failure. Each ``memory.grow`` becomes a call of an added function that counts refusals in an
-  added global, and gives up for a program that does nothing else but ask.
-* A start function runs while the module is instantiated, before the host can set that counter or name the phase. It
-  becomes an export that the runner calls itself.
+* A refused ``memory.grow`` only returns -1, so a program that reached its memory limit looks like any other failure.
+  Each ``memory.grow`` becomes a call of an added function, which counts refusals in an added global and traps after
+  too many.
+* A start function runs while the module is instantiated, before the runner can set that counter. It becomes an export
+  that the runner calls.
 
-Additions go to the end of their sections, so no index in the module moves. The engine validates the outcome.
+Additions go to the end of their sections, so no index in the module changes. The engine validates the result.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .format import Reader, Section, signed, unsigned
 from .inspect_module import ModuleFacts, skip_locals
 from .opcodes import CALL, MEMORY_GROW, walk
 
-#: Exported i32 counter of refused growths; the runner sets it so low that it never ends when no limit of ours refuses.
+#: The exported i32 counter of refused growths. Without a limit of ours the runner sets it so low that it never traps.
 REFUSED = "__sandbox_refused_growths"
-#: Exported start function of a module that had one.
+#: The exported start function of a module that had one.
 START = "__sandbox_start"
-#: A program that was refused this often does nothing but ask: it is stopped.
+#: After this many refusals the program is stopped: it does nothing but ask for memory.
 MOST_REFUSALS = 10_000
 
 _I32, _MUTABLE = 0x7F, 0x01
 
 
 def prepare(data: bytes, facts: ModuleFacts) -> bytes:
-    """The module with counted growth and an explicit start; the same bytes when it has neither."""
+    """Return the module with counted growth and an exported start function; unchanged when it has neither."""
     if {REFUSED, START} & facts.exports.keys():
         raise binary.Malformed(f"the export names {REFUSED} and {START} are reserved; rename that export")
     growing = _growing_bodies(data, facts)
@@ -57,7 +57,7 @@ def _parts(
     sections = [section for section in facts.sections if section.id != binary.START]
     for number in added:
         if number not in present:
-            # An empty section in its place in the order; the addition below fills it.
+            # Insert an empty section at its place in the order; the addition below fills it.
             rank = binary.ORDER.index(number)
             behind = [i for i, s in enumerate(sections) if s.id in binary.ORDER[rank + 1 :]]
             sections.insert(behind[0] if behind else len(sections), Section(number, 0, 0))
@@ -79,7 +79,7 @@ def _append(content: bytes, addition: bytes, items: int) -> bytes:
 
 
 def _growing_bodies(data: bytes, facts: ModuleFacts) -> dict[int, list[int]]:
-    """Which functions grow the memory, and where; only bodies that hold the instruction's bytes are walked."""
+    """Return which functions grow the memory, and where; walks only bodies that contain the instruction's bytes."""
     growing: dict[int, list[int]] = {}
     for index, (start, end) in enumerate(facts.bodies):
         if data.find(b"\x40\x00", start, end) < 0 and data.find(b"\x40\x80", start, end) < 0:

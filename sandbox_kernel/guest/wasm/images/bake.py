@@ -1,7 +1,7 @@
-"""Makes an image: an engine that has started, read its libraries and is ready, compiled as a module of its own.
+"""Makes an image: an engine that has started and loaded its libraries, compiled as a module of its own.
 
-Done once when a language is prepared, in a jail, from files whose checksums the host has verified. What was run before
-the image was taken is not run again: a program starts in microseconds where the libraries took seconds.
+Done once when a language is prepared, in a jail, from files whose checksums the host has verified. A program starts
+from the image in microseconds; loading the libraries takes seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..plan import BakePlan, LibraryPlan
 from ..wasi.engine_overrides import make_linker
 from .image import bake
 
-#: A library must not take this engine for node, whose files and processes are not there.
+#: Wraps a CommonJS library. ``process`` is undefined, so that the library does not expect files and processes of node.
 _COMMONJS = """(function () {{ const module = {{ exports: {{}} }}, exports = module.exports, process = undefined;
 const require = (name) => globalThis[Symbol.for("sandbox.libraries")][name];
 {}
@@ -40,7 +40,7 @@ _CLOSE = """delete globalThis[Symbol.for("sandbox.libraries")]; delete globalThi
 
 
 def make_image(plan: BakePlan) -> GuestEnding:
-    """Boot QuickJS, run the libraries, write the compiled image and the handles that lead into it."""
+    """Boot QuickJS, run the libraries, write the compiled image and the handles of its functions."""
     with open(plan.source, "rb") as file:
         data = file.read()
     engine = make_engine(plan.switches, parallel=True)
@@ -97,7 +97,7 @@ def _source(path: str) -> str:
 
 
 def _library(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
-    """Run a library; the handle of what it exports, None for one that only others use."""
+    """Run a library. Returns the handle of its exports; None for a library that only other libraries use."""
     source, name = _source(os.path.join(folder, library.path)), os.path.basename(library.path)
     for old, new in library.patches:
         if source.count(old) != 1:
@@ -126,7 +126,7 @@ def _library(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
 
 
 def _imported(wanted: str, known: dict[str, tuple[str, ...]]) -> str:
-    """A module that passes on what a library of that name exports."""
+    """Return the source of a module that re-exports the library of that name."""
     if wanted not in known:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), wanted)
     return _IMPORTED.format(name=json.dumps(wanted), names=", ".join(known[wanted]))

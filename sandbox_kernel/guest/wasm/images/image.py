@@ -1,8 +1,8 @@
-"""A guest's linear memory written back into its module, so that the next one starts where this one was.
+"""Writes a guest's linear memory into its module, so that the next instance starts in the same state.
 
-Valid for guests that are called, between two calls: the stack is empty and the only mutable global, the stack pointer,
-has its first value again. The memory becomes one data segment from the first to the last page in use, because the
-engine maps one segment copy-on-write and copies many.
+This works for guests that are entered by calls, and between two calls: then the stack is empty and the only mutable
+global, the stack pointer, has its initial value. The memory becomes one data segment from the first to the last used
+page, because the engine maps a single segment copy-on-write but copies several.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OS_PAGE = 4096
 
 
 def bake(module: bytes, memory: bytes) -> bytes:
-    """The module with this content of its memory from the start."""
+    """Return the module with this initial content of its memory."""
     if len(memory) % PAGE_BYTES:
         raise Malformed("an image must be whole pages of memory")
     first, last = _used(memory)

@@ -1,4 +1,4 @@
-"""The linear memory of a guest as a file: all of its state, when it is between two calls."""
+"""Writes the linear memory of a guest to a file and maps it back: between two calls it is the guest's whole state."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _base(guest: HasMemory) -> int:
 
 
 def _view(guest: HasMemory) -> memoryview:
-    """The memory as bytes, without a copy; only good until it grows."""
+    """Return the memory as bytes, without a copy; valid only until the memory grows."""
     size = guest.memory.data_len(guest.store)
     return memoryview((ctypes.c_ubyte * size).from_address(_base(guest))).cast("B")
 
 
 def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
-    """Write the memory to a new file; its size, or the ``problem``."""
+    """Write the memory to a new file; returns its ``size``, or the ``problem``."""
     view = _view(guest)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -45,7 +45,7 @@ def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
     try:
         os.ftruncate(descriptor, len(view))
         for start in range(0, len(view), PAGE_BYTES):
-            # Copied, because views are compared one byte after another. What was never used stays a hole.
+            # Copied, because comparing views is slow (byte by byte). Pages that were never used stay holes in the file.
             part = bytes(view[start : start + PAGE_BYTES])
             if part != _NOTHING and os.pwrite(descriptor, part, start) < len(part):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -58,10 +58,10 @@ def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
 
 
 def map_memory(guest: HasMemory, descriptor: int) -> None:
-    """Let the memory of a fresh instance be what an open file holds, which nobody changes any more; it is closed.
+    """Map an open file, which must not change any more, as the memory of a new instance; closes the file.
 
-    The pages are those of the file until the guest writes to them. Whoever maps them reads none, so the size of an
-    image costs nothing. It lies inside the engine's own mapping, which ends at its own time.
+    The mapping is private: pages are the file's until the guest writes to them. Mapping reads no page, so the size of
+    an image costs nothing. The mapping lies inside the engine's own and is removed with it.
     """
     size = os.fstat(descriptor).st_size
     missing = size - guest.memory.data_len(guest.store)

@@ -1,4 +1,4 @@
-// A shell for the JavaScript engine: just-bash is in the image, /box and the mounts are the real folders of the jail.
+// Runs shell scripts in the JavaScript engine with just-bash, which is in the image. /box and mounts are real folders.
 (function (host, bash) {
   "use strict";
   const fs = require("fs");
@@ -6,7 +6,7 @@
   const libraries = globalThis[Symbol.for("sandbox.libraries")];
   const { commands, traps } = libraries["sandbox-commands"](libraries["node:zlib"]);
 
-  // ---- the folders of the host as just-bash wants to see a file system -----------------------------------------------
+  // ---- the folders of the host, in just-bash's interface for file systems --------------------------------------------
   const kindOf = (stats) => ({
     isFile: stats.isFile(), isDirectory: stats.isDirectory(), isSymbolicLink: stats.isSymbolicLink(),
     mode: stats.mode & 0o7777, size: stats.size, mtime: stats.mtime, dev: stats.dev, ino: stats.ino,
@@ -93,7 +93,7 @@
     "maxOutputSize", "maxStringLength", "maxExecutionTimeMs", "maxGlobOperations", "maxArrayElements", "maxInputBytes",
     "maxTraversalEntries", "maxTraversalWork", "maxQueryElements", "maxLiveBytes",
   ].map((name) => [name, many]));
-  limits.maxCallDepth = 200; // deeper recursion would end the engine's own stack
+  limits.maxCallDepth = 200; // deeper recursion would overflow the engine's own stack
 
   const say = (text) => async () => ({ stdout: text, stderr: "", exitCode: 0 });
   const ours = [
@@ -105,7 +105,7 @@
     bash.defineCommand("uname", async (args) => say(args.includes("-a") ? "WASI sandbox wasm32\n" : "WASI\n")()),
   ];
 
-  const absent = ["python", "python3", "html-to-markdown"]; // named by just-bash, and not in its bundle for browsers
+  const absent = ["python", "python3", "html-to-markdown"]; // just-bash lists them, but its bundle for browsers lacks them
   const known = new Set([...bash.getCommandNames(), ...ours.map((command) => command.name), "which"]);
   for (const name of [...absent, "trap"]) known.delete(name);
   ours.push(bash.defineCommand("which", async (args) => {
@@ -113,7 +113,7 @@
     return { stdout: found.map((name) => `/usr/bin/${name}\n`).join(""), stderr: "", exitCode: found.length === args.length ? 0 : 1 };
   }));
 
-  // The network of curl: the host fetches, under the policy of the sandbox, and follows redirects itself.
+  // curl's network: the host fetches, under the sandbox's policy, and follows redirects itself.
   const web = globalThis.fetch;
   async function request(url, { method, headers, body } = {}) {
     const answer = await web(url, { method, headers, body });
@@ -125,7 +125,7 @@
     const folders = JSON.parse(host("folders").slice(1)).filter((path) => path !== "/cell");
     const mounts = folders.map((path) => ({ mountPoint: path, filesystem: new HostFolder(path) }));
     const base = new bash.InMemoryFs();
-    // No /bin: where it exists, commands are only found if they are files there.
+    // No /bin: if it exists, just-bash finds only commands that are files in it.
     for (const path of ["/dev", "/tmp"]) await base.mkdir(path, { recursive: true });
     await base.writeFile("/dev/null", "");
     const home = { HOME: "/box", PWD: "/box", PATH: "/usr/bin:/bin", USER: "sandbox", LOGNAME: "sandbox", HOSTNAME: "sandbox", TMPDIR: "/tmp" };
@@ -142,7 +142,7 @@
     });
   }
 
-  // What the outermost script prints is passed on statement by statement; inner scripts are captured by their caller.
+  // The output of the outermost script is written after each statement; that of inner scripts goes to their caller.
   let outermost;
   let state;
   const watch = {
@@ -164,15 +164,15 @@
     let result = await shell.exec(source, { rawScript: true, stdin: host("stdin").slice(1), stdinKind: "bytes" });
     result = await atExit(shell, result);
     if (outermost === undefined) {
-      // The script could not even be read as one.
+      // The script could not be parsed.
       process.stdout.write(result.stdout);
       process.stderr.write(result.stderr);
     }
     process.exitCode = result.exitCode & 0xff;
   }
 
-  // The handler of EXIT runs where the script ended: its variables, functions and folder are there.
-  const WENT_ON = 199; // the handler came to its end; what it exits with itself counts instead
+  // The EXIT handler runs in the state in which the script ended: with its variables, functions and folder.
+  const WENT_ON = 199; // marks a handler that ran to its end; if the handler exits by itself, its own code counts
   async function atExit(shell, result) {
     const handler = traps.get("EXIT");
     traps.clear();

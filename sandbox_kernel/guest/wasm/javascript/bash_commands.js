@@ -1,4 +1,4 @@
-// Commands that just-bash leaves out where there is no node: tar, xxd, node itself, shuf and yes; and the trap builtin.
+// Commands that just-bash lacks without Node.js: tar, xxd, node, shuf and yes; and the builtin trap.
 (function () {
   "use strict";
   globalThis[Symbol.for("sandbox.libraries")]["sandbox-commands"] = function (zlib) {
@@ -108,7 +108,7 @@
           for (let j = 0; j < letters.length; j++) {
             if (!"cxtvzfCp".includes(letters[j])) return bad(`tar: invalid option -- '${letters[j]}'`, 64);
             if (!value[letters[j]]) { flags.add(letters[j]); continue; }
-            // The old style (tar czf a.tar) takes its values from the words that follow, in order.
+            // In the old style (tar czf a.tar) the values are the words that follow, in order.
             const rest = arg.startsWith("-") ? letters.slice(j + 1) : "";
             value[letters[j]](rest || (args[++i] ?? ""));
             if (rest) break;
@@ -182,7 +182,7 @@
       return good(lines.slice(0, most).map((line) => `${line}\n`).join(""));
     }
 
-    // A pipe hands over what a command has printed when it ends, so this one has to end.
+    // A pipe passes a command's output on when the command ends, so this one has to end.
     const yes = async (args) => good(`${args.join(" ") || "y"}\n`.repeat(10_000));
 
     // ---- node ------------------------------------------------------------------------------------------------------------

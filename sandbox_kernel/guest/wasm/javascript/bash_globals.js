@@ -1,4 +1,4 @@
-// Names of the web and of node that just-bash expects, as far as it uses them; run before it is read into an image.
+// Defines the globals of browsers and Node.js that just-bash uses; runs before just-bash is loaded into an image.
 (function () {
   "use strict";
   const libraries = globalThis[Symbol.for("sandbox.libraries")];
@@ -34,7 +34,7 @@
       }
       return control.signal;
     }
-    static timeout() { return new AbortSignal(); } // the sandbox has a clock of its own
+    static timeout() { return new AbortSignal(); } // never aborts: the sandbox has its own time limit
   }
   class AbortController {
     signal = new AbortSignal();
@@ -59,7 +59,7 @@
     randomUUID: () => "xxxxxxxx-xxxx-4xxx-8xxx-xxxxxxxxxxxx".replace(/x/g, () => Math.floor(Math.random() * 16).toString(16)),
   });
 
-  // node's byte array, as far as gzip and base64 use it
+  // Node.js's Buffer, as far as gzip and base64 use it
   class Buffer extends Uint8Array {
     static from(data, encoding) {
       if (typeof data !== "string") return Object.setPrototypeOf(new Uint8Array(data), Buffer.prototype);
@@ -96,9 +96,9 @@
     return Buffer.from(answer.slice(1), "latin1");
   };
   libraries["node:zlib"] = { gunzipSync: zip("gunzip"), gzipSync: zip("gzip"), constants: { Z_BEST_COMPRESSION: 9, Z_BEST_SPEED: 1, Z_DEFAULT_COMPRESSION: 6 } };
-  // html-to-markdown is the only command that needs it; the catalogue says that it is missing.
+  // Only html-to-markdown needs it; the catalogue says that this command is missing.
   libraries.turndown = { default: class { constructor() { throw new Error("html-to-markdown is not part of this sandbox"); } } };
-  // Only `ls` asks, for patterns that the shell has left as they are.
+  // Only `ls` uses it, for patterns that the shell has not expanded.
   libraries.minimatch = {
     minimatch(text, pattern) {
       const escaped = pattern.replace(/[.+^${}()|\\]/g, "\\$&").replace(/\*\*/g, "\0").replace(/\*/g, "[^/]*").replace(/\0/g, ".*").replace(/\?/g, "[^/]");

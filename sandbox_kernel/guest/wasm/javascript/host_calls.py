@@ -1,7 +1,7 @@
-"""Answers what JavaScript asks of its host: time, text encodings, files, standard input.
+"""The host functions of JavaScript: time, text encodings, files, standard input, fetch.
 
-``javascript_boot.js`` asks by name and with strings; bytes travel as characters 0 to 255. Whatever fails is an answer
-too, with the code that node would give, so that nothing here ever leaves through the engine.
+``javascript_boot.js`` calls them by name with strings; bytes are sent as characters 0 to 255. An error is returned as
+an answer, with the error code that node would use, so that no exception passes through the engine.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from collections.abc import Callable, Mapping
 from ..guest_fetch import MOST_REQUEST_BYTES, NoNetwork, Stopped, ask_host, never
 from ..guest_files import Folders, read_at_most
 
-#: The most that one archive is unpacked to.
+#: The most bytes that one archive may unpack to.
 _MOST_UNPACKED = 512 << 20
 NETWORKING_DISABLED = "networking disabled: no domain is allowed; add --allow-net example.org"
 
 
 class JavaScriptHost:
-    """The world around one engine. Streams and memory can be replaced by whoever runs it."""
+    """Answers the host calls of one engine. The caller may replace the functions for streams and memory."""
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
         self.read_line: Callable[[], bytes] = read_line
         self.memory_bytes: Callable[[], int] = lambda: 0
-        #: Set by ``process.exit``, which then waits to be interrupted.
+        #: The code of ``process.exit``, which then loops until the engine is interrupted; None before.
         self.exit_code: int | None = None
-        #: Asks the user of a session; where it is None, questions go to standard output and answers come from input.
+        #: Asks the user of a session; if None, prompts go to standard output and answers come from standard input.
         self.ask_user: Callable[[str], str] | None = None
-        #: Asked while a fetch waits.
+        #: Whether the program was interrupted; called while a fetch waits.
         self.stopped: Callable[[], bool] = never
         self._started = time.monotonic()
 
     def elapsed_s(self) -> float:
-        """The time of the guest's own clock."""
+        """Return the guest's own clock, in seconds."""
         return time.monotonic() - self._started
 
     def set_elapsed(self, seconds: float) -> None:
-        """Let the guest's clock go on where it was: timers are set by it."""
+        """Set the guest's clock to where it was, because timers are set by it."""
         self._started = time.monotonic() - seconds
 
     def answer(self, request: list[str]) -> str:
-        """What ``javascript_boot.js`` gets: "V" and a value, or "E" and an error."""
+        """Answer one call of ``javascript_boot.js``: "V" and a value, or "E" and an error."""
         operation, *rest = request
         try:
             return "V" + self._operations[operation](self, *rest)
@@ -152,7 +152,7 @@ class JavaScriptHost:
         return gzip.compress(data.encode("latin-1"), int(level), mtime=0).decode("latin-1")
 
     def _gunzip(self, data: str, _level: str) -> str:
-        # A bounded reader: a small archive may hold any amount.
+        # Read with a bound: a small archive may unpack to any size.
         with gzip.GzipFile(fileobj=io.BytesIO(data.encode("latin-1"))) as file:
             content = read_at_most(file, _MOST_UNPACKED + 1)
         if len(content) > _MOST_UNPACKED:
@@ -180,7 +180,7 @@ class JavaScriptHost:
         return ""
 
     def _fetch(self, request: str) -> str:
-        """The head of the response as JSON, a line break, and its body as it came."""
+        """Return the head of the response as JSON, a line break, and the unchanged body."""
         data = request.encode("utf-8", "backslashreplace")
         if len(data) > MOST_REQUEST_BYTES:
             raise ValueError(f"the request is longer than {MOST_REQUEST_BYTES} bytes")
@@ -191,7 +191,7 @@ class JavaScriptHost:
         except Stopped:
             head = {"error": "interrupted"}
         except OSError as error:
-            head = {"error": f"the host does not answer: {error}"}
+            head = {"error": f"the host did not answer: {error}"}
         head.pop("body", None)
         body = base64.b64decode(head.pop("body_b64", ""))
         return json.dumps(head) + "\n" + body.decode("latin-1")
@@ -227,7 +227,7 @@ def _facts(status: os.stat_result) -> str:
 
 
 def write_all(stream: int, data: bytes) -> None:
-    """Write to a stream of this process, however long that takes."""
+    """Write all of the data to a stream of this process; blocks until that is done."""
     rest = memoryview(data)
     while rest:
         try:
@@ -242,7 +242,7 @@ _pending = b""
 
 
 def read_line() -> bytes:
-    """One line from standard input with its end, or b"" at the end of input."""
+    """Return one line of standard input with its line break, or b"" at the end of input."""
     global _pending
     while b"\n" not in _pending:
         data = os.read(0, 1 << 16)

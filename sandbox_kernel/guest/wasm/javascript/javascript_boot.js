@@ -1,8 +1,8 @@
-// What a JavaScript program expects around it, made once in a fresh engine and then kept as an image.
+// Defines the globals that a JavaScript program expects; runs once in a new engine, which is then kept as an image.
 //
-// The engine knows ECMAScript only. Everything here rests on three functions of the host: `host(operation, ...strings)`,
-// which answers with a string, "V" and a value or "E" and an error as JSON; and `writeOut` and `writeErr`, which print.
-// What is returned at the end is for the program that drives the engine (runner.py); user code never sees it.
+// The engine has ECMAScript only. This file uses three functions of the host: `host(operation, ...strings)`, which
+// returns a string, "V" and a value or "E" and an error as JSON; and `writeOut` and `writeErr`, which print.
+// The object that is returned at the end is for runner.py, which drives the engine; user code never gets it.
 (function (host, writeOut, writeErr) {
   "use strict";
 
@@ -157,7 +157,7 @@
     return id;
   }
 
-  // Runs the timer that is due first; answers how long to wait for the next one, or -1 when there is none.
+  // Runs the timer that is due first; returns how long to wait for the next one, or -1 when there is none.
   function tick() {
     let first;
     for (const timer of timers.values()) if (!first || timer.at < first.at) first = timer;
@@ -256,7 +256,7 @@
 
   const process = {
     argv: [], env: {}, exitCode: undefined, platform: "wasi", version: "v0.0.0-quickjs", versions: { quickjs: "ng" },
-    // The host has heard it and interrupts: nothing after this line runs, and nothing can catch it.
+    // The host interrupts the engine after this call: nothing after this line runs, and nothing can catch it.
     exit(code) { ask("exit", code ?? process.exitCode ?? 0); for (;;); },
     cwd: () => "/box",
     uptime: () => now() / 1000,
@@ -312,7 +312,7 @@
     return encodingOf(options) ? ask("decode", all, "utf-8", "") : unlatin(all);
   })(fs.readFileSync);
 
-  // ---- fetch: the host does it, under the policy of the sandbox -----------------------------------------------------
+  // ---- fetch: the host fetches, under the sandbox's policy ----------------------------------------------------------
   class Headers {
     #all = new Map();
     constructor(init = {}) { for (const [name, value] of Symbol.iterator in init ? init : Object.entries(init)) this.append(name, value); }
@@ -403,7 +403,7 @@
     "super", "switch", "this", "throw", "true", "try", "typeof", "undefined", "var", "void", "while", "yield"];
   const atStart = Reflect.ownKeys(globalThis).length;
 
-  // ---- for the driver ---------------------------------------------------------------------------------------------------
+  // ---- functions for runner.py ------------------------------------------------------------------------------------------
   return {
     tick,
     inspect: (value) => inspect(value),
@@ -424,7 +424,7 @@
     moduleNames: (name) => JSON.stringify(Object.keys(modules[name] ?? {}).filter((key) => PLAIN_KEY.test(key))),
   };
 
-  // Only names and plain properties are followed: looking at code must not run any.
+  // Follows only names and plain properties: inspection must not run code.
   function walk(path) {
     if (!path.length) return { value: globalThis };
     let value;

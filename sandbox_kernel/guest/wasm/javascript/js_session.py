@@ -1,8 +1,8 @@
-"""A JavaScript session in WebAssembly: one engine that runs cell after cell, and whose whole state is its memory.
+"""The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell; its memory is the whole state.
 
-``wasm_worker`` loads it while its jail waits, and makes it a session's engine. Checkpoints, rollback and undo are the
-worker's own (``session_worker``), by forking. What only a guest of WebAssembly can do is be written to a file: between
-two cells the engine's stack is empty, so its linear memory is the session, here or on another machine.
+``warm/warm_session.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
+work by forks of the worker, as in every session (``guest/session/``). In addition a WebAssembly session can be written
+to a file: between two cells the engine's stack is empty, so its linear memory is the session, on any machine.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-#: How often a sleeping cell looks whether it was interrupted.
+#: How often a sleeping cell checks for an interrupt, in seconds.
 _SLICE_S = 0.05
 _CHAIN = re.compile(r"((?:[A-Za-z_$][\w$]*\s*\.\s*)*)([A-Za-z_$][\w$]*)?\Z")
-#: What the parser says when code stops too early.
+#: Error messages of QuickJS's parser for code that ends too early.
 _ENDED = re.compile(
     r"end of (input|string|template|comment|regexp)|expecting '[})\]]'|got ''|unexpected token in expression: ''"
 )
@@ -45,7 +45,7 @@ _WORD_AFTER = re.compile(r"[\w$]*")
 
 @dataclass(frozen=True)
 class LoadedJavaScript:
-    """An instance of the engine that nobody has used, and where its functions are."""
+    """An unused instance of the engine, and the handles of its functions."""
 
     js: QuickJs
     handles: dict[str, int]
@@ -69,7 +69,7 @@ class WasmJavaScriptEngine(CellEngine):
             self.guest.begin(["quickjs", "session"], plan["env"])
 
     def begin(self, worker: Worker) -> None:
-        """See ``CellEngine``. An interrupt is noted; the engine asks for it while it runs."""
+        """See ``CellEngine``. The signal handler only notes an interrupt; the engine checks for it while it runs."""
         self.worker = worker
         self.guest.host.ask_user = lambda prompt: worker.input(prompt, False)
         signal.signal(signal.SIGINT, self._interrupt)
@@ -98,9 +98,9 @@ class WasmJavaScriptEngine(CellEngine):
             return {"status": "interrupted"}
         except JavaScriptError as error:
             limit = {"limit": "memory"} if self._refusals() > before else {}
-            return {"status": "error", "error": self._told(error), **limit}
+            return {"status": "error", "error": self._error_fields(error), **limit}
         except wasmtime.Trap as trap:
-            # The engine broke off somewhere inside: it cannot go on, a checkpoint takes over.
+            # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             write_all(2, describe_trap(trap).encode() + b"\n")
             os._exit(134)
         return {"status": "ok", "exit_code": 0}
@@ -122,7 +122,7 @@ class WasmJavaScriptEngine(CellEngine):
         data = {"text/plain": text}
         self.worker.show({"op": "display", "kind": "result", "data": data, "metadata": {}, "display_id": None})
 
-    def _told(self, error: JavaScriptError) -> dict[str, Any]:
+    def _error_fields(self, error: JavaScriptError) -> dict[str, Any]:
         name, message, text = self.guest.facts(error.handle)
         return {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
 
@@ -162,7 +162,7 @@ class WasmJavaScriptEngine(CellEngine):
 
 
 def load(known: dict[str, Any]) -> LoadedJavaScript:
-    """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
+    """Load what does not depend on the plan of a session; called by ``warm/warm_session.py``."""
     engine = make_engine(read_switches(known["switches"]))
     store = wasmtime.Store(engine)
     store.set_epoch_deadline(1)
@@ -170,11 +170,11 @@ def load(known: dict[str, Any]) -> LoadedJavaScript:
     js = QuickJs(store, module, plain_linker(engine, write_all))
     with open(known["handles"], "rb") as file:
         handles = json.load(file)
-    # A first call brings in the code that every session runs.
+    # A first call loads the code that every session runs.
     JavaScriptRunner(js, handles, Folders([])).count_names()
     return LoadedJavaScript(js, handles)
 
 
 def make(loaded: LoadedJavaScript, plan: dict[str, Any], image: int | None) -> WasmJavaScriptEngine:
-    """The engine of one session."""
+    """Make the engine of one session."""
     return WasmJavaScriptEngine(loaded, plan, image)

@@ -1,7 +1,7 @@
-"""QuickJS as a guest that is called, not started: values by handle, one host function, images of its memory.
+"""Calls the functions of QuickJS: values by handle, one host function, images of its memory.
 
-The module is npm's ``quickjs-wasi``. Its values live behind handles (addresses of boxes in linear memory), which
-survive in an image of that memory; its host functions are called by name. Only strings cross the boundary here.
+The module is npm's ``quickjs-wasi``. A value is named by a handle (an address in linear memory), which stays valid in
+an image of that memory. JavaScript calls host functions by name. Only strings are passed between host and guest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..endings import GuestExit
 
 EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
 PENDING, FULFILLED, REJECTED = 0, 1, 2
-#: JavaScript frames may use this much of the guest's own stack before a RangeError.
+#: How much of the guest's stack JavaScript may use before it throws a RangeError.
 STACK_BYTES = 256 << 10
 
 HostCall = Callable[[list[str]], str]
@@ -25,7 +25,7 @@ LoadModule = Callable[[str], str]
 
 
 class JavaScriptError(Exception):
-    """A value was thrown; ``handle`` is that value and belongs to whoever catches this."""
+    """Raised when JavaScript threw a value; ``handle`` is that value, and the code that catches this must free it."""
 
     def __init__(self, handle: int) -> None:
         super().__init__("a JavaScript value was thrown")
@@ -33,14 +33,14 @@ class JavaScriptError(Exception):
 
 
 class Export:
-    """Looks up exports one at a time: wrapping all 450 of them takes longer than most programs."""
+    """Looks up exports one at a time: wrapping all 450 of them would take longer than most programs."""
 
     def __init__(self, store: wasmtime.Store, instance: wasmtime.Instance) -> None:
         self._store, self._instance = store, instance
         self._found: dict[str, object] = {}
 
     def find(self, name: str) -> object | None:
-        """The export of this name, or None."""
+        """Return the export of this name, or None."""
         if name not in self._found:
             item, text = ffi.wasmtime_extern_t(), name.encode()
             known = ffi.wasmtime_instance_export_get(
@@ -54,14 +54,14 @@ class Export:
         return self._found[name]
 
     def function(self, name: str) -> wasmtime.Func:
-        """A function that must be there."""
+        """Return an exported function; raises ``KeyError`` when it is missing."""
         found = self.find(name)
         if not isinstance(found, wasmtime.Func):
             raise KeyError(f"the guest exports no function {name}")
         return found
 
     def memory(self) -> wasmtime.Memory:
-        """The linear memory."""
+        """Return the linear memory; raises ``KeyError`` when it is missing."""
         found = self.find("memory")
         if not isinstance(found, wasmtime.Memory):
             raise KeyError("the guest exports no memory")
@@ -69,14 +69,14 @@ class Export:
 
 
 class QuickJs:
-    """One engine instance. ``host`` answers calls from inside; ``interrupted`` is asked while code runs."""
+    """One engine instance. ``host`` answers calls of JavaScript; ``interrupted`` is called while code runs."""
 
     def __init__(self, store: wasmtime.Store, module: wasmtime.Module, linker: wasmtime.Linker) -> None:
         self.store = store
         self.host: HostCall = lambda _request: "V"
         self.interrupted: Callable[[], bool] = lambda: False
         self.load_module: LoadModule = lambda name: ""
-        #: Promises that were rejected and that nobody has looked at, by identity, with the reason's handle.
+        #: Rejected promises without a handler: the handle of the reason, by the promise's identity.
         self.rejected: dict[int, int] = {}
         self._length_at = 0
         self._define(linker)
@@ -84,7 +84,7 @@ class QuickJs:
         self.memory = self.export.memory()
 
     def boot(self) -> None:
-        """Start the runtime in a fresh instance; an instance made from an image has it already."""
+        """Start the runtime in a new instance; an instance made from an image has it already."""
         self._call("_initialize")
         if self._call("qjs_init"):
             raise RuntimeError("QuickJS did not start")
@@ -93,7 +93,7 @@ class QuickJs:
         self._call("qjs_set_max_stack_size", STACK_BYTES)
 
     def evaluate(self, source: str, name: str, flags: int = 0) -> int:
-        """Evaluate code; the handle of its value, or of a promise when it may wait."""
+        """Evaluate code; returns the handle of its value, or of a promise if the code may await."""
         code, size = self._put(source)
         file, _ = self._put(name)
         try:
@@ -103,7 +103,7 @@ class QuickJs:
             self.free_memory(file)
 
     def call(self, function: int, *arguments: int) -> int:
-        """Call a function with these handles; the handle of what it returns."""
+        """Call a function with these handles; returns the handle of its result."""
         this = self._call("qjs_get_undefined")
         place = self._allocate(4 * len(arguments)) if arguments else 0
         if arguments:
@@ -117,7 +117,7 @@ class QuickJs:
                 self.free_memory(place)
 
     def get(self, thing: int, name: str) -> int:
-        """The handle of a property."""
+        """Return the handle of a property."""
         place, _ = self._put(name)
         try:
             return self._checked(self._call("qjs_get_prop_string", thing, place))
@@ -125,7 +125,7 @@ class QuickJs:
             self.free_memory(place)
 
     def string(self, text: str) -> int:
-        """A new string; free it."""
+        """Make a string and return its handle; the caller frees it."""
         place, size = self._put(text)
         try:
             return self._checked(self._call("qjs_new_string", place, size))
@@ -133,7 +133,7 @@ class QuickJs:
             self.free_memory(place)
 
     def host_function(self, name: str = "host") -> int:
-        """The function through which code inside asks the host, or one that prints (``wasm_console``)."""
+        """Return the handle of the function that calls the host, or that prints (``binary/quickjs_console.py``)."""
         place, size = self._put(name)
         try:
             return self._checked(self._call("qjs_new_host_function", place, size, 0))
@@ -141,7 +141,7 @@ class QuickJs:
             self.free_memory(place)
 
     def text(self, handle: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> str:
-        """A value as a string."""
+        """Return a value as a string."""
         where = store if store is not None else self.store
         if not self._length_at:
             self._length_at = self._allocate(4, where)
@@ -154,7 +154,7 @@ class QuickJs:
         return data.decode("utf-8", "replace")
 
     def _bytes(self, store: wasmtime.Store | wasmtime.Caller, start: int, size: int) -> bytes:
-        """A piece of linear memory; ``Memory.read`` does the same a hundred times slower, byte by byte."""
+        """Return a piece of linear memory; ``Memory.read`` copies byte by byte and is a hundred times slower."""
         if start + size > self.memory.data_len(store):
             raise IndexError(f"the guest names memory at {start} that it does not have")
         return ctypes.string_at(ctypes.addressof(self.memory.data_ptr(store).contents) + start, size)
@@ -164,33 +164,33 @@ class QuickJs:
         return bool(self._call("qjs_is_undefined", handle))
 
     def promise_state(self, handle: int) -> int:
-        """PENDING, FULFILLED or REJECTED."""
+        """Return PENDING, FULFILLED or REJECTED."""
         return self._call("qjs_promise_state", handle)
 
     def promise_result(self, handle: int) -> int:
-        """The value or the reason of a settled promise."""
+        """Return the value or the reason of a settled promise."""
         return self._call("qjs_promise_result", handle)
 
     def identity(self, handle: int) -> int:
-        """The same number for the same object, whichever handle leads to it."""
+        """Return a number that is the same for every handle of the same object."""
         return self._call("qjs_get_value_ptr", handle)
 
     def run_jobs(self) -> None:
-        """Run what promises have made ready; a job that throws is a ``JavaScriptError``."""
+        """Run the pending jobs of promises; raises ``JavaScriptError`` if one throws."""
         while self._call("qjs_is_job_pending"):
             if self._call("qjs_execute_pending_job") < 0:
                 raise JavaScriptError(self._call("qjs_get_exception"))
 
     def collect_garbage(self) -> None:
-        """Free what nobody can reach, so that an image is small."""
+        """Free unreachable objects, so that an image is small."""
         self._call("qjs_run_gc")
 
     def free(self, handle: int) -> None:
-        """Let go of a handle."""
+        """Free a handle."""
         self._call("qjs_free_value", handle)
 
     def free_memory(self, address: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> None:
-        """Give back memory that ``_put`` or ``_allocate`` took."""
+        """Free memory of the guest that ``_put`` or ``_allocate`` allocated."""
         self.export.function("wasm_free")(store if store is not None else self.store, address)
 
     def _call(self, name: str, *arguments: int) -> int:

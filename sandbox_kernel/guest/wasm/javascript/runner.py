@@ -1,6 +1,6 @@
-"""Drives JavaScript in QuickJS: answers what ``javascript_boot.js`` asks, runs programs, turns the event loop.
+"""Drives JavaScript in QuickJS: runs programs and their event loop.
 
-Used for one program (``wasm_run``) and for sessions, where the same engine runs one cell after another.
+Used for single programs (``run.py``) and for sessions (``js_session.py``), where one engine runs cell after cell.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ..guest_files import Folders
 from .host_calls import JavaScriptHost, write_all
 from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
 
-#: What the boot script returns and the driver calls; their handles are kept with an image.
+#: Functions that ``javascript_boot.js`` returns and this module calls; their handles are saved with an image.
 DRIVER = (
     "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "members", "look",
     "countNames", "moduleNames",
 )  # fmt: skip
-#: What node says when the program ends and something is still awaited.
+#: The exit code of node when a program ends while it still awaits something.
 UNSETTLED = 13
 
 _MODULE_SYNTAX = re.compile(r"^\s*(import\b\s*[\w{*\"']|export\b\s*[\w{*])", re.MULTILINE)
 
 
 class Interrupted(Exception):
-    """The code was told to stop, and did; the engine is as it left it."""
+    """Raised when code was interrupted; the engine can go on."""
 
 
 class Untranslated(Exception):
-    """The program is not one of its language; what the translator says is on stderr."""
+    """Raised when a program could not be translated; the translator's message is on stderr."""
 
 
 class Exited(Exception):
-    """``process.exit`` was called; the engine can go on."""
+    """Raised when the program called ``process.exit``; the engine can go on."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -44,7 +44,7 @@ class Exited(Exception):
 
 
 class JavaScriptRunner:
-    """A booted engine and the world around it."""
+    """A booted engine and its host functions."""
 
     def __init__(self, js: QuickJs, driver: Mapping[str, int], folders: Folders) -> None:
         self.js = js
@@ -53,7 +53,7 @@ class JavaScriptRunner:
         self.host.memory_bytes = lambda: js.memory.data_len(js.store)
         self.write: Callable[[int, bytes], None] = write_all
         self.sleep: Callable[[float], None] = time.sleep
-        #: Set from another thread: the code that runs is interrupted.
+        #: Set by another thread to interrupt the running code.
         self.stop = False
         self.host.stopped = lambda: self.stop
         js.host = self.host.answer
@@ -61,11 +61,11 @@ class JavaScriptRunner:
         js.load_module = self._module
 
     def begin(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """Tell the program its arguments and environment."""
+        """Set the program's arguments and environment."""
         self._free(self._driver("begin", json.dumps(list(argv)), json.dumps(dict(env))))
 
     def run(self, source: str, name: str) -> int:
-        """Run a program to its end, timers included; its exit code."""
+        """Run a program to its end, timers included; returns its exit code."""
         try:
             value = self.value_of(source, name, wait_for_timers=True)
         except Exited as end:
@@ -80,7 +80,7 @@ class JavaScriptRunner:
         return int(float(self.js.text(self._driver("exitCode"))))
 
     def run_translated(self, source: str, name: str, translator: str | None) -> int:
-        """Run a program of a language that a function of the image turns into JavaScript; its exit code."""
+        """Translate a program with a function of the image, if one is given, and run it; returns its exit code."""
         if translator is None:
             return self.run(source, name)
         answer = json.loads(self._text(self._driver(translator, source, name)))
@@ -90,9 +90,9 @@ class JavaScriptRunner:
         return self.run(answer["source"], name)
 
     def value_of(self, source: str, name: str, *, wait_for_timers: bool) -> int | None:
-        """Evaluate to the end; the handle of the value, None when something is awaited that never comes.
+        """Evaluate code to its end; returns the handle of its value, None when it awaits something that never comes.
 
-        Code with import or export is a module. Raises what the code threw, ``Exited`` or ``Interrupted``.
+        Code with import or export is a module. Raises ``JavaScriptError``, ``Exited`` or ``Interrupted``.
         """
         try:
             return self.settle(self.js.evaluate(source, name, self.eval_flags(source)), wait_for_timers=wait_for_timers)
@@ -105,17 +105,18 @@ class JavaScriptRunner:
 
     @staticmethod
     def is_module(source: str) -> bool:
-        """Whether code imports or exports, and so is a module with names of its own."""
+        """Whether code imports or exports, and so is a module."""
         return _MODULE_SYNTAX.search(source) is not None
 
     def eval_flags(self, source: str) -> int:
-        """How the engine must read this code."""
+        """Return the engine's evaluation flags for this code."""
         return EVAL_MODULE if self.is_module(source) else EVAL_ASYNC
 
     def settle(self, promise: int, *, wait_for_timers: bool) -> int | None:
-        """Turn the event loop until a promise is settled; the handle of its result, None when it never will be.
+        """Run the event loop until a promise is settled; returns the handle of its result, None if it never will be.
 
-        A program waits for its timers too, as node does; a cell of a session does not, its timers run with the next.
+        A program also waits for its timers, as in node. A cell of a session does not: its timers run with the next
+        cell.
         """
         js = self.js
         own = js.identity(promise)
@@ -136,22 +137,22 @@ class JavaScriptRunner:
                     raise Interrupted
 
     def complain(self, error: JavaScriptError) -> None:
-        """Show a thrown value as node does, on stderr."""
+        """Print a thrown value to stderr, as node does."""
         self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
 
     def describe(self, handle: int) -> str:
-        """A thrown value with its stack; the value alone when there is no memory left for more."""
+        """Return a thrown value with its stack, or only the value when memory is short."""
         try:
             return self._text(self.js.call(self.driver["describe"], handle))
         except JavaScriptError:
             return self.js.text(handle) or "the program threw, and there is no memory left to show what"
 
     def inspect(self, handle: int) -> str:
-        """A value as the console shows it."""
+        """Return a value as the console shows it."""
         return self._text(self.js.call(self.driver["inspect"], handle))
 
     def facts(self, handle: int) -> tuple[str, str, str]:
-        """Name, message and text of a thrown value."""
+        """Return name, message and text of a thrown value."""
         try:
             name, message, text = json.loads(self._text(self.js.call(self.driver["facts"], handle)))
         except (JavaScriptError, ValueError):
@@ -159,16 +160,16 @@ class JavaScriptRunner:
         return str(name), str(message), str(text)
 
     def members(self, path: Sequence[str], prefix: str) -> list[str]:
-        """What could follow a chain of names."""
+        """Return the names that can follow a chain of names, for completion."""
         found = json.loads(self._text(self._driver("members", json.dumps(list(path)), prefix)))
         return [str(name) for name in found]
 
     def look(self, path: Sequence[str]) -> str:
-        """What stands at the end of a chain of names; empty when nothing does."""
+        """Return a description of the value at the end of a chain of names; empty when there is none."""
         return self._text(self._driver("look", json.dumps(list(path))))
 
     def count_names(self) -> int:
-        """How many globals the user has made (those of ``let`` and ``const`` are not on the global object)."""
+        """Return how many globals the user has made (without ``let`` and ``const``, which the global object lacks)."""
         return max(0, int(self._number("countNames")))
 
     def _look_for_rejections(self, own: int) -> None:
@@ -198,7 +199,7 @@ class JavaScriptRunner:
         self.js.free(handle)
 
     def _module(self, name: str) -> str:
-        """The source of a module that is imported: a file, or one of the built-in ones."""
+        """Return the source of an imported module: a file, or a built-in module."""
         plain = name.removeprefix("node:")
         if plain.startswith(("/", "file://")):
             return self.host.folders.read(plain.removeprefix("file://")).decode("utf-8", "replace")

@@ -1,5 +1,5 @@
-// TypeScript for the JavaScript engine: the compiler is in the image, and turns each program into JavaScript.
-// With the types of the language and of the engine around it, it can also check a program's own.
+// TypeScript for the JavaScript engine: the compiler is in the image and translates each program into JavaScript.
+// With the types of the language and of the engine's globals it can also check the types of a program.
 (function (host, ts, library, decorators, world) {
   "use strict";
   const options = {
@@ -9,7 +9,7 @@
     sourceMap: false,
     inlineSourceMap: false,
     experimentalDecorators: true,
-    // Line numbers of errors are those of the program when lines stay where they are.
+    // Keeps the lines where they are, so that errors have the line numbers of the program.
     removeComments: false,
   };
 
@@ -27,7 +27,7 @@
     const { outputText, diagnostics } = ts.transpileModule(source, { compilerOptions: options, fileName: name, reportDiagnostics: true });
     const errors = diagnostics.filter((found) => found.category === ts.DiagnosticCategory.Error);
     if (errors.length) return refused(errors, name);
-    // A program that only exports types, or nothing, is a script and not a module.
+    // A program that exports only types, or nothing, is a script and not a module.
     return JSON.stringify({ source: outputText.replace(/^export \{\};?$/m, "") });
   }
 
@@ -38,7 +38,7 @@
   const strict = {
     ...options, isolatedModules: false, strict: true, noEmit: true, skipLibCheck: true, types: [], allowImportingTsExtensions: true,
     lib: ["lib.es2024.d.ts"], moduleResolution: ts.ModuleResolutionKind.Bundler,
-    // Each cell is a module: its names are its own, and it may await.
+    // Each cell is a module: its names are private, and it may use top-level await.
     moduleDetection: ts.ModuleDetectionKind.Force,
   };
   const WORLD = "/types/world.d.ts";

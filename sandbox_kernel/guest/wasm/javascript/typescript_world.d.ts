@@ -1,4 +1,4 @@
-// What a program finds around it in the JavaScript engine (javascript_boot.js), for the type checker.
+// Declares the globals of the JavaScript engine (javascript_boot.js) for the type checker.
 declare namespace sandbox {
   type Say = (...values: unknown[]) => void;
   interface Console {

@@ -1,6 +1,7 @@
-"""Runs inside the Python of a WebAssembly session, once: what turns source into a cell. Not imported by anybody.
+"""Runs once inside the Python guest of a WebAssembly session and defines how it runs cells. No module imports it.
 
-It speaks with its worker through the letter box (``wasm_wasi``): one JSON request, one JSON answer.
+It exchanges messages with the worker through the letter box (``wasi/file_calls.py``): one JSON request, one JSON
+answer.
 """
 
 import ast
@@ -15,7 +16,7 @@ import traceback
 _main = sys.modules["__main__"].__dict__
 
 
-def _tell(**letter: object) -> dict[str, object]:
+def _send(**letter: object) -> dict[str, object]:
     box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
     data = json.dumps(letter).encode("utf-8", "backslashreplace")
     while data:
@@ -32,7 +33,7 @@ def _tell(**letter: object) -> dict[str, object]:
 
 def _input(prompt: object = "", /) -> str:
     sys.stdout.flush()
-    answer = _tell(op="input", prompt=str(prompt))
+    answer = _send(op="input", prompt=str(prompt))
     if answer.get("value") is None:
         raise EOFError("no input is available here")
     return str(answer["value"])
@@ -45,7 +46,7 @@ def _bundle(value: object) -> dict[str, str]:
         if draw is not None:
             try:
                 drawn = draw(value)
-            except Exception:  # a value that cannot be drawn is still shown as text
+            except Exception:  # a value that has no picture is still shown as text
                 drawn = None
             if isinstance(drawn, str):
                 data[mime] = drawn
@@ -53,7 +54,7 @@ def _bundle(value: object) -> dict[str, str]:
 
 
 def display(*values: object) -> None:
-    """Show values as a notebook does."""
+    """Show values, as ``display`` of a notebook does."""
     for value in values:
         _show(_bundle(value), "display")
 
@@ -61,7 +62,7 @@ def display(*values: object) -> None:
 def _show(data: dict[str, str], kind: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    _tell(op="show", data=data, kind=kind)
+    _send(op="show", data=data, kind=kind)
 
 
 def _show_figures() -> None:
@@ -79,7 +80,7 @@ def _show_figures() -> None:
 
 
 def run(source: str, number: int) -> None:
-    """One cell; how it ended is the last letter."""
+    """Run one cell; the last message says how it ended."""
     name = f"cell {number}"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     try:
@@ -106,7 +107,7 @@ def run(source: str, number: int) -> None:
 
 
 def _fail(error: BaseException) -> None:
-    # What the parser refuses has no place in the program but the one that it names itself.
+    # A SyntaxError names its place itself and needs no frames.
     frames = None if isinstance(error, SyntaxError) else error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
         frames = frames.tb_next
@@ -119,11 +120,11 @@ def _fail(error: BaseException) -> None:
 def _finish(**end: object) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    _tell(op="done", **end)
+    _send(op="done", **end)
 
 
 def ask(what: str, source: str, position: int) -> None:
-    """Questions about code; none of it is run but for looking up attributes of names that exist."""
+    """Answer a question about code; runs none of it except attribute lookups on existing names."""
     answer: dict[str, object] = {}
     if what == "is_complete":
         try:
@@ -155,22 +156,22 @@ def ask(what: str, source: str, position: int) -> None:
             if value is not None:
                 text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
                 answer = {"data": {"text/plain": text}}
-    _tell(op="answer", answer=answer)
+    _send(op="answer", answer=answer)
 
 
 def names() -> None:
-    """How many variables the user has made."""
-    _tell(op="names", count=sum(not name.startswith("_") for name in _main))
+    """Report how many variables the user has made."""
+    _send(op="names", count=sum(not name.startswith("_") for name in _main))
 
 
 class _Figures:
-    """Before matplotlib is imported its data files are laid out."""
+    """An import hook that has matplotlib's data files unpacked before matplotlib is imported."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """See ``importlib.abc.MetaPathFinder``; finds nothing itself."""
+        """See ``importlib.abc.MetaPathFinder``; finds no module itself."""
         if name == "matplotlib":
-            _tell(op="matplotlib")
+            _send(op="matplotlib")
 
 
 sys.meta_path.insert(0, _Figures)

@@ -8,7 +8,7 @@ import sys
 
 
 def statements(script: str) -> list[str]:
-    """The statements of a script, cut where SQLite says that one is complete."""
+    """Return the statements of a script, split where SQLite finds one complete."""
     *ended, last = script.split(";")
     found, pending = [], ""
     for piece in ended:
@@ -16,13 +16,13 @@ def statements(script: str) -> list[str]:
         if sqlite3.complete_statement(pending + ";"):
             found.append(pending)
             pending = ""
-        else:  # the semicolon stands in a string, a comment or a trigger
+        else:  # the semicolon is inside a string, a comment or a trigger
             pending += ";"
     return [statement for statement in (*found, pending + last) if statement.strip()]
 
 
 def show(value: object) -> str:
-    """A value as the command line shell shows it."""
+    """Return a value as SQLite's command line shell shows it."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -31,7 +31,7 @@ def show(value: object) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run every statement; the first that fails ends the script with exit code 1."""
+    """Run every statement; the first error ends the script with exit code 1."""
     with open(arguments[0], encoding="utf-8") as file:
         script = file.read()
     connection = sqlite3.connect(arguments[1] if len(arguments) > 1 else ":memory:", isolation_level=None)

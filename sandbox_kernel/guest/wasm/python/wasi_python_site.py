@@ -1,7 +1,7 @@
-"""What CPython needs to be at home in WebAssembly; imported by it at its start, as ``sitecustomize``.
+"""Adapts CPython to WebAssembly; CPython imports it at its start, as ``sitecustomize``.
 
-Runs inside the guest, on Python 3.12. There are no sockets there, so asyncio's event loop gets a selector that only
-sleeps; and a program that dies of a MemoryError says so by its exit code, because nothing outside can see it.
+Runs inside the guest, on Python 3.12. There are no sockets, so asyncio's event loop gets a selector that only sleeps. A
+program that ends with a MemoryError gets a special exit code, because the error is not visible from outside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
 
-#: Exit code 1, and word that memory was the reason; the catalogue knows this number.
+#: The exit code that stands for "1, because memory ran out"; the same number is in the catalogue.
 _OUT_OF_MEMORY = 0x1000001
 
 
@@ -40,7 +40,7 @@ def _give_asyncio_a_loop() -> None:
     import time
 
     class Sleeper(selectors.BaseSelector):
-        """Knows no files: it waits for the time that the loop asks for."""
+        """A selector without files: it only sleeps for as long as the loop asks."""
 
         def register(self, fileobj: object, events: int, data: object = None) -> selectors.SelectorKey:
             raise OSError("there are no sockets in this sandbox")
@@ -50,7 +50,7 @@ def _give_asyncio_a_loop() -> None:
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             if timeout is None:
-                raise RuntimeError("the event loop would wait for ever: nothing is scheduled")
+                raise RuntimeError("the event loop would wait forever: nothing is scheduled")
             if timeout > 0:
                 time.sleep(timeout)
             return []
@@ -59,7 +59,7 @@ def _give_asyncio_a_loop() -> None:
             return {}
 
     class Loop(asyncio.SelectorEventLoop):
-        """An event loop without the socket pair by which threads wake it."""
+        """An event loop without the socket pair with which threads wake it."""
 
         def __init__(self) -> None:
             super().__init__(Sleeper())
@@ -74,7 +74,7 @@ def _give_asyncio_a_loop() -> None:
             pass
 
     class Policy(asyncio.DefaultEventLoopPolicy):
-        """Makes such loops."""
+        """Makes event loops of the class ``Loop``."""
 
         _loop_factory = Loop
 
@@ -82,7 +82,7 @@ def _give_asyncio_a_loop() -> None:
 
 
 class _WhenImported:
-    """Waits for ``import asyncio`` and completes it; importing it ahead would make every start slower."""
+    """An import hook that adapts asyncio when it is imported; importing it at once would slow every start."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -99,7 +99,7 @@ class _WhenImported:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # one loader may serve all modules; this was for the first of them
+            del loader.exec_module  # one loader may load all modules; this hook is for asyncio only
             execute(module)
             _give_asyncio_a_loop()
 

@@ -1,7 +1,7 @@
-"""A Python session in WebAssembly: CPython with the scientific packages, entered by a call for each cell.
+"""The engine of a Python session in WebAssembly: CPython with the scientific packages, called once for each cell.
 
-``wasm_worker`` loads it while its jail waits, and makes it a session's engine. As for JavaScript (``wasm_session``),
-checkpoints are forks of the worker, and between two cells the linear memory of the guest is the whole session.
+``warm/warm_session.py`` loads it in a waiting jail and makes it the engine of a session. As for JavaScript
+(``js_session.py``), checkpoints are forks of the worker, and between two cells the guest's memory is the whole session.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class WasmPythonEngine(CellEngine):
                     raise wasmtime.WasmtimeError("the session's own program failed")
 
     def begin(self, worker: Worker) -> None:
-        """See ``CellEngine``. An interrupt cannot reach the guest: the host ends the cell and rolls back."""
+        """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
         self.worker = worker
         signal.signal(signal.SIGINT, lambda *_: None)
 
@@ -97,7 +97,7 @@ class WasmPythonEngine(CellEngine):
         return int(self.export.function("turn")(self.store, place, len(data)))
 
     def _letter(self, data: bytes) -> bytes:
-        """What the boot program writes; its words are the guest's, so nothing is taken for granted."""
+        """Answer a message of the boot program. It comes from the guest, so everything in it is checked."""
         try:
             letter = json.loads(data)
             op = letter.pop("op")
@@ -118,7 +118,7 @@ class WasmPythonEngine(CellEngine):
         return b"{}"
 
     def _unpack(self) -> None:
-        """The data files of matplotlib, which it opens by name; most sessions never need them."""
+        """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""
         if os.listdir(self.figures):
             return
         with zipfile.ZipFile(os.path.join(self.library, "python315.zip")) as library:
@@ -132,7 +132,7 @@ class WasmPythonEngine(CellEngine):
         try:
             self._turn(f"__import__('_sandbox').run({code!r}, {self.number})")
         except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
-            # The guest broke off somewhere inside: it cannot go on, a checkpoint takes over.
+            # The guest stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
             write_all(2, text.encode() + b"\n")
             os._exit(134)
@@ -151,7 +151,7 @@ class WasmPythonEngine(CellEngine):
         if what == "image":
             opened = self.wasi.open_files()
             if opened:
-                return {"problem": f"files are open, which no memory holds: {', '.join(opened[:5])}; close them first"}
+                return {"problem": f"open files cannot be saved: {', '.join(opened[:5])}; close them first"}
             return {**write_memory(self, code), "elapsed_s": 0.0}
         self._turn(f"__import__('_sandbox').ask({what!r}, {code!r}, {position})")
         answer = self.told.get("answer")
@@ -159,11 +159,11 @@ class WasmPythonEngine(CellEngine):
 
 
 def load(known: dict[str, Any]) -> LoadedPython:
-    """What every session needs of the engine, before anybody's plan is known; see ``wasm_worker``."""
+    """Load what does not depend on the plan of a session; called by ``warm/warm_session.py``."""
     engine = make_engine(read_switches(known["switches"]))
     return LoadedPython(engine, wasmtime.Module.deserialize_file(engine, known["module"]))
 
 
 def make(loaded: LoadedPython, plan: dict[str, Any], image: int | None) -> WasmPythonEngine:
-    """The engine of one session."""
+    """Make the engine of one session."""
     return WasmPythonEngine(loaded, plan, image)

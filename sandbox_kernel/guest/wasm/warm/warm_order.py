@@ -1,4 +1,4 @@
-"""The one order that a program of ours gets while it waits in its jail; the gate passes it on."""
+"""Receives the one order of a program of ours that waits in its jail; the gate passes the order on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...gate.wire import receive_descriptors
 
 @dataclass(frozen=True)
 class Order:
-    """What to do, as the program's arguments say it, where, and with which open files."""
+    """The order: the program's arguments, its working directory and environment, and open descriptors."""
 
     argv: list[str]
     cwd: str
@@ -22,7 +22,7 @@ class Order:
 
 
 def receive_order(number: int) -> Order:
-    """Wait for it on this descriptor; the process ends when nobody needs it any more."""
+    """Wait for the order on this descriptor; exits the process when the gate closes it."""
     with socket.socket(fileno=number) as sock:
         (size,) = struct.unpack(">I", _receive(sock, 4))
         given = json.loads(_receive(sock, size))

@@ -1,7 +1,8 @@
-"""The wasm runner as a program that waits: forked when its jail was made, warmed up, and given its plan later.
+"""The wasm runner as a waiting program: forked when its jail is made, warmed up, and given its plan later.
 
-The first run of an engine in a fresh process costs some milliseconds of page faults, threads and lazy imports. They
-are paid here, by a module that does nothing, while nobody waits. Only our own code has run before the order comes.
+The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports. Here a
+module that does nothing is run in advance, so that the user's run does not wait for them. Only our own code runs before
+the order comes.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _NOTHING = """(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)
   (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 8)))))"""
-#: Compiled once for all that are forked from whoever imports this: the compiler's memory is not theirs to free.
+#: Compiled once, in the process that imports this module and forks the runners.
 _COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 
 
 def wait(order: int, arguments: list[str]) -> None:
     """Warm up, wait for the order on this descriptor, and carry it out; never returns.
 
-    The argument is the compiled module that will most likely be asked for, if that is known.
+    The argument is the file of the compiled module that will most likely be needed, if that is known.
     """
     warm_up()
     ahead = make_parts(PLAIN, *arguments[:1])
@@ -47,7 +48,7 @@ def wait(order: int, arguments: list[str]) -> None:
 
 
 def warm_up() -> None:
-    """Run a guest that does nothing, all the way."""
+    """Run a guest that does nothing, through the same code as every guest."""
     with os.fdopen(os.memfd_create("nothing"), "wb") as file:
         file.write(_COMPILED)
         file.flush()

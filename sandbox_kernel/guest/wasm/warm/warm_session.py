@@ -1,7 +1,7 @@
-"""The process that becomes the worker of a session in WebAssembly: it waits in its jail with the guest loaded.
+"""The process that becomes the worker of a WebAssembly session: it waits in its jail with the guest loaded.
 
-The gate starts it when the jail is made (``wait``), so that whoever opens or forks a session waits for no engine and no
-module. Checkpoints are forks of it, so nothing here may start a thread.
+The gate starts it when the jail is made (``wait``), so that opening or forking a session does not wait for the engine
+and the module. Checkpoints are forks of this process, so nothing here may start a thread.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .warm_order import receive_order
 TYPE_CHECKING = False
 
 
-#: Where a program that waits has its channel to the host.
+#: The descriptor of a waiting program's channel to the host.
 _CHANNEL = 3
 
 
 def wait(order: int, arguments: list[str]) -> None:
-    """Load what is known, wait for the plan of a session, and serve it; never returns.
+    """Load the guest, wait for the plan of a session, and serve the session; never returns.
 
-    The arguments are the module of the engine, which has ``load`` and ``make``, and what ``load`` is told.
+    The arguments are the name of the engine's module, which has ``load`` and ``make``, and the argument of ``load``.
     """
     name, known = arguments
     engine = importlib.import_module(name)

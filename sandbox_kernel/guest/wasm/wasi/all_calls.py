@@ -1,8 +1,8 @@
-"""All of WASI (preview 1) in plain Python, for guests that live in a session: no threads, so that they can be forked.
+"""All of WASI (preview 1) in plain Python, for the guests of sessions: no threads, so that the worker can fork.
 
-The engine's own WASI starts a pool of threads at the first call, and a session makes its checkpoints by forking. The
-calls are in ``world_calls.py`` (arguments, clocks, randomness), ``file_calls.py`` (open files) and ``path_calls.py``
-(names); there are no sockets.
+The engine's own WASI starts a thread pool at the first call, and checkpoints are forks. The calls are in
+``world_calls.py`` (arguments, clocks, randomness), ``file_calls.py`` (open files) and ``path_calls.py`` (names); there
+are no sockets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .guest_memory import INVALID, IO, NO_CALL, NOT_PERMITTED, NUMBERS, WasiRefu
 from .path_calls import PathCalls
 from .world_calls import WorldCalls
 
-#: The parameters of each call: i32 or, as I, i64. All return an error number, but for proc_exit.
+#: The parameters of each call: i is i32, I is i64. All calls except proc_exit return an error number.
 _CALLS = {
     "args_get": "ii", "args_sizes_get": "ii", "environ_get": "ii", "environ_sizes_get": "ii", "clock_res_get": "ii",
     "clock_time_get": "iIi", "fd_advise": "iIIi", "fd_close": "i", "fd_datasync": "i", "fd_fdstat_get": "ii",
@@ -44,7 +44,7 @@ class PlainWasi(WorldCalls, PathCalls):
         PathCalls.__init__(self, folders, places, write, letter)
 
     def define(self, linker: wasmtime.Linker) -> None:
-        """Offer the calls to a guest."""
+        """Define the calls in a guest's linker."""
         kinds = {"i": wasmtime.ValType.i32(), "I": wasmtime.ValType.i64()}
         for name, parameters in _CALLS.items():
             results = [] if name == "proc_exit" else [kinds["i"]]
@@ -63,7 +63,7 @@ class PlainWasi(WorldCalls, PathCalls):
                 return error.number
             except OSError as error:
                 return NUMBERS.get(error.errno or 0, IO)
-            except (ValueError, OverflowError, struct.error):  # numbers that no file has
+            except (ValueError, OverflowError, struct.error):  # numbers outside of any valid range
                 return INVALID
             return 0
 

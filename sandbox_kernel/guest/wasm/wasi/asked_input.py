@@ -1,9 +1,9 @@
-"""Standard input of a guest whose user can be asked: a line is asked for when the guest reads and has used up the last.
+"""Standard input that comes from the user: asks for a line when the guest reads and has used up the last one.
 
-A guest reads through the engine's own ``fd_read``, which waits where nobody can tell that it does. So the guest is
-linked to a small module (``front``) whose ``fd_read`` goes through a table, and once the guest has its memory, a second
-one (``back``) puts a function there that sees to it that there is something to read, and then lets the engine read. No
-byte of the guest goes through here, and reading files costs as much as ever.
+The engine's own ``fd_read`` blocks without telling us. So the guest is linked to a small module (``front``) whose
+``fd_read`` calls a function in a table. Once the guest has its memory, a second module (``back``) puts a function into
+that table which first asks for a line if there is nothing to read, and then calls the engine's ``fd_read``. The data
+itself does not pass through Python, so reading files is as fast as before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import wasmtime
 from .engine_overrides import WASI
 
 _READ = "fd_read"
-#: What fits into a pipe that is empty.
+#: How many bytes fit into an empty pipe.
 _MOST_BYTES = 60_000
 _FRONT = """(module (type $read (func (param i32 i32 i32 i32) (result i32)))
   (table (export "table") 1 funcref)
@@ -35,12 +35,12 @@ _BACK = """(module (type $read (func (param i32 i32 i32 i32) (result i32)))
       (global.set $left (i32.sub (global.get $left) (i32.load (local.get 3))))))
     (local.get $number))
   (elem (i32.const 0) $fd_read))"""
-#: Instances beside the guest's own.
+#: The number of instances besides the guest's own.
 INSTANCES = 2
 
 
 def ask(channel: int, prompt: str) -> str | None:
-    """Ask the host's user for a line, on the channel that takes the report; None where there is nobody to ask."""
+    """Ask the user for a line over the report's channel; returns None where the host has no user to ask."""
     try:
         os.write(channel, json.dumps({"ask": prompt}).encode() + b"\n")
         answer = b""
@@ -56,7 +56,7 @@ def ask(channel: int, prompt: str) -> str | None:
 
 
 class AskedInput:
-    """The standard input of one guest; made before the engine takes the process's own for it."""
+    """The standard input of one guest; must be made before the engine opens the process's own standard input."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
@@ -65,19 +65,19 @@ class AskedInput:
         os.close(read)
 
     def link(self, store: wasmtime.Store, linker: wasmtime.Linker, engine: wasmtime.Engine) -> None:
-        """Stand between the guest and the engine; called before the guest is instantiated."""
+        """Define ``fd_read`` of the module ``front`` for the guest; called before the guest is instantiated."""
         self._engine = linker.get(store, WASI, _READ)
         self._front = wasmtime.Instance(store, wasmtime.Module(engine, _FRONT), []).exports(store)
         linker.define(store, WASI, _READ, self._front[_READ])
 
     def join(self, store: wasmtime.Store, memory: wasmtime.Memory, engine: wasmtime.Engine) -> None:
-        """The guest has its memory: reading works from here on."""
+        """Instantiate ``back`` with the guest's memory; from then on the guest can read."""
         asks = wasmtime.Func(store, wasmtime.FuncType([], [wasmtime.ValType.i32()]), self._refill)
         given = [memory, self._front["table"], self._engine, asks]
         wasmtime.Instance(store, wasmtime.Module(engine, _BACK), given)
 
     def _refill(self) -> int:
-        """Put the next line where the engine reads; how many bytes, 0 at the end of input."""
+        """Write the next line into the pipe that the engine reads; returns its size in bytes, 0 at the end of input."""
         if self._write < 0:
             return 0
         answer = ask(self._channel, "")
@@ -89,6 +89,6 @@ class AskedInput:
 
 
 def reads_input(module: wasmtime.Module) -> bool:
-    """Whether a guest can read at all, and lets us see its memory."""
+    """Whether a guest imports ``fd_read`` and exports its memory."""
     imported = any(item.module == WASI and item.name == _READ for item in module.imports)
     return imported and any(item.name == "memory" for item in module.exports)

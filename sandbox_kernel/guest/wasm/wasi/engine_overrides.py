@@ -1,7 +1,7 @@
-"""The WASI calls that the runner answers itself instead of the engine.
+"""The WASI calls that the runner implements itself; the engine implements all others.
 
-All others are the engine's own. A guest that sleeps or waits for input blocks inside those, where no epoch reaches it;
-the runner's clock ends the whole process then, so nothing has to be answered here for that.
+A guest that sleeps or waits for input blocks inside the engine's calls, where the epoch cannot stop it. Then the runner
+ends the whole process, so these calls need no replacement.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _REALTIME = 0
 
 
 def make_linker(engine: wasmtime.Engine) -> wasmtime.Linker:
-    """WASI for one guest."""
+    """Make a linker with WASI for one guest."""
     i32 = wasmtime.ValType.i32()
     linker = wasmtime.Linker(engine)
     linker.define_wasi()
     linker.allow_shadowing = True
-    # The engine's own proc_exit loses codes from 126 on.
+    # The engine's own proc_exit does not report exit codes of 126 and above.
     _define(linker, "proc_exit", [i32], 0, _proc_exit)
-    # Links are the raw material of every escape from a preopened folder; no guest needs them.
+    # Symbolic links are the usual way out of a preopened folder, and no guest needs them.
     _define(linker, "path_symlink", [i32] * 5, 1, _refuse)
     _define(linker, "path_link", [i32] * 7, 1, _refuse)
     define_fetch(linker)
@@ -38,7 +38,7 @@ def make_linker(engine: wasmtime.Engine) -> wasmtime.Linker:
 
 
 def make_repeatable(linker: wasmtime.Linker, plan: RunPlan) -> None:
-    """Replace the clock and the source of randomness where the plan says what they are."""
+    """Replace the clock and the random numbers where the plan fixes them."""
     i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
     if plan.clock_ns is not None:
         _define(linker, "clock_time_get", [i32, i64, i32], 1, _fixed_clock(plan.clock_ns))
@@ -75,7 +75,7 @@ def _write(caller: wasmtime.Caller, address: int, data: bytes) -> int:
 
 
 def _fixed_clock(start_ns: int) -> Callable[..., int]:
-    """A clock that starts where it is told and moves by one microsecond at each look: repeatable, never standing."""
+    """Return a clock that starts at ``start_ns`` and advances by one microsecond at each call, so it is repeatable."""
     ticks = 0
 
     def clock_time_get(caller: wasmtime.Caller, clock: int, _precision: int, address: int) -> int:

@@ -1,7 +1,7 @@
-"""The WASI calls on what a guest has opened: files and folders of the jail, standard streams, and letters.
+"""The WASI calls on descriptors: files and folders of the jail, standard streams, and messages to the worker.
 
-One folder, ``/sandbox``, is a letter box: what is written to a file there is handed to ``letter``, whose answer is what
-is read there next.
+The folder ``/sandbox`` is a letter box: data that the guest writes to a file there is passed to ``letter``, and the
+guest then reads the answer from that file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHARACTER_DEVICE, FOLDER, _FILE = 2, 3, 4
 
 @dataclass
 class Handle:
-    """Something the guest has opened: a file or folder of the jail, or a letter."""
+    """One open descriptor of the guest: a file or folder of the jail, or a letter."""
 
     path: str
     descriptor: int = -1
@@ -35,7 +35,7 @@ class Handle:
 
 
 class FileCalls(GuestMemory):
-    """What a guest has opened, and the calls on it."""
+    """The open descriptors of a guest and the calls on them."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class FileCalls(GuestMemory):
     ) -> None:
         self._folders, self._write, self._letter = folders, write, letter
         self._answer = b""
-        # A guest keeps the numbers of its folders in its memory: those that every session has come first.
+        # A saved guest has the descriptor numbers of its folders in memory: folders that every session has come first.
         self._handles = {3 + number: Handle(path, preopened=True) for number, path in enumerate([LETTER_BOX, *places])}
         self._first = 3 + len(self._handles)
 
     def open_files(self) -> list[str]:
-        """What the guest holds open, besides its folders; it is not part of its memory."""
+        """Return the paths of the guest's open files; they are not part of its memory, so they cannot be saved."""
         return [handle.path for handle in self._handles.values() if not handle.preopened]
 
     def _handle(self, number: int) -> Handle:
@@ -211,6 +211,6 @@ class FileCalls(GuestMemory):
 
 
 def new_times(accessed: int, modified: int, flags: int) -> tuple[int, int]:
-    """What a call that sets times asks for: the times that it names, or now."""
+    """Return the times that a call asks to set: the given ones, or now."""
     now = time.time_ns()
     return (now if flags & 2 else accessed, now if flags & 8 else modified)

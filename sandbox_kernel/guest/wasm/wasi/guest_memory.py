@@ -1,4 +1,4 @@
-"""The memory of a guest as WASI calls see it, in plain Python, and the error numbers that they answer with."""
+"""Reads and writes a guest's memory for the WASI calls in plain Python, and lists their error numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS = {
 
 
 class WasiRefusal(Exception):
-    """A call that is answered with an error number."""
+    """Raised to answer a call with an error number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -29,7 +29,7 @@ class WasiRefusal(Exception):
 
 
 class GuestMemory:
-    """Reads and writes one guest's memory, within its bounds; set when the guest has been instantiated."""
+    """Reads and writes one guest's memory within its bounds; ``memory`` is set when the guest is instantiated."""
 
     memory: wasmtime.Memory
     store: wasmtime.Store

@@ -1,4 +1,4 @@
-"""The WASI calls on names: opened, looked at and changed beneath the folders of ``wasm_files``. Links are refused."""
+"""The WASI calls on paths beneath the folders of ``guest_files.py``. Making links is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PathCalls(FileCalls):
             access |= os.O_TRUNC if how & _TRUNCATE else 0
             access |= os.O_DIRECTORY if how & _DIRECTORY else 0
             access |= os.O_APPEND if flags & _APPENDS else 0
-            # A pipe or device that lies in a mount must not keep the session waiting.
+            # A pipe or device in a mount must not block the session.
             descriptor = self._folders.open(path, access | os.O_NONBLOCK, 0o644 if how & _CREATE else 0)
             opened = Handle(path, descriptor, flags=flags)
         free = next(place for place in range(self._first, self._first + _MOST_FILES + 2) if place not in self._handles)
@@ -49,7 +49,7 @@ class PathCalls(FileCalls):
         if path.rstrip("/").rstrip(".").rstrip("/") == LETTER_BOX:
             self._put(at, struct.pack("<QQBxxxxxxxQQQQQ", 0, 0, FOLDER, 1, 0, 0, 0, 0))
             return
-        # A folder that was handed over is no link, and has no folder above it here.
+        # A preopened folder is not a link, and has no parent folder here.
         follow = bool(lookup & 1) or self._folders.absolute(path) in self._folders.places()
         self._put_status(at, self._folders.stat(path, follow=follow))
 

@@ -1,7 +1,7 @@
-"""The few WASI calls that QuickJS makes, in plain Python: no threads, so that the process can be forked.
+"""The few WASI calls that QuickJS makes, in plain Python: no threads, so that the worker can fork.
 
-The engine's own WASI starts a pool of threads at the first call. A session makes its checkpoints by forking, and
-threads do not survive that; it therefore answers these calls itself. Files never go this way (``wasm_files``).
+The engine's own WASI starts a thread pool at the first call, and threads do not survive a fork, which is how a session
+makes its checkpoints. File access does not use these calls (``guest_files.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHARACTER_DEVICE = 2
 
 
 def plain_linker(engine: wasmtime.Engine, write: Callable[[int, bytes], None]) -> wasmtime.Linker:
-    """A linker with these calls; ``write`` gets what goes to streams 1 and 2."""
+    """Make a linker with these calls; ``write`` is called with output of streams 1 and 2."""
     i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
     linker = wasmtime.Linker(engine)
 

@@ -1,4 +1,4 @@
-"""The WASI calls for what is neither file nor memory: arguments, environment, clocks, randomness, sleep, the end."""
+"""The WASI calls besides files: arguments, environment, clocks, random numbers, sleep, exit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..endings import GuestExit
 from .guest_memory import INVALID, MOST_VECTORS, GuestMemory, WasiRefusal
 
 _MOST_RANDOM_BYTES = 1 << 20
-#: How often a sleeping guest looks whether it was told to stop.
+#: How often a sleeping guest checks for an interrupt, in seconds.
 _SLICE_S = 0.05
 
 
 class WorldCalls(GuestMemory):
-    """What a guest is told of the world; ``stop`` is asked while it sleeps."""
+    """Arguments, environment, clocks and sleep of a guest; ``stop`` is called while it sleeps."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self._argv = [word.encode() + b"\0" for word in argv]
