@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import SECRET, listeners, make_sentinels, running, sentinel_state, wait_for_fork
-from titles import LINES
-
 from sandbox_kernel import ExecRequest, Language, Limits, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from tests.attacks.harness import SECRET, listeners, make_sentinels, running, sentinel_state, wait_for_fork
+from tests.attacks.titles import LINES
 
 #: Incidents whose regression is a line of the attack list, by its id.
 ELSEWHERE = {

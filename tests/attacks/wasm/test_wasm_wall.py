@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import SECRET, has_a_name, unharmed
 
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -19,6 +15,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status, describe_end
 from sandbox_kernel.policy import SandboxPolicy
+from tests.attacks.harness import SECRET, has_a_name, unharmed
 
 pytestmark = pytest.mark.timeout(600)
 Run = Callable[..., ExecResult]

@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness import Attack
-
 from sandbox_kernel.jail.meter.meter import counts_processes
+from tests.attacks.harness import Attack
 
 
 @dataclass(frozen=True)
