@@ -93,7 +93,6 @@ def test_an_escape_within_the_language_leads_nowhere(box: Sandbox, tmp_path: Pat
     assert SECRET not in result.stdout + result.stderr
 
 
-@pytest.mark.slow
 def test_cve_2025_68668_and_cve_2026_5752_the_realm_of_a_guest_in_wasm_is_not_the_hosts(box: Sandbox) -> None:
     code = (
         "const F = console.log.constructor.constructor;\n"
@@ -107,7 +106,6 @@ def test_cve_2025_68668_and_cve_2026_5752_the_realm_of_a_guest_in_wasm_is_not_th
     assert "refused" in result.stdout, result
 
 
-@pytest.mark.slow
 def test_pydantic_ai_2332_python_in_wasm_has_no_module_of_the_hosts_realm(box: Sandbox) -> None:
     code = (
         "for name in ('js', 'pyodide', 'pyodide_js', '_pyodide', 'micropip'):\n"

@@ -241,7 +241,6 @@ def guest_backend_here() -> WasmBackend:
     return WasmBackend()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [
@@ -273,7 +272,6 @@ def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str, record_
 
 
 @pytest.mark.attack("R12", "wasm")
-@pytest.mark.slow
 def test_r12_a_terabyte_of_holes(python: Run, record_property: Told) -> None:
     result = python("open('s', 'wb').truncate(1 << 40)")
     record_property("ended", describe_end(result))
@@ -281,7 +279,6 @@ def test_r12_a_terabyte_of_holes(python: Run, record_property: Told) -> None:
 
 
 @pytest.mark.attack("R14", "wasm")
-@pytest.mark.slow
 def test_r14_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
     code = "import os\np = '/box'\nfor i in range(1000):\n    p += '/a'\n    os.mkdir(p)\nprint('made')"
     result = python(code)
@@ -291,7 +288,6 @@ def test_r14_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> No
 
 @pytest.mark.attack("F02", "wasm")
 @pytest.mark.attack("F01", "wasm")
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     ["/etc/shadow", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow", "../../../../etc/passwd", "/box/../etc/passwd",
