@@ -46,7 +46,7 @@ tests=(
   tests/session/worker/test_memory_budget.py
   tests/session/test_every_limit.py
   tests/session/test_rollback.py
-  tests/session/test_frozen_copies.py
+  tests/session/worker/test_frozen_copies.py
   tests/session/test_mapped_files.py
   tests/backends/test_process.py
   tests/backends/test_network.py
