@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sandbox_kernel.untrusted import ContentRefused
 
 #: Tags, attributes and character references of one output together.
-MAX_PARTS = 60_000
+MAX_PARTS = 40_000
 MAX_ATTRIBUTES = 64
 
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])")

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from html import escape
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from markdown_it import MarkdownIt
+from markdown_it import MarkdownIt, helpers
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.html import clean_html
@@ -32,12 +33,18 @@ if TYPE_CHECKING:
 #: Characters, without the pictures that a text carries.
 MAX_MARKDOWN = 256 << 10
 #: How often the parser may try its rules; texts of links in links in links need ever more tries for a character.
-MAX_STEPS = 20_000
+MAX_STEPS = 15_000
 MAX_CELLS = 6000
+MAX_EMPHASIS = 10_000
+#: Links and definitions of a text, and characters that are looked at for the address or the title of one.
+MAX_LINKS = 1000
+_MAX_ADDRESS = 1000
 _MAX_NESTING = 20
 
 _PICTURE = re.compile(r"!\[([^\]\[\n]{0,500})\]\((data:image/[a-z]{3,4};base64,[A-Za-z0-9+/=]{1,24000000})\)")
 _PLACE = "\ufdd0{}\ufdd1"
+_ADDRESS = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:")
+_ROW = re.compile(r"[*_~]{4,}")
 _LEFT_PLACE = re.compile("\ufdd0\\d*\ufdd1")
 _BLOCK = re.compile(r"\$\$|\\begin\{([A-Za-z]{1,20}\*?)\}")
 _INLINE = re.compile(
@@ -61,6 +68,10 @@ def markdown_to_html(text: str) -> tuple[str, tuple[str, ...]]:
         raise ContentRefused(f"it is longer than {MAX_MARKDOWN >> 10} KB")
     if _cells(text) > MAX_CELLS:
         raise ContentRefused(f"its tables have more than {MAX_CELLS} cells")
+    if text.count("](") + text.count("]:") + len(_ADDRESS.findall(text)) > MAX_LINKS:
+        raise ContentRefused(f"it holds more than {MAX_LINKS} links")
+    if sum(map(len, _ROW.findall(text))) > MAX_EMPHASIS:
+        raise ContentRefused(f"its rows of *, _ and ~ are longer than {MAX_EMPHASIS} together")
     environment = {"steps": 0, "pictures": pictures, "typeset": may_be_typeset(text)}
     try:
         html = _parser().render(text, environment)
@@ -84,6 +95,13 @@ def _parser() -> MarkdownIt:
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
     parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
     parser.normalizeLinkText = lambda link: link  # type: ignore[method-assign]
+    parser.helpers = SimpleNamespace(  # type: ignore[assignment]
+        parseLinkLabel=helpers.parseLinkLabel,
+        parseLinkDestination=lambda text, at, end: helpers.parseLinkDestination(text, at, min(end, at + _MAX_ADDRESS)),
+        parseLinkTitle=lambda text, at, end, *rest: helpers.parseLinkTitle(
+            text, at, min(end, at + _MAX_ADDRESS), *rest
+        ),
+    )
     parser.inline.ruler.before("text", "steps", _count_inline)
     parser.inline.ruler.before("escape", "formula", _inline_formula)
     parser.block.ruler.before("code", "steps", _count_block, {"alt": ["paragraph", "reference", "blockquote", "list"]})

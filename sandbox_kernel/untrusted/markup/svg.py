@@ -14,10 +14,10 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
 from sandbox_kernel.untrusted.markup.css import SVG_PROPERTIES, clean_style, is_local_url
 from sandbox_kernel.untrusted.markup.svg_references import References
-from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.untrusted.markup.tex import defused, may_be_typeset
 
 MAX_SVG = 8 << 20
-MAX_PARTS = 60_000
+MAX_PARTS = 40_000
 MAX_ATTRIBUTES = 64
 MAX_DEPTH = 100
 
@@ -55,6 +55,7 @@ def clean_svg(markup: str) -> str:
         raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
         raise ContentRefused(f"it has more than {MAX_PARTS} elements")
+    may_be_typeset(markup)
     joins = ' stroke-linejoin="round" stroke-linecap="butt"' if _MATPLOTLIB_STYLE.search(markup[:20000]) else ""
     writer = _Writer(joins)
     # A byte order mark and blanks before the declaration are common, and no XML.

@@ -76,7 +76,8 @@ PROGRAMS = (
     ),
     Attack(
         id="Y13-a-program-in-memory-that-hides", language="python", status=("ok",), says=("left",),
-        code="import os\nfd = os.memfd_create('', 0)\nwith open('/bin/sleep', 'rb') as f: os.write(fd, f.read())\n"
+        code="import os\ntry: fd = os.memfd_create('', 0)\nexcept OSError: fd = os.open('/bin/sleep', os.O_RDONLY)\n"
+             "else:\n  with open('/bin/sleep', 'rb') as f: os.write(fd, f.read())\n"
              "for i in range(3):\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork(): os._exit(0)\n    os.dup2(os.open('/dev/null', 2), 1)\n    os.execve(fd, ['', '25'], {})\nprint('left')",
     ),
     Attack(

@@ -36,8 +36,8 @@ PROGRAMS = (
     ),
     Attack(
         id="S11", language="python", status=("ok",), says=("from memory",),
-        code="import os\nfd=os.memfd_create('x'); os.write(fd,open('/bin/echo','rb').read())\n"
-             "os.execve(fd,['echo','from','memory'],{})",
+        code="import os\ntry: fd=os.memfd_create('x')\nexcept OSError: print('nothing from memory'); raise SystemExit\n"
+             "os.write(fd,open('/bin/echo','rb').read())\nos.execve(fd,['echo','from','memory'],{})",
     ),
     Attack(
         id="S12", language="command", policy="strict", status=("failed", "killed"), never_says=("curl 7", "curl 8"),

@@ -17,7 +17,7 @@ from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.measured import measured_key
 from sandbox_kernel.backends.measured.measured_key import SETTINGS, STATUS, VARIABLES, code_digest, facts, fingerprint
 from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
-from tests.jail.control_groups import Host, needs_v2, new_group
+from tests.jail.cgroups.control_groups import Host, needs_v2, new_group
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_who_asks_and_with_what_is_in_the_key(
     target: str, value: object, backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = fingerprint(backend)
-    prefix = "sandbox_kernel.backends." if target.startswith("measured_key.") else ""
+    prefix = "sandbox_kernel.backends.measured." if target.startswith("measured_key.") else ""
     monkeypatch.setattr(prefix + target, value)
     assert fingerprint(backend) != before
 
@@ -190,11 +190,11 @@ def _add(package: Path) -> None:
 
 
 def _remove(package: Path) -> None:
-    (package / "guest" / "gate.py").unlink()
+    (package / "guest" / "gate" / "gate.py").unlink()
 
 
 def _touch(package: Path) -> None:
-    os.utime(package / "guest" / "gate.py", (1, 1))
+    os.utime(package / "guest" / "gate" / "gate.py", (1, 1))
 
 
 def _data(package: Path) -> None:
@@ -215,7 +215,7 @@ def test_code_and_data_of_ours_are_in_the_key_however_deep(change: Callable[[Pat
 
 
 def test_every_variable_that_our_code_asks_for_by_name_below_the_facade_is_in_the_key() -> None:
-    package = Path(measured_key.__file__).parents[1]
+    package = Path(measured_key.__file__).parents[2]
     asked = set()
     for room in ("jail", "backends", "languages", "policy"):
         for path in (package / room).rglob("*.py"):

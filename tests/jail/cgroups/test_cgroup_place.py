@@ -17,7 +17,7 @@ import pytest
 from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
 from sandbox_kernel.jail.cgroups.cgroup_plan import PLACE_PREFIX, PlacePlan
 from sandbox_kernel.jail.cgroups.cgroup_tree import own_folder
-from tests.jail.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
+from tests.jail.cgroups.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
 
 NOBODY = 65534
 BOTH = "+memory +pids"
@@ -231,7 +231,7 @@ def test_a_host_is_left_in_peace_when_the_next_one_looks_for_its_place(group: Pa
     first = hosts[0].group()
     child = hosts[0].ask(
         "import subprocess, sys\n"
-        "code = 'from sandbox_kernel.jail import cgroup; print(cgroup.find_hierarchies().memory); input()'\n"
+        "code = 'from sandbox_kernel.jail.cgroups import cgroup; print(cgroup.find_hierarchies().memory); input()'\n"
         "child = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, "
         f"text=True, cwd={os.getcwd()!r})\n"
         "answer = child.stdout.readline().strip()"

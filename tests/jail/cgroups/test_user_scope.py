@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.jail.cgroups.user_scope import ScopeRefused, bus_address, enter_scope, may_ask
+from tests.jail.cgroups.control_groups import Host, has_controllers, members, needs_controllers, needs_v2, new_group
 from tests.jail.cgroups.test_cgroup_place import BOTH, LIMITED_CHILD, NOBODY, child_of, give
-from tests.jail.control_groups import Host, has_controllers, members, needs_controllers, needs_v2, new_group
 
 pytest.importorskip("jeepney", reason="jeepney, which speaks to the bus, is not installed")
 

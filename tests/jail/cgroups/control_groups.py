@@ -16,7 +16,7 @@ import pytest
 
 from sandbox_kernel.jail.cgroups.cgroup_tree import look, mounts
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def top() -> Path | None:
@@ -85,7 +85,7 @@ class Host:
             f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
             "try: import jeepney.io.blocking\n"
             "except ImportError: pass\n"
-            "from sandbox_kernel.jail import cgroup, cgroup_leaf, cgroup_place, cgroup_plan, user_scope\n"
+            "from sandbox_kernel.jail.cgroups import cgroup, cgroup_leaf, cgroup_place, cgroup_plan, user_scope\n"
             f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
             + (f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})\n" if uid is not None else "")
             + "names = dict(globals())\n"
