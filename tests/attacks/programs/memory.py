@@ -12,8 +12,7 @@ PROGRAMS = (
     Attack(id="R05", language="python", status=("memory_exceeded",), limit="memory", code="x=bytearray(64<<30)"),
     Attack(
         id="R07", language="python", status=("memory_exceeded",), limit="memory",
-        code="import mmap,os\ntry: fd=os.memfd_create('x'); os.ftruncate(fd,3<<30)\n"
-             "except OSError: fd=-1\nm=mmap.mmap(fd,3<<30)\n"
+        code="import mmap,os\nfd=os.memfd_create('x'); os.ftruncate(fd,3<<30); m=mmap.mmap(fd,3<<30)\n"
              "for i in range(0,3<<30,4096): m[i]=1",
     ),
     Attack(
