@@ -29,8 +29,40 @@ if [ -d "$cache" ]; then
 fi
 chmod -R a+rX "$place/source" "$place/venv"
 chown -R 65534:65534 "$place/home"
+# The record of second tries of this part lies with those of the other parts, where this user may not write: it is copied
+# in before the tests and back after them, whether they passed or not.
+records="${SANDBOX_KERNEL_RECORDS:-}"
+record=second-tries-ordinary-user.json
+mkdir "$place/records"
+if [ -n "$records" ] && [ -f "$records/$record" ]; then
+  cp "$records/$record" "$place/records/"
+fi
+chown -R 65534:65534 "$place/records"
+commit=$(git rev-parse HEAD)
+# Two programs in Rust are left out: its compiler may lie in root's own home.
+tests=(
+  tests/attacks/walls
+  tests/attacks/sessions/test_programs_as_cells.py
+  tests/jail
+  tests/session/worker/test_memory_budget.py
+  tests/session/test_every_limit.py
+  tests/session/test_rollback.py
+  tests/session/worker/test_frozen_copies.py
+  tests/session/test_mapped_files.py
+  tests/backends/test_process.py
+  tests/backends/test_network.py
+  tests/backends/test_program_lookup.py
+  tests/test_odd_places.py
+)
 cd "$place/source"
+status=0
 setpriv --reuid 65534 --regid 65534 --clear-groups \
   env -i HOME="$place/home" PATH=/usr/bin:/bin LANG=C.UTF-8 SANDBOX_KERNEL_REQUIRE_ALL="${SANDBOX_KERNEL_REQUIRE_ALL:-}" \
-  "$place/venv/bin/python" -m pytest -n "$(($(nproc) + 2))" --dist loadfile -p no:cacheprovider -q --reruns 2 tests/attacks/test_process.py tests/attacks/test_landlock.py tests/attacks/test_deaths.py \
-  tests/attacks/test_session_attacks.py tests/attacks/test_headless.py tests/attacks/test_quotas.py tests/jail tests/session/worker/test_memory_budget.py tests/session/test_every_limit.py tests/session/test_rollback.py tests/session/test_frozen_copies.py tests/session/test_mapped_files.py tests/backends/test_process.py tests/backends/test_network.py tests/backends/test_program_lookup.py tests/test_odd_places.py "$@"
+  SANDBOX_KERNEL_RECORDS="$place/records" SANDBOX_KERNEL_PART=ordinary-user SANDBOX_KERNEL_COMMIT="$commit" \
+  "$place/venv/bin/python" -m pytest -n "$(($(nproc) + 2))" --dist loadfile -p no:cacheprovider -q --reruns 2 \
+  -k "not leaks-of-many-threads and not secrets-by-macros" "${tests[@]}" "$@" || status=$?
+if [ -n "$records" ] && [ -f "$place/records/$record" ]; then
+  mkdir -p "$records"
+  cp "$place/records/$record" "$records/"
+fi
+exit "$status"

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from tests import second_tries, tiers
 
-# A shared machine may stop for a second at any place: no test here fails for the time it took. In CI the same examples
-# are tried each time, so that a red run can be had again.
+# A shared machine may pause for a second anywhere: no example fails for the time it took. In CI the same examples are
+# tried each time, so that a failure can be reproduced.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("house"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1" else "house")
@@ -51,10 +51,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -files.get(item.nodeid.split("::", 1)[0], 0))
 
 
+#: Tests that needed a second try in this run, and those of them that needed one at the commit before too.
 _tried_again: set[str] = set()
+_flaky: list[str] = []
 
-
-#: Where to write what came of the attacks; ``tests/attacks/table.py`` asks for it and makes the table of it.
+#: Where to write what came of the attacks; ``python -m tests.attacks.table`` sets it and makes the table.
 ATTACK_RECORD = os.environ.get("SANDBOX_KERNEL_ATTACK_RECORD")
 _attacks: list[dict[str, str]] = []
 
@@ -62,7 +63,7 @@ REQUIRE_ALL = os.environ.get("SANDBOX_KERNEL_REQUIRE_ALL") == "1"
 
 
 def need(found: object, reason: str) -> None:
-    """A missing part is a skip with its reason on a user's machine, and a failure where everything is required."""
+    """Skip with a reason where a part is missing; fail where everything is required (``SANDBOX_KERNEL_REQUIRE_ALL=1``)."""
     if not found:
         if REQUIRE_ALL:
             pytest.fail(f"required here and missing: {reason}")
@@ -98,9 +99,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if repeated:
             _flaky.extend(repeated)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-_flaky: list[str] = []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -156,13 +154,13 @@ def end_spares() -> None:
 
 @pytest.fixture(autouse=True)
 def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a test pretends to have measured must not be kept for anybody else."""
+    """Measurements that a test pretends to have made are kept in the test's own folder."""
     from sandbox_kernel.backends.measured import measured_cache
 
     monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
 
 
-#: Files of the machine that programs like to write to; whoever runs the tests as root could lose them.
+#: Files of the machine that hostile programs try to write to; tests that run as root could lose them.
 PRECIOUS = (
     "/etc/passwd",
     "/etc/shadow",

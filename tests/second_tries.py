@@ -2,7 +2,9 @@
 
 CI tries a failed test again (``--reruns``), because thousands of tests start real programs on two shared cores. That must
 not hide a flaky test: the run prints every test that needed a second try, writes the list into the folder
-``SANDBOX_KERNEL_RECORDS``, and fails when the record of the commit before names the same test.
+``SANDBOX_KERNEL_RECORDS``, and fails when the commit that was tested before needed a second try of the same test.
+
+CI has parts (as root, as an ordinary user). Each part has a record of its own, named by ``SANDBOX_KERNEL_PART``.
 """
 
 from __future__ import annotations
@@ -12,29 +14,39 @@ import os
 import subprocess
 from pathlib import Path
 
+#: Where records are kept; nothing is recorded without it.
 FOLDER = os.environ.get("SANDBOX_KERNEL_RECORDS")
-NAME = "second-tries.json"
+#: The part of CI that this run is.
+PART = os.environ.get("SANDBOX_KERNEL_PART", "all")
 
 
 def commit() -> str:
-    """The commit that is tested; empty where there is no repository."""
+    """The commit that is tested: ``SANDBOX_KERNEL_COMMIT`` where a copy of the tree is, or that of the repository."""
+    named = os.environ.get("SANDBOX_KERNEL_COMMIT")
+    if named:
+        return named
     found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     return found.stdout.strip()
 
 
-def again(before: dict[str, object], now: set[str], this_commit: str) -> list[str]:
-    """The tests that needed a second try at this commit and at the one recorded before it."""
-    names = before.get("tests")
-    if before.get("commit") == this_commit or not isinstance(names, list):
-        return []
-    return sorted(now & set(names))
+def file_name(part: str) -> str:
+    """The name of the record of one part of CI."""
+    return f"second-tries-{part}.json"
 
 
-def record(tests: set[str], folder: Path, this_commit: str) -> list[str]:
-    """Write the record of this run; returns the tests that the record before it names too."""
-    file = folder / NAME
-    before = json.loads(file.read_text()) if file.exists() else {}
-    repeated = again(before, tests, this_commit)
+def record(tests: set[str], folder: Path, this_commit: str, part: str = PART) -> list[str]:
+    """Write the record of this run; returns the tests that needed a second try at the commit before it too.
+
+    Runs of the same commit add to one record, so that running CI again does not make it forget the commit before.
+    """
+    file = folder / file_name(part)
+    known = json.loads(file.read_text()) if file.exists() else {"commit": "", "tests": [], "before": []}
+    if known["commit"] == this_commit:
+        before, every = known["before"], tests | set(known["tests"])
+    else:
+        before, every = known["tests"], tests
     folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"commit": this_commit, "tests": sorted(tests)}, indent=1) + "\n")
-    return repeated
+    written = file.with_suffix(".new")
+    written.write_text(json.dumps({"commit": this_commit, "tests": sorted(every), "before": before}, indent=1) + "\n")
+    os.replace(written, file)
+    return sorted(tests & set(before))

@@ -1,4 +1,4 @@
-"""Which tests ``make test`` runs, and what a second try costs."""
+"""Which tests ``make test`` runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import second_tries, tiers
+from tests import tiers
 
 MEASURED = {
     "tests/a.py::test_quick[1]": 0.01,
@@ -40,11 +40,3 @@ def test_a_record_of_pytest_is_read_by_the_names_that_pytest_uses(tmp_path: Path
         '<testcase classname="tests.jail.test_a" name="test_skipped" time="0"><skipped/></testcase></testsuite></testsuites>'
     )
     assert tiers.read_junit([str(record)]) == {"tests/jail/test_a.py::test_b[c]": 1.5}
-
-
-def test_a_second_try_in_two_commits_in_a_row_is_named(tmp_path: Path) -> None:
-    assert second_tries.record({"a", "b"}, tmp_path, "one") == []
-    assert second_tries.record({"b", "c"}, tmp_path, "one") == [], "the same commit again is not two in a row"
-    assert second_tries.record({"c"}, tmp_path, "two") == ["c"]
-    assert second_tries.record(set(), tmp_path, "three") == []
-    assert second_tries.record({"c"}, tmp_path, "four") == [], "the commit between them did not need one"

@@ -13,9 +13,9 @@ import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_failures import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput, takes_prompt_alone
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted

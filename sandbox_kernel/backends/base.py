@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput
 from sandbox_kernel.jail.streams.stop import Stop
@@ -18,8 +19,6 @@ from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:
     import asyncio
-
-OnOutput = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ A policy is plain data. It keeps paths as the user wrote them and resolves them 
 (``resolve_grants``), so a policy can be written on one machine and used on another.
 """
 
+from sandbox_kernel.policy.access import AccessMode
 from sandbox_kernel.policy.grants import Grant, resolve_grants
 from sandbox_kernel.policy.network_rule import NetworkRule
-from sandbox_kernel.policy.sandbox_policy import PRESETS, AccessMode, AllowedPath, Mount, SandboxPolicy, check_policy
+from sandbox_kernel.policy.sandbox_policy import PRESETS, AllowedPath, Mount, SandboxPolicy, check_policy
 
 __all__ = [
     "PRESETS",

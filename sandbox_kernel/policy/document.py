@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.policy.access import AccessMode, flag
 from sandbox_kernel.policy.places import path_text
-from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy, flag
+
+if TYPE_CHECKING:
+    from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
 #: Longer policy files are refused.
 _MAX_FILE = 1 << 20
@@ -31,27 +35,27 @@ def to_json(policy: SandboxPolicy) -> str:
     )
 
 
-def from_json(text: str | bytes) -> SandboxPolicy:
+def from_json(text: str | bytes, empty: SandboxPolicy) -> SandboxPolicy:
     """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for anything else."""
     try:
         document = json.loads(text, object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError, TypeError) as error:
         raise PolicyViolation(f"policy is not JSON: {error}") from None
-    return from_document(document)
+    return from_document(document, empty)
 
 
-def load(path: str | os.PathLike[str]) -> SandboxPolicy:
+def load(path: str | os.PathLike[str], empty: SandboxPolicy) -> SandboxPolicy:
     """Read a policy file: JSON when the name ends in .json, else TOML. The keys are the same in both."""
     try:
         raw = _read(Path(path_text(path)))
     except OSError as error:
         raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
     if str(path).lower().endswith(".json"):
-        return from_json(raw)
+        return from_json(raw, empty)
     import tomllib  # not needed for JSON
 
     try:
-        return from_document(tomllib.loads(raw.decode("utf-8-sig")))
+        return from_document(tomllib.loads(raw.decode("utf-8-sig")), empty)
     except (ValueError, RecursionError) as error:
         raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
 
@@ -76,11 +80,11 @@ def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return document
 
 
-def from_document(document: object) -> SandboxPolicy:
-    """Return the policy that a document describes. Raises ``PolicyViolation`` for unknown keys."""
+def from_document(document: object, empty: SandboxPolicy) -> SandboxPolicy:
+    """Return the empty policy with what a document allows. Raises ``PolicyViolation`` for unknown keys."""
     known = ("allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts")
     fields = _table(document, "policy", known)
-    policy = SandboxPolicy()
+    policy = empty
     for entry in _rows(fields.get("allowedPaths", []), "allowedPaths"):
         row = _table(entry, "allowedPaths", ("path", "mode"))
         path, mode = _text(row.get("path"), "path"), row.get("mode", "readOnly")

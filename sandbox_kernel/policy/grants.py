@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.policy.access import AccessMode
 from sandbox_kernel.policy.places import current_folder, is_own_place, normal
-from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy
+from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
 #: Every jail shows these already, so allowing them is accepted and changes nothing.
 _ALWAYS_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64")

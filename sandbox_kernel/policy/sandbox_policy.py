@@ -5,23 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
+from sandbox_kernel.policy.access import AccessMode, flag
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.places import current_folder, mount_target, path_text
 
 PRESETS = ("standard", "strict", "classroom", "data", "build")
-
-
-class AccessMode(StrEnum):
-    """How an allowed path may be used."""
-
-    READ_ONLY = "readOnly"
-    READ_WRITE = "readWrite"
 
 
 @dataclass(frozen=True)
@@ -203,7 +196,7 @@ class SandboxPolicy:
         """
         from sandbox_kernel.policy.document import from_json
 
-        return from_json(text)
+        return from_json(text, cls())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
@@ -215,7 +208,7 @@ class SandboxPolicy:
         """
         from sandbox_kernel.policy.document import load
 
-        return load(path)
+        return load(path, cls())
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "env": dict(self.env)}
@@ -238,13 +231,6 @@ def check_policy(policy: object) -> None:
             f"policy must be a SandboxPolicy, got {quoted(policy)}; for example SandboxPolicy.preset('standard'), "
             "SandboxPolicy.load('policy.toml') or SandboxPolicy().allow_read('data')"
         )
-
-
-def flag(value: object, what: str) -> bool:
-    """Return ``value`` if it is a bool, else raise ``PolicyViolation``: a string like 'no' would count as true."""
-    if not isinstance(value, bool):
-        raise PolicyViolation(f"{what} must be true or false, got {quoted(value)}")
-    return value
 
 
 def parse_mount(text: str) -> Mount:

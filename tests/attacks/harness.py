@@ -51,6 +51,11 @@ class Attack:
     limits: Limits = field(default_factory=Limits)
     policy: str = "standard"
 
+    @property
+    def listed(self) -> bool:
+        """Whether this is a line of the project's attack list; others have a name behind their number."""
+        return "-" not in self.id
+
 
 @dataclass
 class Listeners:

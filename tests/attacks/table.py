@@ -1,4 +1,4 @@
-"""Runs every test of an attack and writes what they saw into ``docs/security.md``: ``python tests/attacks/table.py [RECORD]``.
+"""Runs every test of an attack and writes what they saw into ``docs/security.md``: ``python -m tests.attacks.table [RECORD]``.
 
 Nothing here is typed by hand: how each attack ended comes from the record that the tests leave
 (``SANDBOX_KERNEL_ATTACK_RECORD``). An attack that was not held, or not tried where it must be, is a cell that says so,
@@ -14,13 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.markdown_section import replace_section, table
+from tests.attacks.titles import LINES, places
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-
-from titles import LINES, places  # noqa: E402
-
-from benchmarks.markdown_section import replace_section, table  # noqa: E402
-
 DOCUMENT = ROOT / "docs" / "security.md"
 MARKERS = ("<!-- attacks: begin -->", "<!-- attacks: end -->")
 #: Where programs run, each a column; all else shares the last one.

@@ -12,16 +12,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import SECRET, listeners, make_sentinels, running, sentinel_state, wait_for_fork
-from titles import LINES
-
 from sandbox_kernel import ExecRequest, Language, Limits, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from tests.attacks.harness import SECRET, listeners, make_sentinels, running, sentinel_state, wait_for_fork
+from tests.attacks.titles import LINES
 
 #: Incidents whose regression is a line of the attack list, by its id.
 ELSEWHERE = {
@@ -95,7 +93,6 @@ def test_an_escape_within_the_language_leads_nowhere(box: Sandbox, tmp_path: Pat
     assert SECRET not in result.stdout + result.stderr
 
 
-@pytest.mark.slow
 def test_cve_2025_68668_and_cve_2026_5752_the_realm_of_a_guest_in_wasm_is_not_the_hosts(box: Sandbox) -> None:
     code = (
         "const F = console.log.constructor.constructor;\n"
@@ -109,7 +106,6 @@ def test_cve_2025_68668_and_cve_2026_5752_the_realm_of_a_guest_in_wasm_is_not_th
     assert "refused" in result.stdout, result
 
 
-@pytest.mark.slow
 def test_pydantic_ai_2332_python_in_wasm_has_no_module_of_the_hosts_realm(box: Sandbox) -> None:
     code = (
         "for name in ('js', 'pyodide', 'pyodide_js', '_pyodide', 'micropip'):\n"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from programs import ATTACKS
-from table import DOCUMENT, MARKERS, cells, told
-from titles import LINES, places
+from tests.attacks.ends_behind_landlock import DIFFERENCES
+from tests.attacks.programs import LISTED, PROGRAMS
+from tests.attacks.table import DOCUMENT, MARKERS, cells, told
+from tests.attacks.titles import LINES, places
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -39,7 +38,7 @@ def test_a_place_that_was_not_tried_says_so() -> None:
 def test_every_line_of_the_list_has_a_test_for_each_of_its_targets(attack: str) -> None:
     source = "".join(path.read_text() for path in TESTS.rglob("*.py"))
     written = set(re.findall(rf'mark\.attack\("{attack}", "(\w+)"\)', source))
-    if attack in {each.id for each in ATTACKS}:
+    if attack in {each.id for each in LISTED}:
         written |= {"bubblewrap", "pool", "landlock"}
     assert places(attack) <= written
 
@@ -47,5 +46,13 @@ def test_every_line_of_the_list_has_a_test_for_each_of_its_targets(attack: str) 
 def test_the_table_in_the_documents_has_every_line_and_none_is_open() -> None:
     begin, end = MARKERS
     content = DOCUMENT.read_text().split(begin)[1].split(end)[0]
-    assert re.findall(r"^\| ([A-Z]\d\d) \|", content, re.MULTILINE) == list(LINES), "python tests/attacks/table.py"
+    assert re.findall(r"^\| ([A-Z]\d\d) \|", content, re.MULTILINE) == list(LINES), "python -m tests.attacks.table"
     assert "**NOT" not in content
+
+
+def test_every_difference_behind_landlock_is_of_a_program_that_exists() -> None:
+    assert set(DIFFERENCES) <= {attack.id.partition("-")[0] for attack in PROGRAMS}
+
+
+def test_no_two_programs_have_the_same_id() -> None:
+    assert len({attack.id for attack in PROGRAMS}) == len(PROGRAMS)

@@ -7,19 +7,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from degraded import (
-    no_landlock,
-    no_namespaces,
-    no_seccomp,
-    run_like_in_a_container,
-    run_without,
-    run_without_free_namespaces,
-)
 
 from sandbox_kernel import EnforcerUnavailable, InvalidRequest
 from sandbox_kernel.jail import enforcer
@@ -31,6 +20,14 @@ from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.limits import Limits
+from tests.jail.degraded import (
+    no_landlock,
+    no_namespaces,
+    no_seccomp,
+    run_like_in_a_container,
+    run_without,
+    run_without_free_namespaces,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the first two rungs are Linux's")
 needs_landlock = pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock")

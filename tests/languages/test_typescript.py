@@ -107,7 +107,6 @@ def checked(code: str, memory_mb: int = 512, **rest: object) -> ExecResult:
     return backend.run(request)
 
 
-@pytest.mark.slow
 def test_a_wrong_type_is_found_before_the_cell_runs_when_checking_is_asked_for() -> None:
     result = checked("console.log('ran')\n\nconst n: number = 'one'", memory_mb=256)
     assert (result.status, result.stdout) == (Status.COMPILE_FAILED, "")
@@ -115,7 +114,6 @@ def test_a_wrong_type_is_found_before_the_cell_runs_when_checking_is_asked_for()
     assert "TS2322" in result.stderr
 
 
-@pytest.mark.slow
 def test_a_right_program_passes_the_check_and_runs() -> None:
     result = checked(
         "import { n } from './part.ts'\nconsole.log(process.argv.length + n)", files={"part.ts": "export const n = 2"}
@@ -127,7 +125,6 @@ def test_without_asking_types_are_not_checked(box: Sandbox) -> None:
     assert box.run("const n: number = 'one' as any as number\nconsole.log(n)", "ts").stdout == "one\n"
 
 
-@pytest.mark.slow
 def test_the_facade_checks_when_asked(box: Sandbox) -> None:
     assert box.run("const n: number = 'one'", "ts", check=True, timeout=90).status is Status.COMPILE_FAILED
 

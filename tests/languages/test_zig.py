@@ -15,7 +15,7 @@ from sandbox_kernel.languages.support.compiled import CACHED
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(autouse=True)

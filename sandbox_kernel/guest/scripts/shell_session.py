@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 from ..session.worker import CellEngine, Worker
@@ -45,6 +46,8 @@ class ShellCells(CellEngine):
 
     def __init__(self, cell_folder: str) -> None:
         self.cell = os.path.join(cell_folder, "cell.sh")
+        #: Where the state is written for bash: the first that has room. A cell may fill the temporary folder.
+        self.places = (tempfile.gettempdir(), cell_folder)
         self.state: Dict[str, bytes] = {}
         self.usual = _USUAL | set(os.environ)
         self.interrupted = False
@@ -89,10 +92,18 @@ class ShellCells(CellEngine):
         """See ``CellEngine``."""
         if self.stopped_before():
             return self.interrupted_end()
-        folder = tempfile.mkdtemp(prefix=".shell-")
         try:
             with open(self.cell, "w") as file:
                 file.write(code)
+            folder = self.folder_with_state()
+        except OSError as error:
+            places = " and ".join(self.places)
+            print(
+                f"the cell did not run: {places} have no room for it: {error.strerror}; restart the session",
+                file=sys.stderr,
+            )
+            return {"status": "error", "exit_code": 1}
+        try:
             status = self.wait(self.bash(folder, self.cell))
             if status < 0 and not self.interrupted:
                 # The shell itself was killed: end in the same way, so that the host rolls the cell back.
@@ -105,11 +116,24 @@ class ShellCells(CellEngine):
             return {"status": "interrupted", "exit_code": exit_code, "unsaved": not saved}
         return {"status": "error" if exit_code else "ok", "exit_code": exit_code, "unsaved": not saved}
 
+    def folder_with_state(self) -> str:
+        """A new folder that holds the state for bash, in the first place with room for it; raises ``OSError``."""
+        failure = OSError()
+        for place in self.places:
+            folder = ""
+            try:
+                folder = tempfile.mkdtemp(prefix=".shell-", dir=place)
+                for part, text in self.state.items():
+                    with open(f"{folder}/before.{part}", "wb") as file:
+                        file.write(text)
+                return folder
+            except OSError as error:
+                failure = error
+                shutil.rmtree(folder, ignore_errors=True)
+        raise failure
+
     def bash(self, folder: str, cell: str, **streams: Any) -> subprocess.Popen[bytes]:
-        """Start a bash that loads the state, runs a script and writes its new state into the folder."""
-        for part, text in self.state.items():
-            with open(f"{folder}/before.{part}", "wb") as file:
-                file.write(text)
+        """Start a bash that loads the state in the folder, runs a script and writes its new state there."""
         script = os.path.join(_HERE, "shell_cell.sh")
         return subprocess.Popen(
             [BASH, "--norc", "--noprofile", script, f"{folder}/before", f"{folder}/after", cell], **streams
@@ -156,7 +180,7 @@ class ShellCells(CellEngine):
 
     def say(self, script: str) -> str:
         """Return what a script prints in a shell with this session's state; the state does not change."""
-        folder = tempfile.mkdtemp(prefix=".shell-")
+        folder = self.folder_with_state()
         try:
             path = f"{folder}/question.sh"
             with open(path, "w") as file:

@@ -164,7 +164,6 @@ def test_without_a_check_types_are_only_taken_off(run: Run) -> None:
 # ---- Python, SQL, Ruby, PHP ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_python_programs(run: Run) -> None:
     code = """
 import sys, json, asyncio, sqlite3
@@ -180,7 +179,6 @@ sys.exit(200)
     assert (result.exit_code, [change.path for change in result.changes]) == (200, ["made.txt"])
 
 
-@pytest.mark.slow
 def test_python_meets_its_limits(run: Run) -> None:
     result = run("python", "x = [0] * 10**9", memory_limit_mb=64)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
@@ -192,14 +190,12 @@ def test_python_meets_its_limits(run: Run) -> None:
     assert "RecursionError" in result.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../etc/passwd", "/proc/self/environ", "/guest/gate.py"])
 def test_python_cannot_open_what_is_outside(run: Run, path: str) -> None:
     result = run("python", f"print(open({path!r}).read())")
     assert (result.status, result.stdout) == (Status.FAILED, "")
 
 
-@pytest.mark.slow
 def test_sql_scripts(run: Run) -> None:
     code = """create table t(a, b); insert into t values (1, 'x;y'), (2, null);
 select * from t; select sum(a) as total from t;"""
@@ -211,7 +207,6 @@ select * from t; select sum(a) as total from t;"""
     assert [change.path for change in result.changes] == ["data.db"]
 
 
-@pytest.mark.slow
 def test_ruby_and_php(run: Run) -> None:
     result = run("ruby", "puts $stdin.read.upcase; File.write('made', '1'); exit 5", stdin="line")
     assert (result.stdout, result.exit_code, [c.path for c in result.changes]) == ("LINE\n", 5, ["made"])
@@ -224,7 +219,6 @@ def test_ruby_and_php(run: Run) -> None:
 # ---- C, C++, Zig -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_c_programs(run: Run) -> None:
     code = """#include <stdio.h>
 #include "given.h"
@@ -239,7 +233,6 @@ int main(int count, char **words) {
     assert [change.path for change in result.changes] == ["made.txt"]
 
 
-@pytest.mark.slow
 def test_c_errors_and_traps(run: Run) -> None:
     result = run("c", "int main() { return undeclared; }")
     assert (result.status, result.stdout) == (Status.COMPILE_FAILED, "")
@@ -255,7 +248,6 @@ int main(void) { for (;;) { last = malloc(1 << 20); if (!last) return 1; memset(
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
-@pytest.mark.slow
 def test_zig_programs(run: Run) -> None:
     code = """const std = @import("std");
 pub fn main(init: std.process.Init) !void {

@@ -254,7 +254,6 @@ def test_a_zig_that_was_installed_anew_does_not_use_what_the_old_one_built(tmp_p
     assert zig_toolchain._folder(zig, "cc", "") != before
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_c_runs_on_the_compiler_from_the_registry_alone() -> None:
     code = '#include <math.h>\n#include <stdio.h>\nint main(void) {\n  int unused;\n  printf("%.2f\\n", cos(0)); }'

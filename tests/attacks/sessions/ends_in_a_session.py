@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness import Attack
-from landlock import Difference
+from tests.attacks.ends_behind_landlock import Difference
+from tests.attacks.harness import Attack
 
 _ITS_OWN = "the cell ends the process that runs the cells: a checkpoint takes over"
 DIFFERENCES: dict[str, Difference] = {

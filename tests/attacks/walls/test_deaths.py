@@ -15,13 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import MARK, running
-
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, ProcessConfig, Status
 from sandbox_kernel.jail.rules.landlock import landlock_abi
+from tests.attacks.harness import MARK, running
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 #: A host of its own: argv is the enforcer and the mark; what it runs leaves its session, and its output is handed on.
 #: With spares it runs in one that a template forked, and others wait beside it.

@@ -26,7 +26,7 @@ from sandbox_kernel.guest.wasm.binary.rewrite import prepare
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
-from sandbox_kernel.net.rules.fetch_policy import Refused as Forbidden
+from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
@@ -90,7 +90,7 @@ def test_a_damaged_proxy_request_is_one_request_or_a_refusal_that_cannot_be_spli
         return
     try:
         request = read_request(event)
-    except Forbidden as refusal:
+    except FetchRefused as refusal:
         head, _, body = refusal_reply(refusal.violation).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 403 ")
         assert [line for line in head.split(b"\r\n")[1:] if b": " not in line or b"\n" in line] == []

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import (
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.limits import Limits
+from sandbox_kernel.model import describe_end
+from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.session import Session
+from tests.attacks.harness import (
     GROWTH_MB,
     Attack,
     complaints,
@@ -22,21 +28,12 @@ from harness import (
     starved,
     threads,
 )
-from programs import ATTACKS
-from session_ends import DIFFERENCES, REMARKS, in_a_session
-
-from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.languages.support.recipe import ProcessConfig
-from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import describe_end
-from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening.open_session import open_session
-from sandbox_kernel.session.session import Session
+from tests.attacks.programs import LISTED
+from tests.attacks.sessions.ends_in_a_session import DIFFERENCES, REMARKS, in_a_session
 from tests.conftest import holdings
 
 #: S12 is about a policy that a shell's session refuses; it has a test of its own. R26 is about input, which cells ask for.
-CELLS = [attack for attack in ATTACKS if attack.language in ("python", "command") and attack.id not in ("S12", "R26")]
+CELLS = [attack for attack in LISTED if attack.language in ("python", "command") and attack.id not in ("S12", "R26")]
 Opened = Callable[[Attack], Session]
 
 #: What each language's session holds, and how it is asked for it.

@@ -1,4 +1,4 @@
-"""Cells that go for their session's own parts, by language and by what they do. All of them leave the session usable.
+"""Cells that attack their own session: its worker, channel, checkpoints and libraries. All leave the session usable.
 
 ``BACK``: the cell is taken back. ``STAYS``: it is not. ``EITHER``: that depends on when its blow falls.
 """
@@ -163,3 +163,52 @@ JAVASCRIPT: dict[str, tuple[str, tuple[bool, ...]]] = {
     ),
 }
 CELLS = {"python": PYTHON, "command": COMMAND, "javascript": JAVASCRIPT}
+
+FORGE = "import os, json, struct\nfor fd in range(3, 64):\n  try: os.write(fd, {data})\n  except OSError: pass"
+
+#: Python cells after which the very next cell finds the state: by what they do, the cell and whether it is taken back.
+KEPT_AT_ONCE: dict[str, tuple[str, bool]] = {
+    "returns twice from a fork": ("import os\npid = os.fork()", False),
+    "raises in a forked child": ("import os, time\nif os.fork() == 0: raise ValueError\ntime.sleep(0.2)", False),
+    "kills everybody": ("import os\nos.kill(-1, 9)", False),
+    "terminates everybody": ("import os\nos.kill(-1, 15)", False),
+    "stops everybody": ("import os\nos.kill(-1, 19)", False),
+    "stops itself": ("import os\nos.kill(os.getpid(), 19)", True),
+    "closes every descriptor": ("import os\nos.closerange(0, 1024)", True),
+    "puts its output over every descriptor": ("import os\nfor fd in range(3, 64): os.dup2(1, fd)", True),
+    "forges an end": (
+        FORGE.format(data="(lambda m: struct.pack('>I', len(m)) + m)(json.dumps({'op': 'done', 'id': 9}).encode())"),
+        True,
+    ),
+    "forges a frame of 2 GB": (FORGE.format(data="b'\\x7f\\xff\\xff\\xff'"), True),
+    "forges half a frame": (FORGE.format(data="b'\\0\\0\\0\\x40{\"op\":'") + "\nimport time; time.sleep(0.3)", True),
+    "breaks the built-in functions": ("import builtins\nbuiltins.len = builtins.isinstance = None", True),
+    "breaks json": ("import json\njson.dumps = json.loads = None", True),
+    "breaks sockets and structs": ("import socket, struct\nsocket.socket.recv = None; struct.pack = None", True),
+    "breaks fork and exit": ("import os\nos.fork = lambda: 1/0\nos._exit = lambda c: None\nos.waitpid = None", False),
+    "replaces the display hook": ("import sys\nsys.displayhook = lambda x: exit(5)\n42", False),
+    "ends its process after the cell": (
+        "get_ipython().events.register('post_execute', lambda: __import__('os')._exit(3))",
+        True,
+    ),
+    "ignores every signal": (
+        "import signal\nfor s in range(1, 32):\n  if s not in (9, 19): signal.signal(s, signal.SIG_IGN)",
+        False,
+    ),
+    "blocks every signal": ("import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))", False),
+    "becomes another program": ("import os\nos.execv('/bin/sleep', ['sleep', '0.1'])", True),
+    "removes its folder": ("import os, shutil\nos.mkdir('/box/x'); os.chdir('/box/x'); shutil.rmtree('/box/x')", False),
+    "closes its folder": ("import os\nos.chmod('/box', 0)", False),
+    "never hands the interpreter on": (
+        (
+            "import sys, threading\nsys.setswitchinterval(1000)\n"
+            "threading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()\nwhile True: pass"
+        ),
+        True,
+    ),
+    "holds every process": (
+        "import subprocess\nheld = []\ntry:\n  while True: held.append(subprocess.Popen(['sleep', '60']))\nexcept OSError: pass",
+        False,
+    ),
+    "waits in its repr": ("class R:\n  def __repr__(self):\n    while True: pass\nR()", True),
+}

@@ -11,7 +11,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.session.opening.open_session import open_session
 from tests.jail.headless import END_MAIN_THREAD
-from tests.jail.tiers import TIERS, Tier
+from tests.jail.walls_and_groups import TIERS, Tier
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

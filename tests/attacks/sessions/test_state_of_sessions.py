@@ -1,20 +1,16 @@
-"""Cells that go for their session's own parts: whatever they do, the host answers in time and the state comes back."""
+"""The state of a session survives cells that attack the session itself, and the host answers in time."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from further_cells import CELLS, WORKER
 
 from sandbox_kernel import Limits, ProcessConfig, Sandbox, SessionError, Status
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker import worker
+from tests.attacks.sessions.cells import CELLS, KEPT_AT_ONCE, WORKER
 from tests.conftest import need
 
 #: How each language keeps a value, and how it is asked for it.
@@ -74,19 +70,47 @@ def test_a_cell_that_shuts_the_channel_down_for_everybody_is_not_waited_for(
     assert session.run("print('a new one')", timeout=20).stdout == "a new one\n"
 
 
-QUESTIONS = {
-    "never answers": "class A:\n  def __dir__(self):\n    while True: pass\n  def __getattr__(self, n):\n    while True: pass\na = A()",
-    "answers with a million names": "class A:\n  def __dir__(self): return ['n%d' % i + 'x' * 100 for i in range(10**6)]\na = A()",
-    "answers with names that are none": "class A:\n  def __dir__(self): return ['\\x1b[2J', '\\u202e', 'a\\nb', '\\udcff', '<b>']\na = A()",
-    "ends its worker": "import os\nclass A:\n  def __dir__(self): os._exit(3)\na = A()",
-    "has documentation without end": "class A:\n  @property\n  def __doc__(self):\n    while True: pass\na = A()",
-    "has documentation of 100 MB": "class A: pass\nA.__doc__ = 'x' * (100 << 20)\na = A()",
-}
+@pytest.mark.parametrize("name", KEPT_AT_ONCE)
+def test_the_session_goes_on_with_its_state_after_a_cell_that(name: str, session: Session) -> None:
+    code, taken_back = KEPT_AT_ONCE[name]
+    result = session.run(code, timeout=3)
+    assert result.rolled_back is taken_back, (result.status, result.notes, result.stderr[-500:])
+    again = session.run("print('kept', kept)", timeout=20)
+    assert again.stdout.endswith("kept 41\n"), (again.status, again.notes, again.stderr[-500:])
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_a_question_about_an_object_is_answered_or_not_when_it(name: str, session: Session) -> None:
-    assert session.run(QUESTIONS[name]).ok
-    for answer in (session.complete("a.", 2), session.inspect("a", 1), session.complete("a.b.", 4)):
-        assert len(str(answer)) < 32 << 20
-    assert session.run("print('kept', kept)", timeout=20).stdout.endswith("kept 41\n")
+@pytest.mark.parametrize("cell", ["import os\nos.kill(-1, 15)", "import os\nos.kill(-1, 1)\nos.kill(-1, 12)"])
+def test_what_was_sent_to_a_frozen_state_does_not_end_it_when_it_wakes(cell: str, session: Session) -> None:
+    session.run(cell)
+    session.undo()
+    for _ in range(2):
+        assert session.run("print('kept', kept)").stdout == "kept 41\n"
+
+
+def test_going_back_to_a_state_that_the_cell_has_killed_loses_nothing(session: Session) -> None:
+    assert session.run("import os\nos.kill(-1, 9)\nnewer = 42").ok
+    with pytest.raises(SessionError, match=r"is gone.*nothing was taken back, and the session is as it was"):
+        session.undo()
+    assert session.run("print(kept, newer)").stdout == "41 42\n"
+    assert session.undo().rolled_back
+    assert session.run("print(kept, newer)").stdout == "41 42\n"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "import resource\nresource.setrlimit(resource.RLIMIT_DATA, (1, 1))",
+        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))",
+        "import sys\nsys.modules.clear()",
+    ],
+)
+def test_a_worker_that_cannot_freeze_any_more_is_not_waited_for(cell: str, session: Session) -> None:
+    session.run(cell)
+    try:
+        session.run("1", timeout=20)
+    except SessionError as error:
+        assert "did not answer" not in str(error)
+        assert session.run("print('kept', kept)").stdout == "kept 41\n"
+    else:
+        session.undo(2)
+        assert session.run("print('kept', kept)").stdout == "kept 41\n"

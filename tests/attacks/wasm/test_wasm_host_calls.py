@@ -1,20 +1,16 @@
 """Modules that abuse each host call: pointers and lengths out of range, endless numbers, paths that lead out.
 
-Beside the lines of the list in ``test_wasm_attacks.py``. A call may fail or trap; the runner, the host and all files
+Beside the lines of the list in ``test_wasm_wall.py``. A call may fail or trap; the runner, the host and all files
 outside must not notice, and the next module runs.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import SECRET, make_sentinels, sentinel_state, unharmed
 
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -22,6 +18,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
+from tests.attacks.harness import SECRET, make_sentinels, sentinel_state, unharmed
 
 #: By name: the types of the parameters, i for 32 bits and I for 64.
 CALLS = {
@@ -56,7 +53,7 @@ def called(name: str, *values: int) -> str:
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> WasmBackend:
-    return WasmBackend(store=WasmStore(str(tmp_path_factory.mktemp("further") / "store")))
+    return WasmBackend(store=WasmStore(str(tmp_path_factory.mktemp("host-calls") / "store")))
 
 
 def go(backend: WasmBackend, code: str, **fields: object) -> ExecResult:

@@ -1,0 +1,65 @@
+"""Runs each program behind every wall that holds one: started by bubblewrap, forked by a template, and Landlock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxError
+from sandbox_kernel.jail.rules.landlock import landlock_abi
+from tests.attacks.ends_behind_landlock import on_landlock
+from tests.attacks.harness import Attack, survive
+from tests.conftest import need
+
+keeps_signals_in = pytest.mark.skipif(
+    landlock_abi() < 6, reason="needs a kernel whose Landlock keeps signals in (6.12)"
+)
+#: Languages whose programs are run in a spare too. What other languages' programs meet there is the same jail.
+IN_A_SPARE = ("python", "command", "c")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One program and where it runs: ``bubblewrap``, ``pool`` or ``landlock``, the columns of the attack table."""
+
+    attack: Attack
+    where: str
+
+    def survive(self, folder: Path) -> str:
+        """Run the program, check what must come of it and every invariant; returns how it ended."""
+        if self.where == "landlock":
+            require_language(self.attack, "landlock")
+            return survive(on_landlock(self.attack), folder, "landlock")
+        require_language(self.attack, "bubblewrap")
+        return survive(self.attack, folder, "bubblewrap", forked=self.where == "pool")
+
+
+def trials(attacks: Iterable[Attack]) -> list[ParameterSet]:
+    """Parameters for a test: every program everywhere. Programs of the attack list carry its mark."""
+    return [_parameter(attack, where) for attack in attacks for where in _places(attack)]
+
+
+def _places(attack: Attack) -> tuple[str, ...]:
+    if attack.language in IN_A_SPARE:
+        return "bubblewrap", "pool", "landlock"
+    return "bubblewrap", "landlock"
+
+
+def _parameter(attack: Attack, where: str) -> ParameterSet:
+    marks = [pytest.mark.attack(attack.id, where)] if attack.listed else []
+    if where == "landlock":
+        marks.append(keeps_signals_in)
+    return pytest.param(Trial(attack, where), id=f"{attack.id}-{where}", marks=marks)
+
+
+def require_language(attack: Attack, enforcer: str) -> None:
+    """Skip, with the backend's own reason, where the program's language is not installed."""
+    request = ExecRequest(language=Language.parse(attack.language), code=attack.code, timeout=1)
+    try:
+        ProcessBackend(ProcessConfig(pool_size=0), enforcer)._recipe(request)
+    except SandboxError as error:
+        need(False, str(error))

@@ -1,0 +1,18 @@
+"""The disk limit, against the programs of ``programs/disk.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.programs.disk import PROGRAMS
+from tests.attacks.trials import Trial, trials
+
+
+@pytest.mark.parametrize("trial", trials(PROGRAMS))
+def test_a_program_that_fills_the_disk_ends_at_its_limit(
+    trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("ended", trial.survive(tmp_path))

@@ -1,0 +1,42 @@
+"""The end of every process of a run, and of no other, against the programs of ``programs/kills.py``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
+from tests.attacks.programs.kills import PROGRAMS
+from tests.attacks.trials import Trial, keeps_signals_in, trials
+
+
+@pytest.mark.parametrize("trial", trials(PROGRAMS))
+def test_a_program_that_hides_or_sends_signals_ends_with_its_run_and_ends_nobody_else(
+    trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("ended", trial.survive(tmp_path))
+
+
+@pytest.mark.parametrize("enforcer", ["bubblewrap", pytest.param("landlock", marks=keeps_signals_in)])
+def test_a_program_cannot_have_the_kernel_signal_the_host_for_it(enforcer: str) -> None:
+    """The owner of a pipe's signals may be any process that can be named; the kernel sends them when data comes."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in (signal.SIGIO, signal.SIGUSR1)}
+    code = (
+        "import fcntl, os, time\nfor fd in (0, 1, 2):\n  for pid in (@, -@, 1, os.getppid()):\n"
+        "    for number in (0, 10, 29):\n"
+        "      try: fcntl.fcntl(fd, 8, pid); fcntl.fcntl(fd, 10, number); fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)\n"
+        "      except OSError: pass\n      os.write(1, b'x' * 4096)\n      time.sleep(0.01)"
+    )
+    try:
+        request = ExecRequest(language=Language.PYTHON, code=code.replace("@", str(os.getpid())), timeout=20)
+        result = ProcessBackend(ProcessConfig(pool_size=0), enforcer).run(request)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert result.ok, result
+    assert came == []

@@ -1,0 +1,18 @@
+"""The wall around the network, against the programs of ``programs/network.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.programs.network import PROGRAMS
+from tests.attacks.trials import Trial, trials
+
+
+@pytest.mark.parametrize("trial", trials(PROGRAMS))
+def test_a_program_that_looks_for_a_network_finds_none(
+    trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("ended", trial.survive(tmp_path))

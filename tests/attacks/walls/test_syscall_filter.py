@@ -1,0 +1,18 @@
+"""The filter of system calls and the rights that are taken away, against the programs of ``programs/syscalls.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.programs.syscalls import PROGRAMS
+from tests.attacks.trials import Trial, trials
+
+
+@pytest.mark.parametrize("trial", trials(PROGRAMS))
+def test_a_program_that_makes_forbidden_calls_is_refused(
+    trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("ended", trial.survive(tmp_path))
