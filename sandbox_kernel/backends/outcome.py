@@ -8,7 +8,7 @@ from sandbox_kernel.jail.core.gate_messages import StepExit
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.languages.support.recipe import ProgramPlan
-from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Note, Status, notes
 
 #: Status of what was ended before its time; the limit is the ending's own. Sessions use it too.
 STOPPED = {
@@ -90,13 +90,11 @@ def _survived_limit(outcome: JobOutcome, last: StepExit | None) -> str | None:
     return None
 
 
-def _notes(outcome: JobOutcome, job: Job, plan: ProgramPlan) -> tuple[str, ...]:
+def _notes(outcome: JobOutcome, job: Job, plan: ProgramPlan) -> tuple[Note, ...]:
     """What is worth knowing beside the status."""
-    notes = list(plan.notes)
     step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
-    if step.compiles and outcome.stopped_by is not None:
-        notes.append("it was stopped while it was being compiled")
-    return tuple(notes)
+    stopped = step.compiles and outcome.stopped_by is not None
+    return (*plan.notes, notes.compile_stopped()) if stopped else plan.notes
 
 
 def make_result(

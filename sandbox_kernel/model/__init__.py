@@ -5,6 +5,7 @@ They hold no behaviour beyond checking themselves.
 
 from sandbox_kernel.model.given_text import LOADER_NAMES, check_env, check_file_name
 from sandbox_kernel.model.language import Language, known_languages
+from sandbox_kernel.model.notes import Note, NoteKind, signal_name
 from sandbox_kernel.model.request import (
     MAX_ARGUMENT_BYTES,
     MAX_ARGUMENTS_BYTES,
@@ -20,7 +21,6 @@ from sandbox_kernel.model.result import (
     Status,
     Violation,
     describe_end,
-    signal_name,
 )
 
 __all__ = [
@@ -35,6 +35,8 @@ __all__ = [
     "ExecResult",
     "FsChange",
     "Language",
+    "Note",
+    "NoteKind",
     "Status",
     "Violation",
     "check_env",

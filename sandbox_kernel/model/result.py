@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal as signals
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxTimeout
+from sandbox_kernel.model.notes import Note, as_notes, signal_name
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
 
@@ -111,9 +111,14 @@ class ExecResult:
     isolation: str = ""
     timeout: float | None = None
     memory_limit_mb: int | None = None
-    notes: tuple[str, ...] = ()
+    #: Sentences for the user; programs compare the ``kind`` of each. See ``model/notes.py``.
+    notes: tuple[Note, ...] = ()
     #: Why this backend, when nobody had named one; empty when somebody had.
     chosen: str = ""
+
+    def __post_init__(self) -> None:
+        # Callers outside of this package may give plain strings.
+        object.__setattr__(self, "notes", as_notes(self.notes))
 
     @property
     def ok(self) -> bool:
@@ -142,7 +147,7 @@ class ExecResult:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, StrEnum):
+    if isinstance(value, StrEnum | Note):
         return str(value)
     if isinstance(value, Violation | FsChange | Display | CellError):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
@@ -181,11 +186,3 @@ def describe_end(result: ExecResult) -> str:
     if result.limit is not None:
         return f"exit code {result.exit_code}, after reaching the {result.limit} limit"
     return f"exit code {result.exit_code}"
-
-
-def signal_name(number: int) -> str:
-    """SIGSEGV rather than 11; real-time signals have no name and keep their number."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -261,7 +261,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
                 if bridge is not None:
-                    notes = (*result.notes, *network_notes(self.policy, ""))
+                    notes = (*result.notes, *network_notes(self.policy, "", ()))
                     result = replace(result, violations=bridge.violations, notes=notes)
                 return with_changes(result, jail.box_fd, request, ears.keep)
             finally:

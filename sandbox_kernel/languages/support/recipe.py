@@ -17,7 +17,7 @@ from sandbox_kernel.jail.core.interpreter import interpreter_name
 from sandbox_kernel.jail.core.walls import TMP, Places, sizes
 from sandbox_kernel.languages.support.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
-from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.model import ExecRequest, Language, Note
 from sandbox_kernel.policy import Grant
 
 #: Where programs are found inside; the interpreter's own folder comes first.
@@ -84,7 +84,7 @@ class ProgramPlan:
 
     steps: tuple[Step, ...]
     files: tuple[JobFile, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     #: Where the compiled program is remembered after a run that compiled it.
     cache_key: str | None = None
     #: What the compiler said when the program, which was taken from the cache, was made.

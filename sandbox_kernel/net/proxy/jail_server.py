@@ -17,7 +17,7 @@ from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.proxy.pace import Pace
 
 if TYPE_CHECKING:
-    from sandbox_kernel.model import Violation
+    from sandbox_kernel.model import Note, Violation
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class JailServer(ABC):
     def take_violations(self) -> tuple[Violation, ...]:
         """What was refused since the last time, each once; forgets it."""
 
-    def take_failures(self) -> tuple[str, ...]:
+    def take_failures(self) -> tuple[Note, ...]:
         """What was allowed and not reached since the last time, as notes; for clients that hide why."""
         return ()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import weakref
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
-from sandbox_kernel.workspace.outcome import MAX_CHANGES
+from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DirEntry, WalkLimits
@@ -29,41 +29,38 @@ class WorkFiles:
         self._look = Snapshot()
         self._life: weakref.ref[JailedWorker] | None = None
 
-    def bring(self, live: JailedWorker) -> list[str]:
+    def bring(self, live: JailedWorker) -> list[Note]:
         """Before a cell: what others have put into the shared folder is there; returns what could not be."""
-        notes: list[str] = []
+        told: list[Note] = []
         if self._life is None or self._life() is not live:
             self._life = weakref.ref(live)
             self._look = Snapshot()
             if self._share is not None:
                 self._share.begin()
             # A session that was loaded brings files along.
-            notes += self.after(live)[1]
+            told += self.after(live)[1]
         if self._share is not None:
             with Rooted(live.jail.box_fd) as box:
                 try:
                     changed, more = self._share.push(box)
                 except (OSError, SandboxError) as error:
-                    return [*notes, f"files of other runs could not be brought in: {error}"]
-                notes += more
+                    return [*told, notes.no_files_brought_in(error)]
+                told += more
                 if changed:
                     self._settle(live, box)
-        return notes
+        return told
 
-    def after(self, live: JailedWorker) -> tuple[tuple[FsChange, ...], list[str]]:
+    def after(self, live: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
         """What has changed since the last look, and notes on it; the shared folder follows."""
         with Rooted(live.jail.box_fd) as box:
             changes = self._compare(box)
             try:
-                notes = self._share.pull(box, changes) if self._share is not None else []
+                told = self._share.pull(box, changes) if self._share is not None else []
             except (OSError, SandboxError) as error:
                 # The cell has run: whatever is wrong with the host's folder, its result is not lost.
-                notes = [f"files could not be shared with other runs: {error}"]
-        if self._look.truncated:
-            notes.append("the work folder could not be looked at in full")
-        if len(changes) > MAX_CHANGES:
-            notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
-        return displayed(changes[:MAX_CHANGES]), notes
+                told = [notes.no_files_shared(error)]
+        told += incomplete(self._look.truncated, len(changes))
+        return displayed(changes[:MAX_CHANGES]), told
 
     def rolled_back(self, live: JailedWorker) -> None:
         """The folder is as it was before the cell, in files that are new to the eye."""
