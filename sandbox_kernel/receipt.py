@@ -31,7 +31,7 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "ending": ending,
         "exit_code": result.exit_code,
         "signal": result.signal,
-        "limit": result.limit,
+        "limit": None if result.limit is None else str(result.limit),
         "language": result.language,
         "backend": result.backend,
         "isolation": result.isolation,

@@ -1,4 +1,4 @@
-"""What one run did. A result says what happened by ``status`` and ``limit``; nobody parses ``stderr`` to find out."""
+"""The result of one run or cell. ``status`` and ``limit`` say how it ended, so no caller has to parse ``stderr``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
 
 class Status(StrEnum):
-    """How a run ended. ``failed`` is a program that said no; the others name who stopped it."""
+    """How a run or a cell ended: by itself (``ok``, ``failed``), or by what stopped it."""
 
     OK = "ok"
     FAILED = "failed"
@@ -23,6 +23,19 @@ class Status(StrEnum):
     FUEL_EXHAUSTED = "fuel_exhausted"
     KILLED = "killed"
     INTERRUPTED = "interrupted"
+
+
+class Limit(StrEnum):
+    """The limits that a run or a cell can meet, by the names that users see."""
+
+    TIMEOUT = "timeout"
+    CPU = "cpu"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    DISK = "disk"
+    OPEN_FILES = "open_files"
+    OUTPUT = "output"
+    FUEL = "fuel"
 
 
 #: No text of a violation is longer: a result may hold a hundred of them.
@@ -92,7 +105,8 @@ class ExecResult:
     duration: float = 0.0
     status: Status = Status.OK
     signal: int | None = None
-    limit: str | None = None
+    #: The limit that was met, whether it ended the program or not.
+    limit: Limit | None = None
     violations: tuple[Violation, ...] = ()
     compile_duration: float | None = None
     stdout_bytes: int = 0
@@ -119,6 +133,8 @@ class ExecResult:
     def __post_init__(self) -> None:
         # Callers outside of this package may give plain strings.
         object.__setattr__(self, "notes", as_notes(self.notes))
+        if self.limit is not None:
+            object.__setattr__(self, "limit", Limit(self.limit))
 
     @property
     def ok(self) -> bool:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.model import ExecResult, FsChange, Status, notes
+from sandbox_kernel.model import ExecResult, FsChange, Limit, Status, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, collect, pack_files
@@ -77,7 +77,7 @@ class BoxFolder:
         """Bring the files of a finished run in: a run is a transaction, so one that was stopped leaves nothing."""
         if not result.changes:
             return result
-        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, "output"):
+        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT):
             return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
         try:
             root = self.opened()

@@ -22,7 +22,7 @@ from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, En
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.languages.support.recipe import Availability
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Note, NoteKind, Status, Violation
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, SOCKET, SYMLINK
 
 #: What a run may bring back in files; more stays behind, and the result says so.
@@ -167,7 +167,7 @@ def _result(found: Fields, request: ExecRequest, note_kinds: list[object]) -> Ex
         duration=_number(found["duration"]),
         status=Status(_text(found["status"])),
         signal=_maybe(_whole, found["signal"]),
-        limit=_maybe(_text, found["limit"]),
+        limit=_maybe(lambda name: Limit(_text(name)), found["limit"]),
         violations=tuple(_violation(_table(item)) for item in _list(found["violations"])),
         compile_duration=_maybe(_number, found["compile_duration"]),
         stdout_bytes=_whole(found["stdout_bytes"]),

@@ -42,7 +42,7 @@ from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
@@ -210,7 +210,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         switches = EngineSwitches(fuel=request.limits.fuel is not None)
         left = request.timeout - spent_s
         if left <= 0:
-            return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
+            return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
         made = self._modules.get(request, source, switches, left, ears.stop)
         if isinstance(made, ExecResult):
             return replace(made, duration=made.duration + spent_s)
@@ -231,7 +231,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     ) -> ExecResult:
         left = request.timeout - spent_s
         if left <= 0:
-            return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
+            return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
         ahead = guest.module if isinstance(guest.module, str) and guest.switches == PLAIN else None
         walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
         try:

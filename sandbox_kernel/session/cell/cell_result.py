@@ -1,16 +1,15 @@
-"""From how a cell ended to what its author is told: pure, and the only place where it is decided."""
+"""The result of a cell, from how it ended and what was measured around it. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from signal import SIGABRT, SIGTRAP
 
-from sandbox_kernel.backends.outcome import STOPPED
-from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.run import ending
+from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
 from sandbox_kernel.jail.streams.output import Capture
-from sandbox_kernel.model import Display, ExecResult, Language, Note, Status, Violation, notes
+from sandbox_kernel.model import Display, ExecResult, Language, Limit, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.worker.worker import RolledBack
 
@@ -34,7 +33,7 @@ class CellFacts:
 
 
 def no_notes(_stderr: str, _notes: Sequence[Note]) -> Sequence[Note]:
-    """Of a session without network there is nothing to say."""
+    """Makes no notes on the network."""
     return ()
 
 
@@ -53,50 +52,52 @@ class Frame:
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
-    """Whether a runtime with a heap limit of its own (V8) gave up before the kernel had to."""
+    """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
     own = frame.language in (Language.JAVASCRIPT, Language.TYPESCRIPT) and end.how is Ending.DIED
-    return own and end.code in (-SIGABRT, -SIGTRAP) and (peak_bytes or 0) >= (frame.memory_mb << 20) * 3 // 4
+    return own and end.code in HEAP_SIGNALS and ending.gave_up_near(peak_bytes, frame.memory_mb << 20)
 
 
-def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> tuple[Status, str | None]:
-    """Status and limit of a cell: by the kernel's counters first, then by who stopped it, then by what it said."""
-    survived = survived_limit(end, facts)
-    if ended_by_its_heap(end, frame, facts.peak_bytes):
-        return Status.MEMORY_EXCEEDED, "memory"
-    if end.how is Ending.DIED:
-        return (Status.MEMORY_EXCEEDED, "memory") if facts.oom_kills else (Status.KILLED, survived)
-    if end.how is Ending.LOST and facts.oom_kills:
-        return Status.MEMORY_EXCEEDED, "memory"
+def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
+    """Status and limit of a cell; see ``jail/run/ending.py`` for what counts first."""
+    killed = end.how in (Ending.DIED, Ending.LOST) and facts.oom_kills > 0
+    return ending.judge(
+        Evidence(
+            out_of_memory=killed or ended_by_its_heap(end, frame, facts.peak_bytes) or ran_out_of_memory(end),
+            stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
+            own=_own_ending(end),
+            survived=survived_limit(end, facts),
+        )
+    )
+
+
+def _own_ending(end: CellEnd) -> Status:
+    """The status of a cell that the host did not stop, by the last message of its worker."""
     if end.done is None:
-        return STOPPED[end.how], end.how.limit
+        return Status.KILLED
     if end.done.status == "ok":
-        return Status.OK, survived
-    if end.done.status == "interrupted" and end.interrupted:
-        return Status.INTERRUPTED, survived
-    if ran_out_of_memory(end):
-        return Status.MEMORY_EXCEEDED, "memory"
-    return Status.FAILED, survived
+        return Status.OK
+    return Status.INTERRUPTED if end.done.status == "interrupted" and end.interrupted else Status.FAILED
 
 
 def ran_out_of_memory(end: CellEnd) -> bool:
-    """Whether a cell ended with an error for want of memory, and its worker lives."""
-    return end.done is not None and end.done.status == "error" and end.done.limit == "memory"
+    """Whether a cell failed because an allocation failed, and its worker lives.
+
+    Only the worker knows: the kernel refuses one large allocation without counting it. A worker that lies gets what a
+    real allocation beyond the limit would get it, which is its own cell taken back.
+    """
+    return end.done is not None and end.done.status == "error" and end.done.limit == Limit.MEMORY
 
 
-def survived_limit(end: CellEnd, facts: CellFacts) -> str | None:
+def survived_limit(end: CellEnd, facts: CellFacts) -> Limit | None:
     """A limit that the cell met and lived through."""
     said = end.done.limit if end.done is not None else None
-    if facts.oom_kills:
-        return "memory"
-    if facts.forks_refused or said == "processes":
-        return "processes"
-    if said is not None:
-        return said
-    if end.disk_full:
-        return "disk"
-    if facts.stdout.truncated or facts.stderr.truncated:
-        return "output"
-    return None
+    return ending.survived_limit(
+        kills=facts.oom_kills > 0,
+        forks_refused=facts.forks_refused,
+        said=() if said is None else (said,),
+        disk_full=end.disk_full,
+        truncated=facts.stdout.truncated or facts.stderr.truncated,
+    )
 
 
 def reason(end: CellEnd) -> Note | None:
