@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.limits import quoted
 
 

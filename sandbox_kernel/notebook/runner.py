@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
@@ -26,7 +27,6 @@ from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, ma
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.async_run import AnyOnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.session import Session
 
