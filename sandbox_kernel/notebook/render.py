@@ -91,15 +91,17 @@ def render_display(display: Display) -> tuple[Message, tuple[Note, ...]]:
     """One display of a sandbox, made inert, and what was removed from it."""
     if display.kind == "clear":
         return ClearOutput(display.metadata.get("wait") is True), ()
-    if isinstance(display, SessionDisplay) and display.removed is not None:
-        bundle = SanitizedBundle(display.data, display.metadata, display.removed)
-    else:
-        bundle = sanitize_bundle(display.data, display.metadata)
-    data, removed = told_apart(bundle.data), tuple(map(notes.removed_output, bundle.removed))
+    clean: Display | SanitizedBundle = display
+    words = display.removed if isinstance(display, SessionDisplay) else None
+    if words is None:
+        # A display that no session has cleaned.
+        clean = sanitize_bundle(display.data, display.metadata)
+        words = clean.removed
+    data, removed = told_apart(clean.data), tuple(map(notes.removed_output, words))
     if display.kind == "result":
-        return Value(data, bundle.metadata), removed
+        return Value(data, clean.metadata), removed
     display_id = display.page_id if isinstance(display, SessionDisplay) else ""
-    return ShowOutput(data, bundle.metadata, display_id, display.kind == "update"), removed
+    return ShowOutput(data, clean.metadata, display_id, display.kind == "update"), removed
 
 
 def told_apart(data: Mapping[str, object]) -> dict[str, object]:
