@@ -21,9 +21,6 @@ MARK, _NO_MARK = "\u25a3", "\u25a1"
 #: Notes and refusals quote the sandbox: each stays on one line, and none is longer.
 _MAX_LINE = 1000
 
-#: How a note begins that depends on the run, like a measurement, and so must not stand in the data.
-THIS_TIME = "this time:"
-
 _GOOD, _BAD = "#2e7d32", "#c62828"
 
 
@@ -34,7 +31,7 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "ending": ending,
         "exit_code": result.exit_code,
         "signal": result.signal,
-        "limit": result.limit,
+        "limit": None if result.limit is None else str(result.limit),
         "language": result.language,
         "backend": result.backend,
         "isolation": result.isolation,
@@ -49,8 +46,8 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
 
 
 def stable_notes(result: ExecResult) -> list[str]:
-    """The notes that come again with every run of the same program; those of one run begin with ``this time:``."""
-    return [_line(note) for note in result.notes if not note.startswith(THIS_TIME)]
+    """The notes that come again with every run of the same program: those that the data may hold."""
+    return [_line(note) for note in result.notes if not note.kind.of_this_run]
 
 
 def unmarked(text: str) -> str:
@@ -79,7 +76,7 @@ def measurements(result: ExecResult) -> dict[str, object]:
         "stdout_bytes": result.stdout_bytes,
         "stderr_bytes": result.stderr_bytes,
         "fuel_used": result.fuel_used,
-        "notes": [_line(note) for note in result.notes if note.startswith(THIS_TIME)],
+        "notes": [_line(note) for note in result.notes if note.kind.of_this_run],
         **chosen,
     }
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from sandbox_kernel.model import ExecResult, Status, Violation, describe_end
+from sandbox_kernel.model import ExecResult, Status, Violation, describe_end, notes
 from sandbox_kernel.receipt import MIME, facts, html, measurements, mime_bundle, plain_text
 
 DONE = ExecResult(
@@ -32,7 +32,7 @@ LATER = replace(
     stdout_bytes=111,
     stderr_bytes=222,
     fuel_used=333,
-    notes=(*DONE.notes, "this time: the compiler was asked"),
+    notes=(*DONE.notes, notes.compile_cached()),
 )
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 
@@ -55,7 +55,7 @@ def test_every_measured_value_is_in_the_measurements() -> None:
         "stdout_bytes": 111,
         "stderr_bytes": 222,
         "fuel_used": 333,
-        "notes": ["this time: the compiler was asked"],
+        "notes": ["this time: the compiled program came from the cache"],
     }
 
 

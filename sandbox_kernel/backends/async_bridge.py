@@ -1,6 +1,10 @@
-"""Runs blocking work in threads for callers with an event loop, with callbacks on that loop.
+"""The one bridge between blocking work and a caller with an event loop, for runs and for cells of sessions.
 
-A module of its own, because only this part needs asyncio, and importing asyncio takes longer than a run.
+The work runs in a thread. Its callbacks are called on the caller's loop, in order, and it is stopped when the caller
+is. Apart from ``base.py`` because it needs asyncio, whose import takes longer than a run.
+
+Two other modules run a loop in a thread, which is the opposite job: ``net/network_thread.py`` has the one loop of all
+proxies of the process, and ``notebook/page/loop_thread.py`` has a loop that ends with its IPython shell.
 """
 
 from __future__ import annotations
@@ -10,16 +14,19 @@ import contextlib
 import functools
 import inspect
 import os
+import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import ParamSpec
 
 from sandbox_kernel.backends.host_failures import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput, takes_prompt_alone
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
+
+Given = ParamSpec("Given")
 
 
 @functools.lru_cache(maxsize=1)
@@ -31,48 +38,83 @@ def _threads() -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
+class LoopBridge:
+    """What blocking work needs of its caller: callbacks on the caller's loop, and a stop sign to watch."""
+
+    def __init__(self) -> None:
+        self.stop = Stop()
+        #: The first exception that a callback raised; no callback is called after it.
+        self.failure: BaseException | None = None
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._begun = False
+        self._cancelled = False
+
+    def on_loop(self, callback: Callable[Given, object] | None) -> Callable[Given, None] | None:
+        """The same callback for the working thread: it is called on the loop. If it raises, the work is stopped."""
+        if callback is None:
+            return None
+
+        def call(*given: Given.args, **named: Given.kwargs) -> None:
+            try:
+                if self.failure is None:
+                    callback(*given, **named)
+            except BaseException as error:
+                # The caller's own callback failed: nothing reads the output any more.
+                self.failure = error
+                self.stop.set()
+
+        def emit(*given: Given.args, **named: Given.kwargs) -> None:
+            self._loop.call_soon_threadsafe(functools.partial(call, *given, **named))
+
+        return emit
+
+    def run(self, work: Callable[[LoopBridge], ExecResult]) -> ExecResult:
+        """Do the work; called on the working thread. Work whose caller was cancelled before it began does not run."""
+        # The thread closes the stop sign: a caller that is cancelled twice leaves while the thread still watches it.
+        with contextlib.closing(self.stop):
+            with self._lock:
+                if self._cancelled:
+                    raise asyncio.CancelledError
+                self._begun = True
+            return work(self)
+
+    def cancel(self) -> None:
+        """The caller was cancelled: the work ends early, or does not begin."""
+        with self._lock:
+            self._cancelled = not self._begun
+        self.stop.set()
+
+
 async def in_thread(
-    work: Callable[[OnOutput | None, Stop], ExecResult], on_output: OnOutput | None, cancel: asyncio.Event | None
+    work: Callable[[LoopBridge], ExecResult], cancel: asyncio.Event | None, executor: Executor | None = None
 ) -> ExecResult:
-    """Run ``work`` in a thread, with ``on_output`` on this loop. ``cancel``, or cancelling the caller, stops it."""
-    check_listener("on_output", on_output)
+    """Run blocking work in a thread and wait for it.
+
+    Args:
+        work: called on the thread with the bridge to this loop.
+        cancel: stops the work when it is set; the work then returns its result. Cancelling the calling task stops the
+            work too, waits until it has ended, and raises ``CancelledError``.
+        executor: whose thread does the work; None for the threads that all runs share.
+
+    """
     check_cancel(cancel)
-    loop = asyncio.get_running_loop()
     with host_trouble():
-        stop = Stop()
-    failure: list[BaseException] = []
-
-    def call(stream: str, text: str) -> None:
-        try:
-            if on_output is not None and not failure:
-                on_output(stream, text)
-        except BaseException as error:
-            # The callback of the caller failed: stop the run.
-            failure.append(error)
-            stop.set()
-
-    def emit(stream: str, text: str) -> None:
-        loop.call_soon_threadsafe(call, stream, text)
-
-    def whole() -> ExecResult:
-        # The thread closes it: a caller that is cancelled twice returns while the thread still uses it.
-        with contextlib.closing(stop):
-            return work(emit if on_output is not None else None, stop)
-
-    done = loop.run_in_executor(_threads(), whole)
-    watcher = asyncio.ensure_future(_stop_when(cancel, stop)) if cancel is not None else None
+        bridge = LoopBridge()
+    done = asyncio.get_running_loop().run_in_executor(executor or _threads(), bridge.run, work)
+    watcher = asyncio.ensure_future(_stop_when(cancel, bridge.stop)) if cancel is not None else None
     try:
         result = await asyncio.shield(done)
     except asyncio.CancelledError:
-        stop.set()
+        bridge.cancel()
         with contextlib.suppress(BaseException):
             await done
         raise
     finally:
         if watcher is not None:
             watcher.cancel()
-    if failure:
-        raise failure[0]
+    if bridge.failure is not None:
+        raise bridge.failure
     return result
 
 

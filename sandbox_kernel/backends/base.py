@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
@@ -186,14 +187,22 @@ class BlockingBackend(SandboxBackend):
 
         """
         # importing asyncio takes longer than a run
-        from sandbox_kernel.backends.async_bridge import in_thread, on_this_loop
+        from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         asked = on_this_loop(on_input)
 
-        def work(emit: OnOutput | None, stop: Stop) -> ExecResult:
-            return self.run(request, on_output=emit, stop=stop, keep=keep, on_usage=on_usage, on_input=asked)
+        def work(bridge: LoopBridge) -> ExecResult:
+            return self.run(
+                request,
+                on_output=bridge.on_loop(on_output),
+                stop=bridge.stop,
+                keep=keep,
+                on_usage=on_usage,
+                on_input=asked,
+            )
 
-        return await in_thread(work, on_output, cancel)
+        check_listener("on_output", on_output)
+        return await in_thread(work, cancel)
 
 
 def validate_policy(policy: SandboxPolicy, capabilities: BackendCapabilities) -> None:

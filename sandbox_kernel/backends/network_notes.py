@@ -1,14 +1,16 @@
-"""What a result says of the network: that all of it was open, how a program without any could get some, or that one
-went past the proxy.
+"""The notes of a result on the network: it was open, the program had none, or the program went past the proxy.
 
-The last two are hints and never verdicts. Without any rule there is no proxy that could tell what was asked for; what
-the program complained of is all there is.
+The last two are hints and never verdicts: they come from what the program wrote to stderr. Without any rule there is no
+proxy that knows what the program asked for.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from sandbox_kernel.model import Note, NoteKind, notes
+from sandbox_kernel.model.notes import has_note
 from sandbox_kernel.policy import SandboxPolicy
 
 #: Only the end is looked at: programs complain when they give up.
@@ -24,29 +26,32 @@ _HOST = re.compile(
 )
 
 
-OPEN = "the network was open: every public address, on ports 80 and 443"
-BESIDE = (
-    "the only way out is the proxy that http_proxy and https_proxy name; a program that looks up names or connects by "
-    "itself reaches nothing"
-)
-#: The proxy's own words about a name that it could not resolve, which programs print too.
-_OF_THE_PROXY = "could not be resolved"
+OPEN = notes.network_open()
+BESIDE = notes.network_beside_proxy()
 
 
-def network_notes(policy: SandboxPolicy, stderr: str) -> tuple[str, ...]:
-    """The notes of a run behind walls, by what its policy allows and what it complained of."""
+def network_notes(policy: SandboxPolicy, stderr: str, known: Iterable[Note]) -> tuple[Note, ...]:
+    """The notes on the network of a run or a cell behind walls.
+
+    Args:
+        policy: what the run may reach.
+        stderr: what the program wrote; its end may hold a complaint about the network.
+        known: the other notes of the run. A program that asked the proxy for a host that cannot be reached used the
+            proxy, so it needs no hint to use it.
+
+    """
     if not policy.network and not policy.network_rules:
         return hint(stderr)
     text = stderr[-_LOOKED_AT:]
-    beside = (BESIDE,) if _SIGNS.search(text) is not None and _OF_THE_PROXY not in text else ()
+    beside = (BESIDE,) if _SIGNS.search(text) is not None and not has_note(known, NoteKind.UNREACHED) else ()
     return (OPEN, *beside) if policy.network else beside
 
 
-def hint(stderr: str) -> tuple[str, ...]:
+def hint(stderr: str) -> tuple[Note, ...]:
     """For a program without network that complained of a host; nothing for any other."""
     text = stderr[-_LOOKED_AT:]
     if _SIGNS.search(text) is None:
         return ()
     found = _HOST.search(text)
     domain = found.group(1).lower() if found is not None else "DOMAIN"
-    return (f"there is no network in this sandbox; to let it reach a host: --allow-net {domain}",)
+    return (notes.no_network(domain),)

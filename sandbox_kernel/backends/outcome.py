@@ -1,4 +1,4 @@
-"""From what the jail saw to what the caller is told: pure classification, and the only place where it happens."""
+"""The result of a run, from what its jail saw. Pure; ``jail/run/ending.py`` has the order in which evidence counts."""
 
 from __future__ import annotations
 
@@ -6,97 +6,95 @@ import signal
 
 from sandbox_kernel.jail.core.gate_messages import StepExit
 from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.run import ending
+from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Evidence, Verdict
 from sandbox_kernel.languages.support.recipe import ProgramPlan
-from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Note, Status, notes
 
-#: Status of what was ended before its time; the limit is the ending's own. Sessions use it too.
-STOPPED = {
-    Ending.TIMEOUT: Status.TIMEOUT,
-    Ending.CPU: Status.CPU_LIMIT,
-    Ending.MEMORY: Status.MEMORY_EXCEEDED,
-    Ending.PROCESSES: Status.KILLED,
-    Ending.DISK: Status.KILLED,
-    Ending.CANCEL: Status.INTERRUPTED,
-    Ending.INTERRUPT: Status.INTERRUPTED,
-    Ending.PROTOCOL: Status.KILLED,
-    Ending.FAILED: Status.INTERRUPTED,
-    Ending.LOST: Status.KILLED,
+#: What runtimes and compilers write to stderr when they are refused memory. Where the host has no control group,
+#: RLIMIT_DATA holds the limit: the kernel refuses an allocation and counts nothing, so these words are the only trace.
+#: A program can print them too. It gains nothing: a run that failed is then called one that failed for memory.
+OUT_OF_MEMORY_WORDS = {
+    "C": "cannot allocate",
+    "C++": "bad_alloc",
+    "Go, PHP": "out of memory",
+    "Lua": "not enough memory",
+    "R": "cannot allocate",
+    "Ruby": "failed to allocate memory",
+    "Rust": "memory allocation of",
 }
-#: What runtimes and compilers say when they are refused memory: C and C++, PHP, Ruby, R, Rust, Lua, Go.
-_OUT_OF_MEMORY = (
-    "out of memory", "cannot allocate", "failed to allocate memory", "bad_alloc", "memory allocation of",
-    "not enough memory",
-)  # fmt: skip
 
 
-def judge(outcome: JobOutcome, job: Job) -> tuple[Status, str | None]:
-    """Status and limit of a run, by the kernel's own counters first, then by who stopped it, then by how it ended."""
+def judge(outcome: JobOutcome, job: Job) -> Verdict:
+    """Status and limit of a run; see ``jail/run/ending.py`` for what counts first."""
     last = outcome.exits[-1] if outcome.exits else None
-    if outcome.reading.memory_exceeded:
-        return Status.MEMORY_EXCEEDED, "memory"
-    if outcome.stopped_by is not None:
-        return STOPPED[outcome.stopped_by], outcome.stopped_by.limit
+    own, limit = _own_ending(outcome, last, job)
+    return ending.judge(
+        Evidence(
+            out_of_memory=outcome.reading.memory_exceeded
+            or (outcome.stopped_by is None and last is not None and _out_of_memory(outcome, last, job)),
+            stopped_by=outcome.stopped_by,
+            own=own,
+            survived=limit,
+        )
+    )
+
+
+def _own_ending(outcome: JobOutcome, last: StepExit | None, job: Job) -> tuple[Status, Limit | None]:
+    """How a run ended that the host did not stop, by the exit of its last step."""
+    limit = ending.survived_limit(
+        kills=False,
+        forks_refused=outcome.reading.forks_refused,
+        said=() if last is None else [flag for flag in last.flags if flag != Limit.MEMORY],
+        disk_full=outcome.disk_full,
+        truncated=outcome.stdout.truncated or outcome.stderr.truncated,
+    )
     if last is None:
-        return Status.KILLED, _survived_limit(outcome, None)
+        return Status.KILLED, limit
     if last.code == -signal.SIGXCPU and job.cpu_seconds is not None:
-        return Status.CPU_LIMIT, "cpu"
-    if last.code != 0 and (
-        "memory" in last.flags or _gave_up_for_memory(outcome, last, job) or _was_refused_memory(outcome, last, job)
-    ):
-        return Status.MEMORY_EXCEEDED, "memory"
-    limit = _survived_limit(outcome, last)
+        return Status.CPU_LIMIT, Limit.CPU
     if last.code == 0:
         return Status.OK, limit
     step = job.steps[min(len(outcome.exits), len(job.steps)) - 1]
     if step.compiles:
         return Status.COMPILE_FAILED, limit
-    # abort() is a program's own way to say that it failed; other signals are somebody else's doing.
+    # A program calls abort() to say that it failed; any other signal came from elsewhere.
     if last.code < 0 and last.code != -signal.SIGABRT:
-        return Status.KILLED, "disk" if last.code == -signal.SIGXFSZ else limit
+        return Status.KILLED, Limit.DISK if last.code == -signal.SIGXFSZ else limit
     return Status.FAILED, limit
 
 
-def _gave_up_for_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
+def _out_of_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
+    """Whether a program failed because it got no more memory, though the kernel killed nothing."""
+    if last.code == 0 or (last.code == -signal.SIGXCPU and job.cpu_seconds is not None):
+        return False
+    return Limit.MEMORY in last.flags or _gave_up(outcome, last, job) or _was_refused_memory(outcome, last, job)
+
+
+def _gave_up(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
     """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
-    return last.code in (-signal.SIGABRT, -signal.SIGTRAP) and (outcome.peak_bytes or 0) >= job.memory_bytes * 3 // 4
+    return last.code in HEAP_SIGNALS and ending.gave_up_near(outcome.peak_bytes, job.memory_bytes)
 
 
 def _was_refused_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
-    """Whether a program ended because it got no more memory, where that is how the limit is held.
+    """Whether an allocation failed, where the limit is held by refusing memory (no control group).
 
-    Without a control group nobody kills it: an allocation fails, and what follows is the program's own. Runtimes say
-    what happened; a program that does not look at the answer dies of its use, with almost all of its memory taken.
+    Runtimes then write what happened. A program that does not check the result of an allocation dies when it uses it,
+    with almost all of its memory taken.
     """
     if not outcome.reading.refuses_memory:
         return False
     if last.code < 0:
         died = last.code in (-signal.SIGSEGV, -signal.SIGBUS)
-        return died and (outcome.peak_bytes or 0) >= job.memory_bytes * 3 // 4
-    return any(word in outcome.stderr.text[-4096:].lower() for word in _OUT_OF_MEMORY)
+        return died and ending.gave_up_near(outcome.peak_bytes, job.memory_bytes)
+    return any(words in outcome.stderr.text[-4096:].lower() for words in OUT_OF_MEMORY_WORDS.values())
 
 
-def _survived_limit(outcome: JobOutcome, last: StepExit | None) -> str | None:
-    """The limit that a program met and lived through, or died of by its own hand."""
-    flags = last.flags if last is not None else ()
-    if outcome.reading.forks_refused or "processes" in flags:
-        return "processes"
-    if outcome.disk_full or "disk" in flags:
-        return "disk"
-    if "open_files" in flags:
-        return "open_files"
-    if outcome.stdout.truncated or outcome.stderr.truncated:
-        return "output"
-    return None
-
-
-def _notes(outcome: JobOutcome, job: Job, plan: ProgramPlan) -> tuple[str, ...]:
+def _notes(outcome: JobOutcome, job: Job, plan: ProgramPlan) -> tuple[Note, ...]:
     """What is worth knowing beside the status."""
-    notes = list(plan.notes)
     step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
-    if step.compiles and outcome.stopped_by is not None:
-        notes.append("it was stopped while it was being compiled")
-    return tuple(notes)
+    stopped = step.compiles and outcome.stopped_by is not None
+    return (*plan.notes, notes.compile_stopped()) if stopped else plan.notes
 
 
 def make_result(

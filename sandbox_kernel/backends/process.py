@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -41,7 +41,7 @@ from sandbox_kernel.languages.support.recipe import (
     search_path,
 )
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
@@ -158,7 +158,7 @@ class ProcessBackend(BlockingBackend):
                     if proxy is not None:
                         notes = (*result.notes, *proxy.take_failures())
                         result = replace(result, violations=proxy.violations, notes=notes)
-                    result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr)))
+                    result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr, result.notes)))
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:
                     jail.destroy()
@@ -191,14 +191,15 @@ class ProcessBackend(BlockingBackend):
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
 
-    def network_notes(self, stderr: str) -> tuple[str, ...]:
+    def network_notes(self, stderr: str, notes: Sequence[Note]) -> tuple[Note, ...]:
         """Return notes about the network for the result of a run or cell; none without walls.
 
         Args:
             stderr: The error output of the program.
+            notes: Notes that the result has already.
 
         """
-        return network_notes(self.policy, stderr) if self.enforcer is not None else ()
+        return network_notes(self.policy, stderr, notes) if self.enforcer is not None else ()
 
     def check_network(self) -> None:
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""

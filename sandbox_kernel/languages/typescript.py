@@ -17,7 +17,7 @@ from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.support.compiled import parts_beside
 from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
 from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
-from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.model import ExecRequest, Language, Note, notes
 from sandbox_kernel.policy import Grant
 
 SCRIPT, TRANSPILED = "cell.ts", "cell.js"
@@ -78,18 +78,18 @@ class TypeScript(Recipe):
         """See ``Recipe``. Checks types if configured, transpiles if needed, runs. Errors name the line of the cell."""
         cell, deno = builder.places.cell, find_deno()
         steps: list[Step] = []
-        notes: tuple[str, ...] = ()
+        told: tuple[Note, ...] = ()
         script = SCRIPT
         env = {"DENO_DIR": f"{builder.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
         if builder.config.check_types and deno is not None:
             steps.append(builder.compiler([deno[0], "check", *_QUIET, SCRIPT], env))
         if has_decorators(request.source.decode()):
             if deno is None:
-                notes = (f"decorators need another package: {REMEDY}",)
+                told = (notes.decorators_need_package(REMEDY),)
             else:
                 argv = [deno[0], "transpile", *_QUIET, "--source-map", "inline", SCRIPT, "-o", f"{cell}/{TRANSPILED}"]
                 steps.append(builder.compiler(argv, env))
                 script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=SCRIPT, data=request.source))
         steps.append(node_step(request, builder, [f"{cell}/{script}", *request.args], "typescript"))
-        return ProgramPlan(steps=tuple(steps), files=files, notes=notes)
+        return ProgramPlan(steps=tuple(steps), files=files, notes=told)

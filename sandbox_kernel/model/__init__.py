@@ -5,6 +5,7 @@ They check their own fields and do nothing else.
 
 from sandbox_kernel.model.given_text import LOADER_NAMES, check_env, check_file_name
 from sandbox_kernel.model.language import Language, known_languages
+from sandbox_kernel.model.notes import Note, NoteKind, signal_name
 from sandbox_kernel.model.request import (
     MAX_ARGUMENT_BYTES,
     MAX_ARGUMENTS_BYTES,
@@ -17,10 +18,10 @@ from sandbox_kernel.model.result import (
     Display,
     ExecResult,
     FsChange,
+    Limit,
     Status,
     Violation,
     describe_end,
-    signal_name,
 )
 
 __all__ = [
@@ -35,6 +36,9 @@ __all__ = [
     "ExecResult",
     "FsChange",
     "Language",
+    "Limit",
+    "Note",
+    "NoteKind",
     "Status",
     "Violation",
     "check_env",

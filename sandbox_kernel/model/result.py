@@ -1,18 +1,18 @@
-"""What one run did. A result says what happened by ``status`` and ``limit``; nobody parses ``stderr`` to find out."""
+"""The result of one run or cell. ``status`` and ``limit`` say how it ended, so no caller has to parse ``stderr``."""
 
 from __future__ import annotations
 
-import signal as signals
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxTimeout
+from sandbox_kernel.model.notes import Note, as_notes, signal_name
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
 
 class Status(StrEnum):
-    """How a run ended. ``failed`` is a program that said no; the others name who stopped it."""
+    """How a run or a cell ended: by itself (``ok``, ``failed``), or by what stopped it."""
 
     OK = "ok"
     FAILED = "failed"
@@ -23,6 +23,19 @@ class Status(StrEnum):
     FUEL_EXHAUSTED = "fuel_exhausted"
     KILLED = "killed"
     INTERRUPTED = "interrupted"
+
+
+class Limit(StrEnum):
+    """The limits that a run or a cell can meet, by the names that users see."""
+
+    TIMEOUT = "timeout"
+    CPU = "cpu"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    DISK = "disk"
+    OPEN_FILES = "open_files"
+    OUTPUT = "output"
+    FUEL = "fuel"
 
 
 #: No text of a violation is longer: a result may hold a hundred of them.
@@ -92,7 +105,8 @@ class ExecResult:
     duration: float = 0.0
     status: Status = Status.OK
     signal: int | None = None
-    limit: str | None = None
+    #: The limit that was met, whether it ended the program or not.
+    limit: Limit | None = None
     violations: tuple[Violation, ...] = ()
     compile_duration: float | None = None
     stdout_bytes: int = 0
@@ -111,9 +125,16 @@ class ExecResult:
     isolation: str = ""
     timeout: float | None = None
     memory_limit_mb: int | None = None
-    notes: tuple[str, ...] = ()
+    #: Sentences for the user; programs compare the ``kind`` of each. See ``model/notes.py``.
+    notes: tuple[Note, ...] = ()
     #: Why this backend, when nobody had named one; empty when somebody had.
     chosen: str = ""
+
+    def __post_init__(self) -> None:
+        # Callers outside of this package may give plain strings.
+        object.__setattr__(self, "notes", as_notes(self.notes))
+        if self.limit is not None:
+            object.__setattr__(self, "limit", Limit(self.limit))
 
     @property
     def ok(self) -> bool:
@@ -142,7 +163,7 @@ class ExecResult:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, StrEnum):
+    if isinstance(value, StrEnum | Note):
         return str(value)
     if isinstance(value, Violation | FsChange | Display | CellError):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
@@ -181,11 +202,3 @@ def describe_end(result: ExecResult) -> str:
     if result.limit is not None:
         return f"exit code {result.exit_code}, after reaching the {result.limit} limit"
     return f"exit code {result.exit_code}"
-
-
-def signal_name(number: int) -> str:
-    """SIGSEGV rather than 11; real-time signals have no name and keep their number."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
@@ -119,7 +119,7 @@ class CellExecution:
         self._cancel = cancel
         self._number = number
         self._value: str | None = None
-        self._notes: list[str] = []
+        self._notes: list[Note] = []
         #: Whether a line command has shown something in this cell.
         self._told = False
 
@@ -201,7 +201,7 @@ class CellExecution:
         self._notes += removed
         if isinstance(message, ClearOutput) and self._told:
             # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
-            self._notes.append("clear_output was ignored: it would take away what %sandbox has shown in this cell")
+            self._notes.append(notes.clear_ignored())
             return
         self._send(message)
 
@@ -211,7 +211,7 @@ class CellExecution:
             return await self._on_input(prompt, password)
         except EOFError as error:
             # The program only meets the end of a file; its author is told why.
-            self._notes.append(f"its question had no answer: {error}")
+            self._notes.append(notes.no_answer(error))
             raise
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
@@ -229,11 +229,11 @@ class CellExecution:
         return self._send(*messages)
 
 
-def _few(notes: list[str]) -> list[str]:
+def _few(told: list[Note]) -> list[Note]:
     """Each note once, and no more than somebody reads: how many there are, the program decides."""
-    found = list(dict.fromkeys(notes))
+    found = list(dict.fromkeys(told))
     more = len(found) - MAX_NOTES
-    return found if more <= 0 else [*found[:MAX_NOTES], f"and {more} more notes like these"]
+    return found if more <= 0 else [*found[:MAX_NOTES], notes.more_notes(more)]
 
 
 class _PanelTimer:

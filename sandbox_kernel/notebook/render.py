@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel import receipt, visible
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import Display, ExecResult, Status, describe_end
+from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
@@ -73,7 +73,7 @@ Message = ShowOutput | ClearOutput | Value | Failure | ReportPanel
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:
     """The messages of a finished cell, in order; its streams have been sent while it ran."""
     messages: list[Message] = []
-    removed: list[str] = []
+    removed: list[Note] = []
     for display in result.displays:
         message, gone = render_display(display)
         messages.append(message)
@@ -87,19 +87,21 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
     return tuple(messages)
 
 
-def render_display(display: Display) -> tuple[Message, tuple[str, ...]]:
+def render_display(display: Display) -> tuple[Message, tuple[Note, ...]]:
     """One display of a sandbox, made inert, and what was removed from it."""
     if display.kind == "clear":
         return ClearOutput(display.metadata.get("wait") is True), ()
-    if isinstance(display, SessionDisplay) and display.removed is not None:
-        bundle = SanitizedBundle(display.data, display.metadata, display.removed)
-    else:
-        bundle = sanitize_bundle(display.data, display.metadata)
-    data = told_apart(bundle.data)
+    clean: Display | SanitizedBundle = display
+    words = display.removed if isinstance(display, SessionDisplay) else None
+    if words is None:
+        # A display that no session has cleaned.
+        clean = sanitize_bundle(display.data, display.metadata)
+        words = clean.removed
+    data, removed = told_apart(clean.data), tuple(map(notes.removed_output, words))
     if display.kind == "result":
-        return Value(data, bundle.metadata), bundle.removed
+        return Value(data, clean.metadata), removed
     display_id = display.page_id if isinstance(display, SessionDisplay) else ""
-    return ShowOutput(data, bundle.metadata, display_id, display.kind == "update"), bundle.removed
+    return ShowOutput(data, clean.metadata, display_id, display.kind == "update"), removed
 
 
 def told_apart(data: Mapping[str, object]) -> dict[str, object]:
@@ -161,11 +163,9 @@ def _text(text: object, limit: int) -> str:
         return ""
 
 
-def _notes(result: ExecResult) -> list[str]:
+def _notes(result: ExecResult) -> list[Note]:
     cut = [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]
-    if not cut:
-        return []
-    return [f"{' and '.join(cut)} cut at the output limit; keep more with --output 10M, or write to a file"]
+    return [notes.output_cut(cut)] if cut else []
 
 
 def _measured(result: ExecResult) -> str:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.support.recipe import ProcessConfig
-from sandbox_kernel.model import ExecResult, Language, Status
+from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.async_run import AnyOnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.session import Session
 
@@ -155,9 +155,9 @@ class CellRunner:
             result = await _in_session(session, plan, code, stdin, io)
         finally:
             await loop.run_in_executor(None, session.close)
-        # There is nobody to whom the state before this cell would mean anything.
-        notes = tuple(note for note in result.notes if not note.startswith("rolled back "))
-        return replace(result, rolled_back=False, notes=notes)
+        # The session has ended: its state before this cell means nothing to the user.
+        kept = tuple(note for note in result.notes if note.kind is not NoteKind.ROLLED_BACK)
+        return replace(result, rolled_back=False, notes=kept)
 
     async def _made_ready(self, options: CellOptions, io: CellIO, choice: Choice) -> bool:
         """Make the cell's language ready, outside of its time limit; False when it was interrupted meanwhile.
@@ -216,7 +216,7 @@ class CellRunner:
 def _noted(result: ExecResult, choice: Choice) -> ExecResult:
     if not choice.why_fresh:
         return result
-    return replace(result, notes=(*result.notes, f"ran in a fresh sandbox: {choice.why_fresh}"))
+    return replace(result, notes=(*result.notes, notes.fresh_sandbox(choice.why_fresh)))
 
 
 def _interrupted_before(options: CellOptions) -> ExecResult:
@@ -226,7 +226,7 @@ def _interrupted_before(options: CellOptions) -> ExecResult:
         backend="wasm",
         isolation="wasm",
         timeout=options.effective_timeout_s,
-        notes=("nothing was run: its language is still being made ready, which goes on in the background",),
+        notes=(notes.not_prepared(),),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import Note
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -34,7 +35,7 @@ class PresentWorker:
         self._lock = threading.Lock()
         self._owner: int | None = None
         #: Notes for the result of the next cell.
-        self._news: list[str] = []
+        self._news: list[Note] = []
 
     @property
     def busy(self) -> bool:

@@ -25,7 +25,8 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.session import code_answers
-from sandbox_kernel.session.cell.cell_check import make_order, takes_memory
+from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
+from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.listeners import ListenerFailed
@@ -42,7 +43,7 @@ from sandbox_kernel.workspace.tree.walk import DirEntry
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.session.async_run import AnyOnInput
+    from sandbox_kernel.jail.streams.asking import AnyOnInput
 
 #: How long a question about code may take; jedi stops by itself before that.
 ASK_S = 5.0
@@ -169,9 +170,7 @@ class Session:
             SessionError: the session is closed, or a worker could not be started.
 
         """
-        order = make_order(
-            self._spec,
-            self.memory_mb,
+        asked = CellRequest(
             code=code,
             timeout=timeout,
             number=number,
@@ -183,8 +182,16 @@ class Session:
             on_display=on_display,
             on_usage=on_usage,
         )
+        with host_trouble():
+            stop = Stop()
+        with contextlib.closing(stop):
+            return self._run(asked, stop)
+
+    def _run(self, asked: CellRequest, stop: Stop) -> ExecResult:
+        """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too."""
+        order = make_order(self._spec, self.memory_mb, asked)
         try:
-            with host_trouble(), self._supervisor.turn() as worker, self._stoppable() as stop:
+            with host_trouble(), self._supervisor.turn() as worker, self._stoppable(stop):
                 return self._supervisor.run(worker, order, stop)
         except ListenerFailed as error:
             raise error.reason from None
@@ -220,33 +227,30 @@ class Session:
             cancel: an event; setting it interrupts the cell.
 
         """
-        from sandbox_kernel.backends.async_bridge import check_cancel
-        from sandbox_kernel.session.async_run import run_in_thread
+        from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         self._supervisor.refuse_if_closed()
-        check_cancel(cancel)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        return await run_in_thread(
-            self._threads,
-            lambda say, show, ask: self.run(
-                code,
-                timeout,
-                say,
-                ask,
-                on_display=show,
-                on_usage=on_usage,
-                number=number,
-                memory_mb=memory_mb,
-                cpu_seconds=cpu_seconds,
-                output_bytes=output_bytes,
-            ),
-            self.interrupt,
+        asked = CellRequest(
+            code=code,
+            timeout=timeout,
+            number=number,
+            memory_mb=memory_mb,
+            cpu_seconds=cpu_seconds,
+            output_bytes=output_bytes,
             on_output=on_output,
+            on_input=on_this_loop(on_input),
             on_display=on_display,
-            on_input=on_input,
-            cancel=cancel,
+            on_usage=on_usage,
         )
+        check_listeners(asked)
+
+        def work(bridge: LoopBridge) -> ExecResult:
+            on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
+            return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop)
+
+        return await in_thread(work, cancel, self._threads)
 
     def interrupt(self) -> bool:
         """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.
@@ -372,16 +376,15 @@ class Session:
             self._on_close()
 
     @contextlib.contextmanager
-    def _stoppable(self) -> Iterator[Stop]:
-        stop = Stop()
+    def _stoppable(self, stop: Stop) -> Iterator[None]:
+        """Let ``interrupt`` raise this stop sign meanwhile."""
         with self._guard:
             self._stop = stop
         try:
-            yield stop
+            yield
         finally:
             with self._guard:
                 self._stop = None
-                stop.close()
 
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not code_answers.worth_asking(code, pos):

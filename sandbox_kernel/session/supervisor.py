@@ -15,7 +15,7 @@ from sandbox_kernel.errors import CheckpointGone, SessionError
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import ExecResult, FsChange
+from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_result import (
     CellFacts,
@@ -55,7 +55,7 @@ class WorkerSupervisor(PresentWorker):
         if order.memory_mb > self.memory_mb:
             # What a cell makes with more memory is there for the next ones, which must be able to hold it.
             self.memory_mb = order.memory_mb
-            self._news.append(f"the session may use {order.memory_mb} MB from now on")
+            self._news.append(notes.more_memory(order.memory_mb))
         try:
             return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb))
         finally:
@@ -74,7 +74,7 @@ class WorkerSupervisor(PresentWorker):
         end = cell.watch()
         # Before the checkpoint, which takes a place too. A cell that forks and ends is faster than any tick.
         meter.last_look()
-        notes, self._news = self._news, []
+        told, self._news = self._news, []
         back: RolledBack | None = None
         kept = end.how is Ending.DONE and not self._must_go_back(live, end)
         if kept:
@@ -85,11 +85,11 @@ class WorkerSupervisor(PresentWorker):
             back, more = self._roll_back(
                 live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
             )
-            notes += more
+            told += more
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
-        notes += [*more, *lost_notes(live.take_lost(), live.cell), *live.take_failures()]
+        told += [*more, *lost_notes(live.take_lost(), live.cell), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,
             stderr=cell.output.stderr,
@@ -106,7 +106,7 @@ class WorkerSupervisor(PresentWorker):
             self.again()
         if cell.failure is not None:
             raise cell.failure
-        result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, notes=notes)
+        result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
         return replace(result, changes=changes)
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
@@ -120,7 +120,7 @@ class WorkerSupervisor(PresentWorker):
 
     def _changes(
         self, live: JailedWorker, end: CellEnd, back: RolledBack | None
-    ) -> tuple[tuple[FsChange, ...], list[str]]:
+    ) -> tuple[tuple[FsChange, ...], list[Note]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
         try:
             if (end.how is Ending.DONE and back is None) or (back is not None and back.files):
@@ -129,7 +129,7 @@ class WorkerSupervisor(PresentWorker):
                 self.files.rolled_back(live)
         except OSError as error:
             # The cell has run: whatever is wrong with the host, its result is not lost.
-            return (), [f"changes in the work folder could not be looked at: {error}"]
+            return (), [notes.changes_unknown(error)]
         return (), []
 
     def undo(self, live: JailedWorker, steps: int) -> ExecResult:
@@ -151,8 +151,6 @@ class WorkerSupervisor(PresentWorker):
             raise SessionError(f"undo failed: {_GONE} and its state is lost; it was started anew") from None
         with contextlib.suppress(GateLost):  # the next turn notices
             self.files.undone(live)
-        kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
-        word = "cell" if steps == 1 else f"{steps} cells"
         frame = self.spec.frame
         return ExecResult(
             language=frame.language,
@@ -160,7 +158,7 @@ class WorkerSupervisor(PresentWorker):
             isolation=frame.isolation,
             memory_limit_mb=frame.memory_mb,
             rolled_back=True,
-            notes=(f"the last {word} taken back; {kept}", *loss_notes(back)),
+            notes=(notes.taken_back(back.names, steps), *loss_notes(back)),
         )
 
     def revive(self, live: JailedWorker) -> None:
@@ -194,7 +192,7 @@ class WorkerSupervisor(PresentWorker):
                 back = live.recover(strict=True)
                 live.prepare()
                 if back is not None and back.cell == before:
-                    self._news = [f"the session's process had died between cells ({problem}) and was brought back"]
+                    self._news = [notes.worker_replaced(problem)]
                     return live
                 if back is not None:
                     raise SessionError(
@@ -215,9 +213,10 @@ class WorkerSupervisor(PresentWorker):
             return "no other one was left, so the session was started anew"
         return f"the session went back to the state after {back.cell} cells"
 
-    def _roll_back(self, live: JailedWorker, end: CellEnd, *, for_memory: bool) -> tuple[RolledBack | None, list[str]]:
+    def _roll_back(self, live: JailedWorker, end: CellEnd, *, for_memory: bool) -> tuple[RolledBack | None, list[Note]]:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
-        why = [] if for_memory or not reason(end) else [reason(end)]
+        found = None if for_memory else reason(end)
+        why = [] if found is None else [found]
         before, lost = live.cell, end.problem or _GONE
         if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
@@ -230,7 +229,7 @@ class WorkerSupervisor(PresentWorker):
                 lost = str(error)
             except GateLost:
                 lost = _GONE
-        return None, [*why, f"the session's state is lost: {lost}; a new session was started"]
+        return None, [*why, notes.state_lost(lost)]
 
 
 def _describe(code: int) -> str:

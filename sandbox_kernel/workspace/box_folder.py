@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.model import ExecResult, FsChange, Status
+from sandbox_kernel.model import ExecResult, FsChange, Limit, Status, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, collect, pack_files
@@ -77,20 +77,19 @@ class BoxFolder:
         """Bring the files of a finished run in: a run is a transaction, so one that was stopped leaves nothing."""
         if not result.changes:
             return result
-        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, "output"):
-            told = "it was stopped or met a limit, so the files that it changed were not kept"
-            return replace(result, notes=(*result.notes, told))
+        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT):
+            return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
         try:
             root = self.opened()
         except BackendUnavailable as error:
             # It has run: whatever is wrong with the host's disk, its result is not lost.
-            return replace(result, notes=(*result.notes, f"the files that it changed were not kept: {error}"))
+            return replace(result, notes=(*result.notes, notes.no_files_kept(error)))
         with self.lock:
             self.generation += 1
             max_bytes, max_files = _room(root, result.changes)
             left = collect(box, root, result.changes, max_bytes, max_files, delete=True, reusable=True)
-        notes = tuple(f"{display_name(item.path)} ({item.type}) was not kept: {item.reason}" for item in left[:20])
-        return replace(result, notes=(*result.notes, *notes))
+        missing = [notes.file_not_kept(display_name(item.path), item.type, item.reason) for item in left[:20]]
+        return replace(result, notes=(*result.notes, *missing))
 
     def link(self) -> FolderLink:
         """A session's share in this folder."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry
@@ -33,14 +33,14 @@ def with_changes(result: ExecResult, box_fd: int, request: ExecRequest, keep: Ke
     if not request.files and _is_empty(box_fd):
         return result
     with Rooted(box_fd) as box:
-        changes, notes = changes_since(box, request.files)
-        told = replace(result, changes=changes, notes=(*result.notes, *notes))
+        changes, more = changes_since(box, request.files)
+        told = replace(result, changes=changes, notes=(*result.notes, *more))
         if keep is not None:
             told = keep(box, told)
     return replace(told, changes=displayed(told.changes))
 
 
-def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[FsChange, ...], tuple[str, ...]]:
+def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[FsChange, ...], tuple[Note, ...]]:
     """The differences of the work folder, sorted by path, and notes on what could not be told."""
     walk = box.walk()
     entries = {entry.path: entry for entry in walk}
@@ -67,12 +67,13 @@ def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[
         changes.append(FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size, renamed_from=old))
     changes += [FsChange(path=name, kind="deleted") for names in missing.values() for name in names]
     changes.sort(key=lambda change: change.path)
-    notes = []
-    if walk.truncated:
-        notes.append("the work folder could not be looked at in full")
-    if len(changes) > MAX_CHANGES:
-        notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
-    return tuple(changes[:MAX_CHANGES]), tuple(notes)
+    return tuple(changes[:MAX_CHANGES]), tuple(incomplete(walk.truncated, len(changes)))
+
+
+def incomplete(truncated: bool, found: int) -> list[Note]:
+    """Why a list of changes does not hold all: the folder was not read in full, or too many were found."""
+    cut = [notes.changes_cut(found, MAX_CHANGES)] if found > MAX_CHANGES else []
+    return [notes.changes_incomplete(), *cut] if truncated else cut
 
 
 def _parents(name: str) -> list[str]:

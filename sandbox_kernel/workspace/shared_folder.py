@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.transfer import Skipped, collect
 from sandbox_kernel.workspace.tree.paths import display_name
@@ -50,7 +50,7 @@ class FolderLink:
         """Start with an empty session folder: every shared file counts as new."""
         self._look, self._seen, self._given = Snapshot(), 0, set()
 
-    def push(self, box: Rooted) -> tuple[bool, list[str]]:
+    def push(self, box: Rooted) -> tuple[bool, list[Note]]:
         """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes."""
         folder = self._folder
         with folder.lock:
@@ -66,7 +66,7 @@ class FolderLink:
         self._given |= {change.path for change in changes if change.kind != "deleted"}
         return True, _notes(left, "was not put into this session")
 
-    def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[str]:
+    def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
         """Copy changes of the session's folder into the sandbox's folder. Returns notes on files that were left out."""
         if not changes:
             return []
@@ -88,8 +88,8 @@ class FolderLink:
             else:
                 self._look = _merged(self._look, now, paths)
         large = [change.path for change in changes if _is_large(change)]
-        why = f"files above {MAX_SHARED_FILE // MIB} MB are not shared with other runs"
-        stays = [f"{display_name(path)} stays in this session: {why}" for path in large[:_NAMED]]
+        most_mb = MAX_SHARED_FILE // MIB
+        stays = [notes.large_file_not_shared(display_name(path), most_mb) for path in large[:_NAMED]]
         return stays + _notes(left, "is not shared with other runs")
 
     def take_back(self, box: Rooted, changes: Sequence[FsChange]) -> bool:
@@ -139,6 +139,6 @@ def _merged(old: Snapshot, now: Snapshot, paths: set[str]) -> Snapshot:
     )
 
 
-def _notes(left: Sequence[Skipped], what: str) -> list[str]:
-    notes = [f"{display_name(item.path)} ({item.type}) {what}: {item.reason}" for item in left[:_NAMED]]
-    return notes + ([f"{len(left) - _NAMED} more files: the same"] if len(left) > _NAMED else [])
+def _notes(left: Sequence[Skipped], what: str) -> list[Note]:
+    named = [notes.file_not_shared(display_name(item.path), item.type, what, item.reason) for item in left[:_NAMED]]
+    return named + ([notes.more_files_not_shared(len(left) - _NAMED)] if len(left) > _NAMED else [])

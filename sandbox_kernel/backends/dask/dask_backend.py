@@ -34,7 +34,7 @@ from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import ProcessConfig
-from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -177,7 +177,7 @@ def _unanswered(request: ExecRequest) -> ExecResult:
         backend=DaskBackend.name,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
-        notes=(f"its worker did not answer within {STOP_S:g} s after it was asked to stop, so its output is lost",),
+        notes=(notes.output_lost(STOP_S),),
     )
 
 

@@ -22,7 +22,7 @@ from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, En
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.languages.support.recipe import Availability
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Status, Violation
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, SOCKET, SYMLINK
 
 #: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
@@ -57,6 +57,7 @@ def encode_delivery(delivery: Delivery) -> bytes:
     texts = [text.encode("utf-8", "replace") for text in (result.stdout, result.stderr)]
     header = {
         "result": replace(result, stdout="", stderr="").to_dict(),
+        "note_kinds": [str(note.kind) for note in result.notes],
         "texts": [len(text) for text in texts],
         "files": [[path, len(data)] for path, data in delivery.files.items()],
         "pieces": delivery.pieces,
@@ -147,7 +148,7 @@ def _delivery(header: Fields, rest: bytes, request: ExecRequest) -> Delivery:
         parts.append(rest[at : at + size])
         at += size
     stdout, stderr = (part.decode("utf-8", "replace") for part in parts[:2])
-    result = _result(_table(header["result"]), request)
+    result = _result(_table(header["result"]), request, _list(header["note_kinds"]))
     changed = {change.path for change in result.changes if change.type == FILE and change.kind != "deleted"}
     files = dict(zip((path for path, _ in named), parts[2:], strict=True))
     if not files.keys() <= changed:
@@ -155,7 +156,9 @@ def _delivery(header: Fields, rest: bytes, request: ExecRequest) -> Delivery:
     return Delivery(replace(result, stdout=stdout, stderr=stderr), files, _whole(header["pieces"]))
 
 
-def _result(found: Fields, request: ExecRequest) -> ExecResult:
+def _result(found: Fields, request: ExecRequest, note_kinds: list[object]) -> ExecResult:
+    told = zip(_list(found["notes"]), note_kinds, strict=True)
+    notes = [Note(_text(text), NoteKind(_text(kind))) for text, kind in told]
     isolation = _text(found["isolation"])
     if isolation not in ("process", "process+sandbox"):
         raise ValueError("its isolation")
@@ -164,7 +167,7 @@ def _result(found: Fields, request: ExecRequest) -> ExecResult:
         duration=_number(found["duration"]),
         status=Status(_text(found["status"])),
         signal=_maybe(_whole, found["signal"]),
-        limit=_maybe(_text, found["limit"]),
+        limit=_maybe(lambda name: Limit(_text(name)), found["limit"]),
         violations=tuple(_violation(_table(item)) for item in _list(found["violations"])),
         compile_duration=_maybe(_number, found["compile_duration"]),
         stdout_bytes=_whole(found["stdout_bytes"]),
@@ -179,7 +182,7 @@ def _result(found: Fields, request: ExecRequest) -> ExecResult:
         isolation=isolation,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
-        notes=tuple(_text(note) for note in _list(found["notes"])),
+        notes=tuple(notes),
     )
 
 

@@ -16,7 +16,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import ProcessConfig
-from sandbox_kernel.model import ExecRequest, ExecResult
+from sandbox_kernel.model import ExecRequest, ExecResult, notes
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
@@ -62,7 +62,7 @@ def run_on_worker(setup: WorkerSetup, request: ExecRequest, name: str, tell: boo
         for change in result.changes:
             if change.type == FILE and change.kind != "deleted":
                 if change.size > left:
-                    return replace(result, notes=(*result.notes, f"{change.path} and later files stayed on the worker"))
+                    return replace(result, notes=(*result.notes, notes.files_stayed_on_worker(change.path)))
                 files[change.path] = box.read(change.path, max_bytes=left)
                 left -= len(files[change.path])
         return result

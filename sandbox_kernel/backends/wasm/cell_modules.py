@@ -20,7 +20,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     compile_job,
     make_walls,
 )
-from sandbox_kernel.backends.wasm.wasm_result import read_report, unfinished
+from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_report, unfinished
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.core.job import JobOutcome
 from sandbox_kernel.jail.pool import Pool
@@ -28,7 +28,7 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import SandboxPolicy
 
 #: Most bytes of compiled cell modules on disk and in memory.
@@ -111,7 +111,7 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
     """
     ending = read_report(outcome.report)
     if outcome.stopped_by is Ending.TIMEOUT:
-        return unfinished(request, Status.TIMEOUT, "timeout", outcome.duration_s)
+        return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, outcome.duration_s)
     if outcome.stopped_by is Ending.CANCEL:
         return unfinished(request, Status.INTERRUPTED, None, outcome.duration_s)
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
@@ -124,12 +124,12 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
         if "ModuleNotFoundError" in outcome.stderr.text:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
-    if ending.end == "invalid":
+    if ending.end is GuestEnd.INVALID:
         raise InvalidRequest(
             f"the module cannot be run: {with_advice(ending.message).replace('--> <anon>:', '--> cell.wat:')}"
         )
-    if ending.end == "memory":
-        result = unfinished(request, Status.MEMORY_EXCEEDED, "memory", outcome.duration_s)
+    if ending.end is GuestEnd.MEMORY:
+        result = unfinished(request, Status.MEMORY_EXCEEDED, Limit.MEMORY, outcome.duration_s)
         message = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"
         return replace(result, stderr=message, stderr_bytes=len(message.encode()))
     return None

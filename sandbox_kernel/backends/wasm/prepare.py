@@ -30,7 +30,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     make_walls,
     trusted_compile_job,
 )
-from sandbox_kernel.backends.wasm.wasm_result import read_report
+from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_report
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import Job
@@ -163,7 +163,7 @@ class Preparer:
         try:
             outcome = run_job(jail, job(jail))
             ending = read_report(outcome.report)
-            if ending is None or ending.end != "compiled":
+            if ending is None or ending.end is not GuestEnd.COMPILED:
                 words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
                 stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")

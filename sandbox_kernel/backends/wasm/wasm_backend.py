@@ -43,7 +43,7 @@ from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
@@ -226,7 +226,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         switches = EngineSwitches(fuel=request.limits.fuel is not None)
         left = request.timeout - spent_s
         if left <= 0:
-            return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
+            return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
         made = self._modules.get(request, source, switches, left, callbacks.stop)
         if isinstance(made, ExecResult):
             return replace(made, duration=made.duration + spent_s)
@@ -247,7 +247,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     ) -> ExecResult:
         left = request.timeout - spent_s
         if left <= 0:
-            return unfinished(request, Status.TIMEOUT, "timeout", spent_s)
+            return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
         ahead = guest.module if isinstance(guest.module, str) and guest.switches == PLAIN else None
         walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
         try:
@@ -277,7 +277,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
                 if bridge is not None:
-                    notes = (*result.notes, *network_notes(self.policy, ""))
+                    notes = (*result.notes, *network_notes(self.policy, "", ()))
                     result = replace(result, violations=bridge.violations, notes=notes)
                 return with_changes(result, jail.box_fd, request, callbacks.keep)
             finally:

@@ -8,14 +8,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
+from sandbox_kernel.jail.run import ending
+from sandbox_kernel.jail.run.ending import Evidence, Verdict
 from sandbox_kernel.languages.support.recipe import ProgramPlan
-from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 
-ENDS = ("exit", "trap", "fuel", "memory", "epoch", "untranslated", "invalid", "compiled")
+
+class GuestEnd(StrEnum):
+    """How a guest ended, by the words of the runner inside the jail (``guest/wasm/endings.py``)."""
+
+    EXIT = "exit"
+    TRAP = "trap"
+    FUEL = "fuel"
+    MEMORY = "memory"
+    EPOCH = "epoch"
+    UNTRANSLATED = "untranslated"
+    INVALID = "invalid"
+    COMPILED = "compiled"
+
+
 #: Exit code that a shell shows for a program that aborted.
 TRAPPED = 134
 _MOST_MESSAGE = 8000
@@ -25,7 +41,7 @@ _MOST_MESSAGE = 8000
 class WasmEnding:
     """The report of one plan; ``code`` is set only for ``exit``."""
 
-    end: str
+    end: GuestEnd
     code: int | None = None
     message: str = ""
     fuel_used: int | None = None
@@ -42,13 +58,14 @@ def read_report(data: bytes) -> WasmEnding | None:
         fields = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or fields.get("end") not in ENDS:
+    if not isinstance(fields, dict) or fields.get("end") not in list(GuestEnd):
         return None
     code, message = _whole(fields.get("code")), fields.get("message")
-    if fields["end"] == "exit" and code is None:
+    end = GuestEnd(fields["end"])
+    if end is GuestEnd.EXIT and code is None:
         return None
     return WasmEnding(
-        end=fields["end"],
+        end=end,
         code=code,
         message=readable_text(message[:_MOST_MESSAGE]) if isinstance(message, str) else "",
         fuel_used=_whole(fields.get("fuel_used")),
@@ -62,21 +79,21 @@ def _whole(value: object) -> int | None:
     return value if good and isinstance(value, int) else None
 
 
-def judge(outcome: JobOutcome, ending: WasmEnding, otherwise: str | None) -> tuple[Status, str | None]:
-    """Return status and limit of a guest that ended; ``otherwise`` is a limit that the jail noticed."""
-    met = "memory" if ending.refused else otherwise
-    match ending.end:
-        case "exit":
-            return (Status.OK if ending.code == 0 else Status.FAILED), met
-        case "fuel":
-            return Status.FUEL_EXHAUSTED, "fuel"
-        case "memory":
-            return Status.MEMORY_EXCEEDED, "memory"
-        case "epoch":
-            return Status.TIMEOUT, "timeout"
-        case "untranslated":
-            return Status.COMPILE_FAILED, met
-    return Status.FAILED, met
+#: The status of a guest by its ending, where its exit code does not decide.
+_OWN_STATUS = {
+    GuestEnd.FUEL: Status.FUEL_EXHAUSTED,
+    GuestEnd.MEMORY: Status.MEMORY_EXCEEDED,
+    GuestEnd.EPOCH: Status.TIMEOUT,
+    GuestEnd.UNTRANSLATED: Status.COMPILE_FAILED,
+}
+
+
+def judge(report: WasmEnding, otherwise: Limit | None) -> Verdict:
+    """Return status and limit of a guest that the jail did not end; ``otherwise`` is a limit that the jail noticed."""
+    own = _OWN_STATUS.get(report.end, Status.FAILED)
+    if report.end is GuestEnd.EXIT and report.code == 0:
+        own = Status.OK
+    return ending.judge(Evidence(own=own, survived=Limit.MEMORY if report.refused else otherwise))
 
 
 def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
@@ -84,23 +101,24 @@ def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend:
     result = make_result(
         request, outcome, job, ProgramPlan(steps=tuple(job.steps)), backend=backend, isolation=isolation
     )
-    ending = read_report(outcome.report)
-    if outcome.stopped_by is not None or outcome.reading.memory_exceeded or ending is None:
-        return result if ending is None else replace(result, peak_memory_bytes=ending.memory_bytes)
-    status, limit = judge(outcome, ending, result.limit)
-    code = TRAPPED if ending.end == "trap" else ending.code if ending.end in ("exit", "untranslated") else None
+    report = read_report(outcome.report)
+    if outcome.stopped_by is not None or outcome.reading.memory_exceeded or report is None:
+        return result if report is None else replace(result, peak_memory_bytes=report.memory_bytes)
+    status, limit = judge(report, result.limit)
+    has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
+    code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
     return replace(
         result,
         status=status,
         limit=limit,
         exit_code=code,
         signal=None,
-        fuel_used=ending.fuel_used,
-        peak_memory_bytes=ending.memory_bytes if ending.memory_bytes is not None else result.peak_memory_bytes,
+        fuel_used=report.fuel_used,
+        peak_memory_bytes=report.memory_bytes if report.memory_bytes is not None else result.peak_memory_bytes,
     )
 
 
-def unfinished(request: ExecRequest, status: Status, limit: str | None, compile_s: float) -> ExecResult:
+def unfinished(request: ExecRequest, status: Status, limit: Limit | None, compile_s: float) -> ExecResult:
     """Return the result of a run that ended before the guest began."""
     return ExecResult(
         status=status,

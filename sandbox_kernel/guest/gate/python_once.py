@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 #: Bits in the shared page: the limit that ended the program, for limits without a counter in the kernel.
 FLAGS = {"memory": 1, "open_files": 2, "disk": 4, "processes": 8}
+#: The limit that an operating-system error speaks of.
+ERRNO_LIMITS = {
+    errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
+    errno.EDQUOT: "disk", errno.EAGAIN: "processes",
+}  # fmt: skip
+#: How many errors that led to an error are looked at; a program can chain any number.
+_MOST_CAUSES = 20
 
 
 def rehearse() -> None:
@@ -102,19 +109,56 @@ def finish(module: ModuleType, code: int) -> None:
 
 def note(error: BaseException, flags: mmap.mmap) -> None:
     """Set the flag of the limit that an exception shows, for limits without a counter in the kernel."""
-    reason = None
-    if isinstance(error, MemoryError):
-        reason = "memory"
-    elif isinstance(error, OSError):
-        reason = {
-            errno.ENOMEM: "memory",
-            errno.EMFILE: "open_files",
-            errno.ENOSPC: "disk",
-            errno.EFBIG: "disk",
-            errno.EDQUOT: "disk",
-            errno.EAGAIN: "processes",
-        }.get(error.errno or 0)
-    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
-        reason = "processes"
+    reason = limit_of(error)
     if reason is not None:
         flags[0] |= FLAGS[reason]
+
+
+def limit_of(error: BaseException) -> str | None:
+    """The limit at which the interpreter or the kernel raised this error; None for an error of the program's own.
+
+    Also used by Python sessions.
+    """
+    if isinstance(error, MemoryError):
+        return "memory" if was_refused(error) else None
+    if isinstance(error, OSError):
+        reason = ERRNO_LIMITS.get(error.errno or 0)
+        return reason if reason != "memory" or was_refused(error) else None
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "processes"
+    return None
+
+
+def was_refused(error: BaseException) -> bool:
+    """Whether a failed allocation raised this error, and no ``raise`` statement of a program.
+
+    An error that a program raised while it handled a failed allocation counts as refused too. Where memory is too
+    scarce to find out, it was refused.
+    """
+    try:
+        seen, statement = 0, _instruction(_raise())
+        found: BaseException | None = error
+        while found is not None and seen < _MOST_CAUSES:
+            memory = isinstance(found, MemoryError) or getattr(found, "errno", None) == errno.ENOMEM
+            if memory and _instruction(found) != statement:
+                return True
+            found, seen = found.__cause__ or found.__context__, seen + 1
+    except Exception:
+        return True
+    return False
+
+
+def _instruction(error: BaseException) -> int | None:
+    """The instruction of the interpreter that raised an error; None where no Python code ran."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return None if trace is None else trace.tb_frame.f_code.co_code[trace.tb_lasti]
+
+
+def _raise() -> BaseException:
+    """An error that a ``raise`` statement raised."""
+    try:
+        raise MemoryError
+    except MemoryError as error:
+        return error

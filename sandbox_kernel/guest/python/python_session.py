@@ -9,11 +9,11 @@ from __future__ import annotations
 import builtins
 import contextlib
 import ctypes
-import errno
 import getpass
 import sys
 import traceback
 
+from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
 from . import editor_answers
 from .display import SCREEN
@@ -22,12 +22,6 @@ from .shell import WorkerShell, forget_all, make_shell
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
-
-
-_LIMITS = {
-    errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
-    errno.EDQUOT: "disk", errno.EAGAIN: "processes",
-}  # fmt: skip
 
 
 def text_of(error: BaseException) -> str:
@@ -146,17 +140,6 @@ class PythonCells(CellEngine):
             with contextlib.suppress(Exception):
                 stream.flush()
         self._libc.fflush(None)
-
-
-def limit_of(error: BaseException) -> str | None:
-    """Return the limit that an exception shows, for limits without a counter in the kernel; None for others."""
-    if isinstance(error, MemoryError):
-        return "memory"
-    if isinstance(error, OSError):
-        return _LIMITS.get(error.errno or 0)
-    if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        return "processes"
-    return None
 
 
 SHELL = make_shell()

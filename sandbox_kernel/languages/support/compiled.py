@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.languages.support.recipe import ProgramPlan, StepBuilder
-from sandbox_kernel.model import ExecRequest
-from sandbox_kernel.receipt import THIS_TIME
+from sandbox_kernel.model import ExecRequest, notes
 
 #: The name of the compiled program, in the folder of the cell.
 PROGRAM = "cell"
-CACHED = f"{THIS_TIME} the compiled program came from the cache"
+CACHED = notes.compile_cached()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from sandbox_kernel.jail.core.interpreter import interpreter_name
 from sandbox_kernel.jail.core.walls import TMP, Places, sizes
 from sandbox_kernel.languages.support.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
-from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.model import ExecRequest, Language, Note
 from sandbox_kernel.policy import Grant
 
 #: PATH inside; the interpreter's own folder is put before it.
@@ -93,7 +93,7 @@ class ProgramPlan:
 
     steps: tuple[Step, ...]
     files: tuple[JobFile, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     #: The key under which the compiled program is stored after a run that compiled it.
     cache_key: str | None = None
     #: The messages of the compiler, if the program came from the cache.

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.model import Violation
+from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.net.audit import AuditSink, audit_sink
 from sandbox_kernel.net.proxy.connection import ProxyConnection
 from sandbox_kernel.net.proxy.jail_server import JailServer
@@ -96,9 +96,9 @@ class EgressProxy(JailServer):
         """See ``JailServer``."""
         return self._refusals.take()
 
-    def take_failures(self) -> tuple[str, ...]:
+    def take_failures(self) -> tuple[Note, ...]:
         """See ``JailServer``."""
-        return tuple(f"allowed, but not reached: {failure.reason}" for failure in self._failures.take()[:_TOLD])
+        return tuple(notes.unreached(failure.reason) for failure in self._failures.take()[:_TOLD])
 
     @property
     def bytes_out(self) -> int:

@@ -18,7 +18,7 @@ from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.proxy.pace import Pace
 
 if TYPE_CHECKING:
-    from sandbox_kernel.model import Violation
+    from sandbox_kernel.model import Note, Violation
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class JailServer(ABC):
     def take_violations(self) -> tuple[Violation, ...]:
         """Return the requests that were refused since the last call, each once."""
 
-    def take_failures(self) -> tuple[str, ...]:
+    def take_failures(self) -> tuple[Note, ...]:
         """Return notes on requests since the last call that were allowed and failed; some clients hide the reason."""
         return ()
 

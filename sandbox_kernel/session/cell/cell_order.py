@@ -1,4 +1,4 @@
-"""What one cell is asked to be, and how it ended: plain values. ``cell.py`` runs it."""
+"""What is asked of one cell, and how it ended: plain values. ``run_cell.py`` runs it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,31 @@ from sandbox_kernel.session.worker.messages import CellDone
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellOrder:
-    """One cell to run, who listens to it, and how long it may take."""
+class CellRequest:
+    """What the caller of ``Session.run`` asks for; its parameters are documented there. None is the session's own."""
 
     code: str
+    timeout: float
     number: int | None = None
+    memory_mb: int | None = None
+    cpu_seconds: float | None = None
+    output_bytes: int | None = None
+    on_output: OnOutput | None = None
+    on_input: OnInput | None = None
+    on_display: OnDisplay | None = None
+    on_usage: OnUsage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOrder:
+    """A request that was checked, and the limits that hold for it. ``make_order`` makes one."""
+
+    request: CellRequest
     timeout_s: float
     grace_s: float
     memory_mb: int
     output_bytes: int
-    cpu_seconds: float | None = None
-    on_output: OnOutput | None = None
-    on_display: OnDisplay | None = None
-    on_input: OnInput | None = None
-    on_usage: OnUsage | None = None
+    cpu_seconds: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,15 @@
-"""From how a cell ended to what its author is told: pure, and the only place where it is decided."""
+"""The result of a cell, from how it ended and what was measured around it. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from signal import SIGABRT, SIGTRAP
 
-from sandbox_kernel.backends.outcome import STOPPED
-from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.run import ending
+from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
 from sandbox_kernel.jail.streams.output import Capture
-from sandbox_kernel.model import Display, ExecResult, Language, Status, Violation, signal_name
+from sandbox_kernel.model import Display, ExecResult, Language, Limit, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.worker.worker import RolledBack
 
@@ -33,8 +32,8 @@ class CellFacts:
     peak_bytes: int | None
 
 
-def no_notes(_stderr: str) -> Sequence[str]:
-    """Of a session without network there is nothing to say."""
+def no_notes(_stderr: str, _notes: Sequence[Note]) -> Sequence[Note]:
+    """Makes no notes on the network."""
     return ()
 
 
@@ -48,128 +47,113 @@ class Frame:
     memory_mb: int
     #: Why this backend, when nobody had named one.
     chosen: str = ""
-    #: What is said of the network, by what the cell wrote to stderr.
-    network_notes: Callable[[str], Sequence[str]] = no_notes
+    #: Makes the notes on the network, from the text of stderr and the other notes of the cell.
+    network_notes: Callable[[str, Sequence[Note]], Sequence[Note]] = no_notes
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
-    """Whether a runtime with a heap limit of its own (V8) gave up before the kernel had to."""
+    """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
     own = frame.language in (Language.JAVASCRIPT, Language.TYPESCRIPT) and end.how is Ending.DIED
-    return own and end.code in (-SIGABRT, -SIGTRAP) and (peak_bytes or 0) >= (frame.memory_mb << 20) * 3 // 4
+    return own and end.code in HEAP_SIGNALS and ending.gave_up_near(peak_bytes, frame.memory_mb << 20)
 
 
-def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> tuple[Status, str | None]:
-    """Status and limit of a cell: by the kernel's counters first, then by who stopped it, then by what it said."""
-    survived = survived_limit(end, facts)
-    if ended_by_its_heap(end, frame, facts.peak_bytes):
-        return Status.MEMORY_EXCEEDED, "memory"
-    if end.how is Ending.DIED:
-        return (Status.MEMORY_EXCEEDED, "memory") if facts.oom_kills else (Status.KILLED, survived)
-    if end.how is Ending.LOST and facts.oom_kills:
-        return Status.MEMORY_EXCEEDED, "memory"
+def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
+    """Status and limit of a cell; see ``jail/run/ending.py`` for what counts first."""
+    killed = end.how in (Ending.DIED, Ending.LOST) and facts.oom_kills > 0
+    return ending.judge(
+        Evidence(
+            out_of_memory=killed or ended_by_its_heap(end, frame, facts.peak_bytes) or ran_out_of_memory(end),
+            stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
+            own=_own_ending(end),
+            survived=survived_limit(end, facts),
+        )
+    )
+
+
+def _own_ending(end: CellEnd) -> Status:
+    """The status of a cell that the host did not stop, by the last message of its worker."""
     if end.done is None:
-        return STOPPED[end.how], end.how.limit
+        return Status.KILLED
     if end.done.status == "ok":
-        return Status.OK, survived
-    if end.done.status == "interrupted" and end.interrupted:
-        return Status.INTERRUPTED, survived
-    if ran_out_of_memory(end):
-        return Status.MEMORY_EXCEEDED, "memory"
-    return Status.FAILED, survived
+        return Status.OK
+    return Status.INTERRUPTED if end.done.status == "interrupted" and end.interrupted else Status.FAILED
 
 
 def ran_out_of_memory(end: CellEnd) -> bool:
-    """Whether a cell ended with an error for want of memory, and its worker lives."""
-    return end.done is not None and end.done.status == "error" and end.done.limit == "memory"
+    """Whether a cell failed because an allocation failed, and its worker lives.
+
+    Only the worker knows: the kernel refuses one large allocation without counting it. A worker that lies gets what a
+    real allocation beyond the limit would get it, which is its own cell taken back.
+    """
+    return end.done is not None and end.done.status == "error" and end.done.limit == Limit.MEMORY
 
 
-def survived_limit(end: CellEnd, facts: CellFacts) -> str | None:
+def survived_limit(end: CellEnd, facts: CellFacts) -> Limit | None:
     """A limit that the cell met and lived through."""
     said = end.done.limit if end.done is not None else None
-    if facts.oom_kills:
-        return "memory"
-    if facts.forks_refused or said == "processes":
-        return "processes"
-    if said is not None:
-        return said
-    if end.disk_full:
-        return "disk"
-    if facts.stdout.truncated or facts.stderr.truncated:
-        return "output"
-    return None
+    return ending.survived_limit(
+        kills=facts.oom_kills > 0,
+        forks_refused=facts.forks_refused,
+        said=() if said is None else (said,),
+        disk_full=end.disk_full,
+        truncated=facts.stdout.truncated or facts.stderr.truncated,
+    )
 
 
-def reason(end: CellEnd) -> str:
-    """Why the worker had to go, in words for a note; empty where the status says it all."""
+def reason(end: CellEnd) -> Note | None:
+    """Why the worker was ended; None where the status of the result says it all."""
     if end.how is Ending.PROTOCOL:
-        return f"the worker was ended: {end.problem}"
+        return notes.broke_protocol(end.problem)
     if end.how is Ending.DIED and end.code is not None:
-        return (
-            f"the cell ended its own process by signal {-end.code} ({signal_name(-end.code)})"
-            if end.code < 0
-            else f"the cell ended its own process with exit code {end.code}"
-        )
-    if end.how is Ending.INTERRUPT:
-        return "the cell did not end when it was interrupted"
-    return ""
+        return notes.ended_itself(end.code)
+    return notes.ignored_interrupt() if end.how is Ending.INTERRUPT else None
 
 
-def comeback_notes(back: RolledBack, steps: int) -> list[str]:
-    """What came back with a checkpoint. ``steps`` is how many cells were taken back besides the present one."""
-    kept = f"{back.names} variable{'' if back.names == 1 else 's'} kept"
-    if steps:
-        notes = [f"rolled back to an older state: the last {steps} cells are taken back too; {kept}"]
-    else:
-        notes = [f"rolled back to the state before this cell; {kept}"]
-    return notes + loss_notes(back)
+def comeback_notes(back: RolledBack, steps: int) -> list[Note]:
+    """What a rollback restored and what it did not. ``steps`` cells before the present one were taken back too."""
+    return [notes.rolled_back(back.names, steps), *loss_notes(back)]
 
 
-def loss_notes(back: RolledBack) -> list[str]:
-    """What did not come back with a checkpoint."""
-    notes = []
-    if back.files:
-        notes.append(f"files in the work folder were left as they are: {back.files}")
-    if back.threads:
-        notes.append(f"{back.threads} thread{'' if back.threads == 1 else 's'} of earlier cells did not come back")
-    return notes
+def loss_notes(back: RolledBack) -> list[Note]:
+    """What a rollback or an undo did not restore."""
+    files = [notes.lost_files(back.files)] if back.files else []
+    return [*files, notes.lost_threads(back.threads)] if back.threads else files
 
 
-def lost_notes(cells: Collection[int], present: int) -> list[str]:
-    """Which checkpoints were killed without an order of ours. ``present`` counts the cells that are in the state."""
+def lost_notes(cells: Collection[int], present: int) -> list[Note]:
+    """Which checkpoints were killed, and not by the host. ``present`` counts the cells that are in the state."""
     back = sorted(present - cell for cell in cells if cell < present)
-    if not back:
-        return []
-    many = ", ".join(map(str, back))
-    why = "some checkpoints were killed, by the session itself or for memory"
-    return [f"{why}: undo of {many} cell{_s(back[-1])} is not possible"]
+    return [notes.lost_checkpoints(back)] if back else []
 
 
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
-def _told(end: CellEnd) -> str:
+def _traceback(end: CellEnd) -> str:
     """The traceback as plain text, as a program would have left it on stderr; pages draw ``error`` instead."""
     if end.done is None or end.done.error is None or end.done.error.ename == "SystemExit":
         return ""
     return _COLOURS.sub("", "\n".join(end.done.error.traceback)) + "\n"
 
 
+def _cell_notes(end: CellEnd, facts: CellFacts) -> Iterator[Note]:
+    """The notes that follow from how the cell ended and what was measured around it."""
+    if facts.dropped_displays:
+        yield notes.displays_dropped(facts.dropped_displays)
+    if facts.late_displays:
+        yield notes.displays_late(facts.late_displays)
+    if facts.oom_kills and end.how is Ending.DONE:
+        yield notes.child_out_of_memory()
+    if end.done is not None and end.done.unsaved:
+        yield notes.state_not_saved()
+
+
 def make_result(
-    end: CellEnd, facts: CellFacts, frame: Frame, *, timeout: float, rolled_back: bool, notes: Sequence[str]
+    end: CellEnd, facts: CellFacts, frame: Frame, *, timeout: float, rolled_back: bool, told: Sequence[Note]
 ) -> ExecResult:
     """The result of one cell."""
     status, limit = judge(end, facts, frame)
     code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
-    more = [f"{facts.dropped_displays} further outputs were too many to be shown"] if facts.dropped_displays else []
-    if facts.late_displays:
-        more.append(f"{facts.late_displays} outputs were not shown: the time was over before they had been checked")
-    if facts.oom_kills and end.how is Ending.DONE:
-        more.append("the kernel ended a process that the cell had started, for its memory; the session lives on")
-    if end.done is not None and end.done.unsaved:
-        more.append("the shell ended without leaving its state: variables and functions are as before this cell")
-    stderr = facts.stderr.text + _told(end)
-    more += frame.network_notes(stderr)
+    stderr = facts.stderr.text + _traceback(end)
+    told = [*told, *_cell_notes(end, facts)]
+    told += frame.network_notes(stderr, told)
     return ExecResult(
         stdout=facts.stdout.text,
         stderr=stderr,
@@ -193,6 +177,6 @@ def make_result(
         isolation=frame.isolation,
         timeout=timeout,
         memory_limit_mb=frame.memory_mb,
-        notes=(*notes, *more),
+        notes=tuple(told),
         chosen=frame.chosen,
     )

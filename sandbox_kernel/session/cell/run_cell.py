@@ -40,10 +40,11 @@ class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
 
     def __init__(self, live: JailedWorker, order: CellOrder, stop: Stop) -> None:
-        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.on_usage))
+        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage))
         self.live, self.order, self.stop = live, order, stop
-        self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, order.on_output)
-        self.displays = Displays(guarded(order.on_display), live.life, self._is_over)
+        asked = order.request
+        self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, asked.on_output)
+        self.displays = Displays(guarded(asked.on_display), live.life, self._is_over)
         self.done: CellDone | None = None
         self.problem = ""
         self.failure: BaseException | None = None
@@ -116,9 +117,9 @@ class Cell(WatchLoop):
     def _send(self) -> None:
         for frame in self.live.take_strays():
             self.displays.show(frame)
-        message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.code}
-        if self.order.number is not None:
-            message["number"] = self.order.number
+        message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
+        if self.order.request.number is not None:
+            message["number"] = self.order.request.number
         self.live.channel.put(message)
 
     def _look_again(self) -> None:
@@ -214,10 +215,11 @@ class Cell(WatchLoop):
     def _ask(self, question: Question) -> None:
         if self._question is not None:
             raise SessionError("the worker asked for input twice at once")
-        if self.order.on_input is None or self._interrupt_at is not None:
+        on_input = self.order.request.on_input
+        if on_input is None or self._interrupt_at is not None:
             self.live.channel.put({"op": "input", "question": question.question, "value": None})
             return
-        self._question = CellPrompt(question, self.order.on_input)
+        self._question = CellPrompt(question, on_input)
         self.selector.register(self._question, selectors.EVENT_READ, self._answered)
 
     def _answered(self, fd: int) -> None:

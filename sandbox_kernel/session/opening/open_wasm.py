@@ -300,7 +300,7 @@ def _spec(
         backend="wasm",
         isolation="wasm",
         memory_mb=memory_mb,
-        network_notes=lambda _stderr: network_notes(backend.policy, ""),
+        network_notes=lambda _stderr, notes: network_notes(backend.policy, "", notes),
     )
     return SessionSpec(
         name=_new_name(language, name),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import weakref
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
-from sandbox_kernel.workspace.outcome import MAX_CHANGES
+from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DirEntry, WalkLimits
@@ -29,41 +29,38 @@ class WorkFiles:
         self._look = Snapshot()
         self._worker: weakref.ref[JailedWorker] | None = None
 
-    def bring(self, worker: JailedWorker) -> list[str]:
+    def bring(self, worker: JailedWorker) -> list[Note]:
         """Copy new files of the shared folder into the work folder, before a cell. Returns notes on failures."""
-        notes: list[str] = []
+        found: list[Note] = []
         if self._worker is None or self._worker() is not worker:
             self._worker = weakref.ref(worker)
             self._look = Snapshot()
             if self._share is not None:
                 self._share.begin()
             # A loaded session starts with files.
-            notes += self.after(worker)[1]
+            found += self.after(worker)[1]
         if self._share is not None:
             with Rooted(worker.jail.box_fd) as box:
                 try:
                     changed, more = self._share.push(box)
                 except (OSError, SandboxError) as error:
-                    return [*notes, f"files of other runs could not be copied into the session: {error}"]
-                notes += more
+                    return [*found, notes.no_files_brought_in(error)]
+                found += more
                 if changed:
                     self._settle(worker, box)
-        return notes
+        return found
 
-    def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[str]]:
+    def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
         """Return the changes since the last scan, and notes on them; copies the changes to the shared folder."""
         with Rooted(worker.jail.box_fd) as box:
             changes = self._compare(box)
             try:
-                notes = self._share.pull(box, changes) if self._share is not None else []
+                found = self._share.pull(box, changes) if self._share is not None else []
             except (OSError, SandboxError) as error:
                 # The cell has run: an error in the host's folder must not lose its result.
-                notes = [f"files could not be shared with other runs: {error}"]
-        if self._look.truncated:
-            notes.append("the work folder could not be scanned in full; changes may be missing here")
-        if len(changes) > MAX_CHANGES:
-            notes.append(f"{len(changes)} changed files, of which the first {MAX_CHANGES} are listed")
-        return displayed(changes[:MAX_CHANGES]), notes
+                found = [notes.no_files_shared(error)]
+        found += incomplete(self._look.truncated, len(changes))
+        return displayed(changes[:MAX_CHANGES]), found
 
     def rolled_back(self, worker: JailedWorker) -> None:
         """Scan the folder again after a rollback: the content is that of before the cell, but inodes may differ."""

@@ -20,7 +20,7 @@ from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.model import Violation
+from sandbox_kernel.model import Note, Violation
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, CheckpointShelf, room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateClient
@@ -240,7 +240,7 @@ class JailedWorker:
         """Return what the network rules have refused since the last cell."""
         return self.proxy.take_violations() if self.proxy is not None else ()
 
-    def take_failures(self) -> tuple[str, ...]:
+    def take_failures(self) -> tuple[Note, ...]:
         """Return notes on hosts that were allowed but could not be reached since the last cell."""
         return self.proxy.take_failures() if self.proxy is not None else ()
 

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
-from sandbox_kernel.model import Status
+from sandbox_kernel.model import Note, Status
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.cell.cell_result import CellFacts, Frame, comeback_notes, judge, make_result, reason
 from sandbox_kernel.session.worker.messages import CellDone
@@ -74,7 +74,7 @@ def test_a_heap_that_gave_up_near_the_limit_is_the_memory_limit() -> None:
 def test_a_death_is_told_by_its_signal_or_its_code() -> None:
     assert reason(end("died", code=-11)) == "the cell ended its own process by signal 11 (SIGSEGV)"
     assert reason(end("died", code=3)) == "the cell ended its own process with exit code 3"
-    assert reason(end("timeout")) == ""
+    assert reason(end("timeout")) is None
 
 
 def test_notes_count_variables_and_say_what_did_not_come_back() -> None:
@@ -90,6 +90,6 @@ def test_notes_count_variables_and_say_what_did_not_come_back() -> None:
 
 
 def test_a_signal_is_an_exit_code_above_128_too() -> None:
-    result = make_result(end("died", code=-11), facts(), PYTHON, timeout=3.0, rolled_back=True, notes=["n"])
+    result = make_result(end("died", code=-11), facts(), PYTHON, timeout=3.0, rolled_back=True, told=[Note("n")])
     assert (result.exit_code, result.signal, result.rolled_back, result.notes) == (139, 11, True, ("n",))
     assert (result.timeout, result.memory_limit_mb, result.language) == (3.0, 64, "python")

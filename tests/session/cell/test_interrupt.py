@@ -207,6 +207,56 @@ def test_a_cancel_event_interrupts_the_cell(session: Session) -> None:
     assert asyncio.run(main()).status is Status.INTERRUPTED
 
 
+def test_a_cancel_event_of_a_waiting_cell_interrupted_the_cell_before_it(session: Session) -> None:
+    """The event belongs to one cell: it stops that one, when its turn comes, and no other."""
+
+    async def main() -> tuple[ExecResult, ExecResult]:
+        going, cancel = asyncio.Event(), asyncio.Event()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def ask(prompt: str) -> str:
+            going.set()
+            return await answer
+
+        first = asyncio.ensure_future(session.arun("input('go')", on_input=ask))
+        await going.wait()
+        second = asyncio.ensure_future(session.arun("while True: pass", cancel=cancel))
+        await asyncio.sleep(0)
+        cancel.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        answer.set_result("answered")
+        return await first, await second
+
+    first, second = asyncio.run(main())
+    assert (first.status, first.displays[-1].data["text/plain"]) == (Status.OK, "'answered'")
+    assert second.status is Status.INTERRUPTED
+
+
+def test_a_cell_whose_caller_was_cancelled_while_it_waited_does_not_run(session: Session, value: Value) -> None:
+    async def main() -> None:
+        going = asyncio.Event()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def ask(prompt: str) -> str:
+            going.set()
+            return await answer
+
+        first = asyncio.ensure_future(session.arun("x = 1; input('go')", on_input=ask))
+        await going.wait()
+        second = asyncio.ensure_future(session.arun("x = 2"))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.sleep(0)
+        answer.set_result("answered")
+        assert (await first).ok
+        with pytest.raises(asyncio.CancelledError):
+            await second
+
+    asyncio.run(main())
+    assert value(session, "x") == "1"
+
+
 def test_a_listener_that_raises_ends_the_cell_and_its_error_comes_out(session: Session, value: Value) -> None:
     session.run("x = 1")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sandbox_kernel import Sandbox
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Status
@@ -96,6 +97,39 @@ def test_a_memory_error_is_the_memory_limit_and_the_cell_is_taken_back(session: 
     assert (result.status, result.limit, result.rolled_back) == (Status.MEMORY_EXCEEDED, "memory", True)
     assert result.error.ename == "MemoryError"
     assert value(session, "x") == "1"
+
+
+#: Errors that name memory, and whether an allocation failed.
+OWN_ERRORS = {
+    "a raise": ("raise MemoryError('mine')", False),
+    "a raise in a function": ("def f(): raise MemoryError\nf()", False),
+    "an errno": ("import errno\nraise OSError(errno.ENOMEM, 'mine')", False),
+    "after one that was handled": ("try: bytearray(1 << 50)\nexcept MemoryError: pass\nraise MemoryError", False),
+    "one more raise of the same": ("try: bytearray(1 << 50)\nexcept MemoryError: raise", True),
+    "another one for it": ("try: bytearray(1 << 50)\nexcept MemoryError as e: raise MemoryError('no') from e", True),
+    "a mapping": ("import mmap\nmmap.mmap(-1, 1 << 50)", True),
+    "just beyond what one allocation may be": ("b = b'x' * (8 << 30)", True),
+}
+
+
+@pytest.mark.parametrize(("code", "refused"), OWN_ERRORS.values(), ids=OWN_ERRORS)
+def test_a_program_that_raised_a_memory_error_was_taken_for_one_at_the_limit(
+    session: Session, value: Value, code: str, refused: bool
+) -> None:
+    session.run("x = 1")
+    result = session.run(f"x = 2\n{code}")
+    assert result.error is not None and result.error.ename in ("MemoryError", "OSError")
+    expected = (Status.MEMORY_EXCEEDED, "memory", True) if refused else (Status.FAILED, None, False)
+    assert (result.status, result.limit, result.rolled_back) == expected
+    assert value(session, "x") == ("1" if refused else "2")
+
+
+@pytest.mark.parametrize(("code", "refused"), OWN_ERRORS.values(), ids=OWN_ERRORS)
+def test_the_same_holds_for_a_run(code: str, refused: bool) -> None:
+    with Sandbox() as box:
+        result = box.run(code)
+    expected = (Status.MEMORY_EXCEEDED, "memory") if refused else (Status.FAILED, None)
+    assert (result.status, result.limit) == expected
 
 
 def test_a_memory_error_without_a_checkpoint_keeps_the_state(open_one: Open, value: Value) -> None:

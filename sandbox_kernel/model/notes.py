@@ -1,0 +1,379 @@
+"""The notes of a result: what each kind is, and the only place that words them.
+
+A note is a sentence for the user and a ``NoteKind`` for programs. Code that acts on a note compares ``kind`` and never
+the text, so every text here can be reworded. Each function makes the note of one kind.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Iterable, Sequence
+from enum import StrEnum, unique
+
+
+@unique
+class NoteKind(StrEnum):
+    """What a note is about."""
+
+    #: The session went back to a checkpoint because the cell had to be ended.
+    ROLLED_BACK = "rolled_back"
+    #: The user asked for an undo.
+    TAKEN_BACK = "taken_back"
+    #: The session has no state any more: it was started anew.
+    STATE_LOST = "state_lost"
+    #: Files that a rollback or an undo did not restore.
+    LOST_FILES = "lost_files"
+    #: Threads that a rollback or an undo did not restore.
+    LOST_THREADS = "lost_threads"
+    #: Checkpoints that were killed, so that some cells cannot be undone.
+    LOST_CHECKPOINTS = "lost_checkpoints"
+    #: The cell left no state: that of the cell before it stays.
+    STATE_NOT_SAVED = "state_not_saved"
+    #: Why the worker of a session was ended, or how it ended.
+    WORKER_ENDED = "worker_ended"
+    #: The worker died between two cells, and a checkpoint replaced it.
+    WORKER_REPLACED = "worker_replaced"
+    #: The kernel ended a process of the cell for its memory; the session lives on.
+    CHILD_OUT_OF_MEMORY = "child_out_of_memory"
+    #: The session's memory limit was raised.
+    MORE_MEMORY = "more_memory"
+    #: Files of a run that its sandbox does not keep.
+    FILES_NOT_KEPT = "files_not_kept"
+    #: Files that a session and the other runs of its sandbox do not share.
+    FILES_NOT_SHARED = "files_not_shared"
+    #: The list of changed files is not complete.
+    TRUNCATED_CHANGES = "truncated_changes"
+    #: The network was open, there was none, or the program went past the proxy.
+    NETWORK = "network"
+    #: A host that the policy allows, and that the proxy could not reach.
+    UNREACHED = "unreached"
+    #: The run was stopped while its program was being compiled.
+    COMPILE_STOPPED = "compile_stopped"
+    #: The compiled program came from the cache.
+    COMPILE_CACHED = "compile_cached"
+    #: The program needs a package that is not installed.
+    MISSING_PACKAGE = "missing_package"
+    #: Part of an output was not shown, because a page must not show it.
+    REMOVED_OUTPUT = "removed_output"
+    #: Outputs that were not shown, because they were too many or too late.
+    DROPPED_OUTPUT = "dropped_output"
+    #: Text that was cut at the output limit.
+    CUT_OUTPUT = "cut_output"
+    #: Output that did not arrive.
+    LOST_OUTPUT = "lost_output"
+    #: The cell asked for input and got none.
+    NO_ANSWER = "no_answer"
+    #: The cell did not run in the notebook's session.
+    FRESH_SANDBOX = "fresh_sandbox"
+    #: Nothing was run.
+    NOT_RUN = "not_run"
+    #: A note that stands for more of the same kinds.
+    MORE_NOTES = "more_notes"
+    #: A note that this package did not make.
+    OTHER = "other"
+
+    @property
+    def of_this_run(self) -> bool:
+        """Whether another run of the same program may go without it, so that it belongs to the measurements."""
+        return self in _OF_THIS_RUN
+
+
+_OF_THIS_RUN = frozenset({NoteKind.COMPILE_CACHED})
+
+
+class Note(str):
+    """One note of a result: its text, as a string, and its ``kind``.
+
+    It equals and pickles like a string with an attribute, so code that only shows notes need not know this class.
+    """
+
+    kind: NoteKind
+
+    __slots__ = ("kind",)
+
+    def __new__(cls, text: str, kind: NoteKind = NoteKind.OTHER) -> Note:
+        """Make a note; ``kind`` is ``OTHER`` for a text of somebody else."""
+        note = super().__new__(cls, text)
+        note.kind = kind
+        return note
+
+    def __reduce__(self) -> tuple[type[Note], tuple[str, NoteKind]]:
+        return Note, (str(self), self.kind)
+
+
+def as_notes(found: Iterable[str]) -> tuple[Note, ...]:
+    """The same notes; a plain string becomes a note of the kind ``OTHER``."""
+    return tuple(note if isinstance(note, Note) else Note(note) for note in found)
+
+
+def has_note(notes: Iterable[Note], kind: NoteKind) -> bool:
+    """Whether one of the notes is of this kind."""
+    return any(note.kind is kind for note in notes)
+
+
+# Sessions: rollback, undo and the end of a worker.
+
+
+def rolled_back(names: int, steps: int = 0) -> Note:
+    """A checkpoint took over. ``names`` variables are kept; ``steps`` cells before the present one are gone too."""
+    if steps:
+        text = f"rolled back to an older state: the last {steps} cells are taken back too; {_kept(names)}"
+    else:
+        text = f"rolled back to the state before this cell; {_kept(names)}"
+    return Note(text, NoteKind.ROLLED_BACK)
+
+
+def taken_back(names: int, steps: int) -> Note:
+    """An undo of ``steps`` cells."""
+    word = "cell" if steps == 1 else f"{steps} cells"
+    return Note(f"the last {word} taken back; {_kept(names)}", NoteKind.TAKEN_BACK)
+
+
+def lost_files(why: str) -> Note:
+    """The work folder did not go back with the state."""
+    return Note(f"files in the work folder were left as they are: {why}", NoteKind.LOST_FILES)
+
+
+def lost_threads(count: int) -> Note:
+    """Threads do not survive a checkpoint."""
+    return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
+
+
+def lost_checkpoints(steps: Sequence[int]) -> Note:
+    """Checkpoints so many cells back (in ascending order) were killed, and not by the host."""
+    many = ", ".join(map(str, steps))
+    why = "some checkpoints were killed, by the session itself or for memory"
+    text = f"{why}: undo of {many} cell{'' if steps[-1] == 1 else 's'} is not possible"
+    return Note(text, NoteKind.LOST_CHECKPOINTS)
+
+
+def state_lost(why: str) -> Note:
+    """There was no checkpoint to go back to."""
+    return Note(f"the session's state is lost: {why}; a new session was started", NoteKind.STATE_LOST)
+
+
+def state_not_saved() -> Note:
+    """A shell that replaced or killed itself could not write down its variables."""
+    text = "the shell ended without leaving its state: variables and functions are as before this cell"
+    return Note(text, NoteKind.STATE_NOT_SAVED)
+
+
+def broke_protocol(problem: str) -> Note:
+    """The worker sent what it must not send."""
+    return Note(f"the worker was ended: {problem}", NoteKind.WORKER_ENDED)
+
+
+def ended_itself(code: int) -> Note:
+    """The cell ended its worker; ``code`` is an exit code, or a negative signal."""
+    how = f"by signal {-code} ({signal_name(-code)})" if code < 0 else f"with exit code {code}"
+    return Note(f"the cell ended its own process {how}", NoteKind.WORKER_ENDED)
+
+
+def ignored_interrupt() -> Note:
+    """The cell went on after an interrupt, so its worker was ended."""
+    return Note("the cell did not end when it was interrupted", NoteKind.WORKER_ENDED)
+
+
+def worker_replaced(problem: str) -> Note:
+    """The worker died between two cells and nothing is lost."""
+    text = f"the session's process had died between cells ({problem}) and was brought back"
+    return Note(text, NoteKind.WORKER_REPLACED)
+
+
+def child_out_of_memory() -> Note:
+    """The kernel killed a process that the cell had started."""
+    text = "the kernel ended a process that the cell had started, for its memory; the session lives on"
+    return Note(text, NoteKind.CHILD_OUT_OF_MEMORY)
+
+
+def more_memory(memory_mb: int) -> Note:
+    """A cell was given more memory than its session had."""
+    return Note(f"the session may use {memory_mb} MB from now on", NoteKind.MORE_MEMORY)
+
+
+# Files.
+
+
+def stopped_run_keeps_no_files() -> Note:
+    """A run that was stopped leaves nothing in the folder of its sandbox."""
+    text = "it was stopped or met a limit, so the files that it changed were not kept"
+    return Note(text, NoteKind.FILES_NOT_KEPT)
+
+
+def no_files_kept(error: object) -> Note:
+    """The host could not keep any file."""
+    return Note(f"the files that it changed were not kept: {error}", NoteKind.FILES_NOT_KEPT)
+
+
+def file_not_kept(path: str, type_: str, why: str) -> Note:
+    """One file was not kept."""
+    return Note(f"{path} ({type_}) was not kept: {why}", NoteKind.FILES_NOT_KEPT)
+
+
+def files_stayed_on_worker(path: str) -> Note:
+    """A worker of a cluster sent no file from this one on: together they are too large."""
+    return Note(f"{path} and later files stayed on the worker", NoteKind.FILES_NOT_KEPT)
+
+
+def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
+    """One file was not copied to or from a session; ``what`` says which."""
+    return Note(f"{path} ({type_}) {what}: {why}", NoteKind.FILES_NOT_SHARED)
+
+
+def more_files_not_shared(count: int) -> Note:
+    """So many more files for which the same holds as for those named before."""
+    return Note(f"{count} more files: the same", NoteKind.FILES_NOT_SHARED)
+
+
+def large_file_not_shared(path: str, most_mb: int) -> Note:
+    """A file is too large to be copied to other runs."""
+    why = f"files above {most_mb} MB are not shared with other runs"
+    return Note(f"{path} stays in this session: {why}", NoteKind.FILES_NOT_SHARED)
+
+
+def no_files_brought_in(error: object) -> Note:
+    """The host could not copy the files of other runs into the session."""
+    return Note(f"files of other runs could not be brought in: {error}", NoteKind.FILES_NOT_SHARED)
+
+
+def no_files_shared(error: object) -> Note:
+    """The host could not copy the session's files to other runs."""
+    return Note(f"files could not be shared with other runs: {error}", NoteKind.FILES_NOT_SHARED)
+
+
+def changes_unknown(error: object) -> Note:
+    """The host could not read the work folder."""
+    return Note(f"changes in the work folder could not be looked at: {error}", NoteKind.TRUNCATED_CHANGES)
+
+
+def changes_incomplete() -> Note:
+    """The work folder holds more than is looked at."""
+    return Note("the work folder could not be looked at in full", NoteKind.TRUNCATED_CHANGES)
+
+
+def changes_cut(found: int, listed: int) -> Note:
+    """More files changed than a result lists."""
+    return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
+
+
+# Network.
+
+
+def network_open() -> Note:
+    """The policy lets everything out."""
+    return Note("the network was open: every public address, on ports 80 and 443", NoteKind.NETWORK)
+
+
+def network_beside_proxy() -> Note:
+    """The program tried the network by itself, which cannot work."""
+    text = (
+        "the only way out is the proxy that http_proxy and https_proxy name; a program that looks up names or connects "
+        "by itself reaches nothing"
+    )
+    return Note(text, NoteKind.NETWORK)
+
+
+def no_network(domain: str) -> Note:
+    """The program tried the network and its policy has none."""
+    text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain}"
+    return Note(text, NoteKind.NETWORK)
+
+
+def unreached(why: str) -> Note:
+    """The policy allows a host, and the proxy could not reach it."""
+    return Note(f"allowed, but not reached: {why}", NoteKind.UNREACHED)
+
+
+# Compilers and packages.
+
+
+def compile_stopped() -> Note:
+    """The limit was met before the program ran."""
+    return Note("it was stopped while it was being compiled", NoteKind.COMPILE_STOPPED)
+
+
+def compile_cached() -> Note:
+    """The same source was compiled before."""
+    return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
+
+
+def decorators_need_package(remedy: str) -> Note:
+    """TypeScript with decorators, and no package that translates them."""
+    return Note(f"decorators need another package: {remedy}", NoteKind.MISSING_PACKAGE)
+
+
+# Output and input.
+
+
+def removed_output(what: str) -> Note:
+    """``what`` says which part of an output was not shown, and why."""
+    return Note(what, NoteKind.REMOVED_OUTPUT)
+
+
+def clear_ignored() -> Note:
+    """The program asked to clear a cell in which a line command has shown something."""
+    text = "clear_output was ignored: it would take away what %sandbox has shown in this cell"
+    return Note(text, NoteKind.REMOVED_OUTPUT)
+
+
+def displays_dropped(count: int) -> Note:
+    """More displays than a cell may show."""
+    return Note(f"{count} further outputs were too many to be shown", NoteKind.DROPPED_OUTPUT)
+
+
+def displays_late(count: int) -> Note:
+    """Displays that were not checked before the cell's time was over."""
+    text = f"{count} outputs were not shown: the time was over before they had been checked"
+    return Note(text, NoteKind.DROPPED_OUTPUT)
+
+
+def output_cut(streams: Sequence[str]) -> Note:
+    """These streams reached the output limit."""
+    text = f"{' and '.join(streams)} cut at the output limit; keep more with --output 10M, or write to a file"
+    return Note(text, NoteKind.CUT_OUTPUT)
+
+
+def output_lost(waited_s: float) -> Note:
+    """A worker of a cluster did not say what became of a run that was stopped."""
+    text = f"its worker did not answer within {waited_s:g} s after it was asked to stop, so its output is lost"
+    return Note(text, NoteKind.LOST_OUTPUT)
+
+
+def no_answer(why: object) -> Note:
+    """The cell asked for input and got the end of a file."""
+    return Note(f"its question had no answer: {why}", NoteKind.NO_ANSWER)
+
+
+# Notebooks.
+
+
+def fresh_sandbox(why: str) -> Note:
+    """The cell ran in a sandbox of its own."""
+    return Note(f"ran in a fresh sandbox: {why}", NoteKind.FRESH_SANDBOX)
+
+
+def not_prepared() -> Note:
+    """The cell was interrupted while its language was made ready."""
+    text = "nothing was run: its language is still being made ready, which goes on in the background"
+    return Note(text, NoteKind.NOT_RUN)
+
+
+def more_notes(count: int) -> Note:
+    """So many notes were left out."""
+    return Note(f"and {count} more notes like these", NoteKind.MORE_NOTES)
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV rather than 11; real-time signals have no name and keep their number."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _kept(names: int) -> str:
+    return f"{_count(names, 'variable')} kept"
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

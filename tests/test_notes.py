@@ -1,0 +1,101 @@
+"""A note is a text for the user and a kind for programs: rewording one must not change what any code does."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import pickle
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sandbox_kernel
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, NoteKind, notes
+from sandbox_kernel.model.notes import as_notes, has_note
+from sandbox_kernel.policy import SandboxPolicy
+
+WORDED = [
+    function
+    for name, function in inspect.getmembers(notes, inspect.isfunction)
+    if function.__module__ == notes.__name__ and inspect.signature(function).return_annotation == "Note"
+]
+
+
+def _arguments(function: object) -> list[object]:
+    kinds = {
+        "int": 2,
+        "float": 2.0,
+        "str": "text",
+        "object": "text",
+        "Sequence[int]": [1, 2],
+        "Sequence[str]": ["stdout"],
+    }
+    return [kinds[str(p.annotation)] for p in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", WORDED, ids=lambda function: function.__name__)
+def test_every_function_words_a_note_of_its_own_kind(function) -> None:
+    note = function(*_arguments(function))
+    assert note
+    assert note.kind is not NoteKind.OTHER
+
+
+def test_every_kind_has_a_function_that_words_it() -> None:
+    made = {function(*_arguments(function)).kind for function in WORDED}
+    assert made == set(NoteKind) - {NoteKind.OTHER}
+
+
+def test_a_note_is_the_string_that_users_saw_before() -> None:
+    note = notes.rolled_back(1)
+    assert note == "rolled back to the state before this cell; 1 variable kept"
+    assert note.startswith("rolled back ")
+    assert json.loads(json.dumps([note])) == [str(note)]
+    assert hash(note) == hash(str(note))
+
+
+@pytest.mark.parametrize("again", [lambda n: pickle.loads(pickle.dumps(n)), copy.copy, copy.deepcopy])
+def test_the_kind_survives_a_copy(again) -> None:
+    note = again(notes.compile_cached())
+    assert (note, note.kind) == (notes.compile_cached(), NoteKind.COMPILE_CACHED)
+
+
+def test_a_plain_string_in_a_result_is_a_note_of_no_known_kind() -> None:
+    result = ExecResult(notes=("rolled back says somebody else", notes.no_network("a.test")))  # type: ignore[arg-type]
+    assert [note.kind for note in result.notes] == [NoteKind.OTHER, NoteKind.NETWORK]
+    assert [type(note) for note in result.to_dict()["notes"]] == [str, str]  # type: ignore[attr-defined]
+    assert as_notes(result.notes) == result.notes
+
+
+def test_the_words_of_a_note_decided_where_a_receipt_put_it() -> None:
+    forged, cached = Note("this time: says a program"), Note("reworded", NoteKind.COMPILE_CACHED)
+    data, metadata = ExecResult(notes=(forged, cached))._repr_mimebundle_()
+    assert "this time: says a program" in str(data) and "reworded" not in str(data)
+    assert "reworded" in str(metadata) and "this time" not in str(metadata)
+
+
+def test_a_program_that_printed_the_proxys_words_got_no_hint_to_use_the_proxy() -> None:
+    from sandbox_kernel.backends.network_notes import BESIDE, network_notes
+
+    policy = SandboxPolicy.preset("standard").allow_domain("a.test")
+    said = "b could not be resolved\nName or service not known"
+    assert network_notes(policy, said, ()) == (BESIDE,)
+    assert network_notes(policy, said, (notes.unreached("no such name"),)) == ()
+
+
+def test_kinds_travel_from_a_worker_of_a_cluster() -> None:
+    from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_delivery, encode_delivery
+
+    request = ExecRequest(language=Language.PYTHON, code="1", timeout=5)
+    sent = ExecResult(language="python", backend="dask", isolation="process", notes=(notes.compile_cached(),))
+    sent = replace(sent, timeout=request.timeout, memory_limit_mb=request.memory_mb)
+    received = decode_delivery(encode_delivery(Delivery(sent, {}, 0)), request).result
+    assert has_note(received.notes, NoteKind.COMPILE_CACHED)
+
+
+def test_no_code_reads_the_text_of_a_note() -> None:
+    reads = re.compile(r"\bnote\.(startswith|endswith|find|partition|split)\(|\bin note\b|\bnote == ")
+    root = Path(sandbox_kernel.__file__).parent
+    assert [path.name for path in root.rglob("*.py") if reads.search(path.read_text())] == []
