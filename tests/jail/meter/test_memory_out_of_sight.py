@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Sandbox
 from sandbox_kernel.jail.rules.seccomp import build_step_filter, host_arch
-from tests.jail.tiers import Tier
+from tests.jail.walls_and_groups import Tier
 
 #: The process forbids its own user to list its descriptors, then fills files in memory.
 IN_HIDDEN_FILES = """
