@@ -96,11 +96,11 @@ def test_a_worker_that_ends_its_own_main_thread_is_ended_with_its_cell(backend: 
     hide = END_MAIN_THREAD + (
         "import threading, time\n"
         "def work():\n"
-        "    x = [bytearray(1 << 20) for _ in range(90)]\n"
+        "    x = [bytearray(1 << 20) for _ in range(200)]\n"
         "    time.sleep(30)\n"
         "threading.Thread(target=work).start()\nend_main_thread()"
     )
-    with open_session(backend, "python", memory_mb=64) as session:
+    with open_session(backend, "python", memory_mb=128) as session:
         session.run("kept = 1")
         ended = session.run(hide, timeout=10)
         # Where memory is refused and not counted, the thread ends of that, and the worker with it.

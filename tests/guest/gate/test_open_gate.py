@@ -89,6 +89,7 @@ def test_the_whole_tree_is_ended_also_those_who_left_their_session() -> None:
                 os._exit(0)
         pids = b""
         while pids.count(b" ") < 3: pids += os.read(read, 99)
+        for _ in range(3): os.wait()
         found = [open_gate.children(), open_gate.children_by_parent()]
         print(json.dumps([sorted(map(int, pids.split())), *map(sorted, found)]), flush=True)
         open_gate.end_everything()

@@ -207,7 +207,7 @@ def test_a_worker_that_dies_between_cells_is_brought_back(session: Session, valu
 def test_open_files_that_a_cell_attaches_to_its_messages_never_reach_the_host(session: Session, value: Value) -> None:
     session.run(FIND)
     flood = """
-s, flooded = socket.socket(fileno=os.dup(channel())), os.memfd_create('flooded')
+s, flooded = socket.socket(fileno=os.dup(channel())), os.open('flooded', os.O_CREAT | os.O_RDWR)
 d = json.dumps({'op': 'display', 'id': 1, 'question': 0, 'kind': 'display', 'data': {'text/plain': 'x'}, 'metadata': {},
                 'display_id': None}).encode()
 for _ in range(50):
