@@ -126,16 +126,16 @@ KILLED = "trap '' INT; sleep 100"
 
 def test_a_session_whose_temporary_folder_is_full_still_runs_cells_and_can_be_cleaned(shell: Session) -> None:
     shell.run("kept=41; large=$(head -c 300000 /dev/zero | tr '\\0' a)")
-    assert shell.run("cat /dev/zero > ${TMPDIR:-/tmp}/full 2>/dev/null; " + KILLED, timeout=2).rolled_back
+    assert shell.run("cat /dev/zero > ${TMPDIR:-/tmp}/filler-of-a-cell 2>/dev/null; " + KILLED, timeout=2).rolled_back
     assert shell.run("echo $kept ${#large}").stdout == "41 300000\n"
-    assert shell.run("rm ${TMPDIR:-/tmp}/full").ok
+    assert shell.run("rm ${TMPDIR:-/tmp}/filler-of-a-cell").ok
     assert shell.run("kept=42").ok
     assert shell.run("echo $kept").stdout == "42\n"
 
 
 def test_a_session_without_any_room_says_so_and_what_to_do(shell: Session) -> None:
     shell.run("large=$(head -c 300000 /dev/zero | tr '\\0' a)")
-    fill = "for d in /tmp /cell; do cat /dev/zero > $d/full 2>/dev/null; done; "
+    fill = "for d in /tmp /cell; do cat /dev/zero > $d/filler-of-a-cell 2>/dev/null; done; "
     assert shell.run(fill + KILLED, timeout=2).rolled_back
     result = shell.run("echo ran")
     assert (result.status, result.exit_code, result.stdout) == (Status.FAILED, 1, "")

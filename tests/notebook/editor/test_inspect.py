@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from sandbox_kernel.notebook.kernel import SandboxKernel
+from sandbox_kernel.notebook.page.told_apart import framed
 from sandbox_kernel.untrusted import sanitize
 
 
@@ -41,7 +42,7 @@ def test_a_docstring_is_not_checked_on_the_loop_of_the_kernel(monkeypatch: pytes
 
 @pytest.mark.attack("O01", "kernel")
 def test_a_docstring_carries_no_markdown_and_no_bomb() -> None:
-    assert _inspect({"text/markdown": "# x"})["data"] == {"text/html": "<h1>x</h1>\n"}
+    assert _inspect({"text/markdown": "# x"})["data"] == {"text/html": framed("<h1>x</h1>\n")}
     bomb = "<b " + " ".join(f"a{number}=1" for number in range(60_000)) + ">"
     assert "not shown" in str(_inspect({"text/html": bomb})["data"])
     assert "more than 64 attributes" in str(_inspect({"text/html": f"{bomb[:100_000]}>"})["data"])

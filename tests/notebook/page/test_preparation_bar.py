@@ -131,7 +131,7 @@ def test_the_first_cell_shows_the_bar_before_its_output_and_the_second_none(box)
     first, second = Page(), Page()
     run(box, first)
     run(box, second)
-    assert [type(item).__name__ for item in without_receipt(first)] == ["Shown", "Cleared", "tuple"]
+    assert [type(item).__name__ for item in without_receipt(first)] == ["ShowOutput", "ClearOutput", "tuple"]
     assert without_receipt(second) == [("stdout", "1\n")]
     # What is left after the clearing is what the second cell shows.
     left = first.seen[first.seen.index(ClearOutput(wait=False)) + 1 :]
