@@ -1,4 +1,4 @@
-"""The caller's callbacks: what one of them raises must not be taken for an error of ours."""
+"""Callbacks of the caller. What one of them raises is wrapped, so that it is not mistaken for an error of this package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class ListenerFailed(Exception):
-    """A callback of the caller's raised, or the caller was interrupted; not to be taken for an error of ours.
+    """A callback of the caller raised an exception, or the caller was interrupted.
 
     ``Session.run`` raises the reason.
     """
@@ -22,12 +22,12 @@ class ListenerFailed(Exception):
 
 
 def emitter(on_output: OnOutput | None, name: str) -> Callable[[str], None] | None:
-    """Who hears one stream of a cell."""
+    """Return the callback that receives one stream of a cell, as text."""
     return None if on_output is None else guarded(lambda text: on_output(name, text))
 
 
 def guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] | None:
-    """The same listener; what it raises is a ``ListenerFailed``, but for the interrupt of the caller."""
+    """Return a callback that raises ``ListenerFailed`` for what ``listener`` raises; ``KeyboardInterrupt`` passes."""
     if listener is None:
         return None
 
