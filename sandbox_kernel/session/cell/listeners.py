@@ -1,4 +1,4 @@
-"""Callbacks of the caller. What one of them raises is wrapped, so that it is not mistaken for an error of this package."""
+"""Callbacks of the caller. What one raises is wrapped, so that it is not mistaken for an error of this package."""
 
 from __future__ import annotations
 
