@@ -9,6 +9,7 @@ from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.worker.messages import CellDone
 
 
@@ -26,6 +27,7 @@ class CellRequest:
     on_input: OnInput | None = None
     on_display: OnDisplay | None = None
     on_usage: OnUsage | None = None
+    front_end: FrontEnd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
