@@ -76,6 +76,11 @@ OPTIONS: tuple[Option, ...] = (
 COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("report", "", "measure what this sandbox holds back, and show it"),
     LineCommandSpec("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
+    LineCommandSpec("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout"),
+    LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
+    LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
+    LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
+    LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
     LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
     LineCommandSpec("files", "", "what lies in the work folder"),
