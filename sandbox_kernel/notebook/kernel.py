@@ -147,7 +147,8 @@ class SandboxKernel(Kernel):
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
-            done = await CellExecution(self.state, wire, questions.ask, cancel, number, asked).run(code)
+            execution = CellExecution(self.state, wire, questions.ask, cancel, number, str(cell_id or ""), asked)
+            done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:

@@ -20,16 +20,31 @@ if TYPE_CHECKING:
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
 from IPython.core.error import UsageError  # noqa: E402
+from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from . import top_level_await  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
+from .interactive import renderers  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class CellEvents(EventManager):
+    """IPython's callbacks before and after a cell. An interrupt ends the cell; IPython would print it and go on."""
+
+    def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
+        """Call the callbacks of an event; show the errors of those that fail."""
+        for function in self.callbacks[event][:]:
+            try:
+                function(*args, **kwargs)
+            except Exception:
+                print(f"Error in callback {function} (for {event}), with arguments args {args},kwargs {kwargs}:")
+                self.shell.showtraceback()
 
 
 class WorkerShell(InteractiveShell):
@@ -40,6 +55,12 @@ class WorkerShell(InteractiveShell):
         #: The exception of an object that could not be shown.
         self.display_error: BaseException | None = None
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+
+    def init_events(self) -> None:
+        """Use our own callbacks in place of IPython's."""
+        super().init_events()  # type: ignore[no-untyped-call]
+        usual, self.events = self.events, CellEvents(self, ())
+        self.events.callbacks = usual.callbacks
 
     @contextlib.contextmanager
     def _tee(self, channel: str) -> Iterator[None]:
@@ -128,6 +149,7 @@ def make_shell() -> WorkerShell:
     # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     top_level_await.watch_over(shell)
+    renderers.install()
     warm_up(shell)
     return shell
 

@@ -190,4 +190,4 @@ def test_a_traceback_that_a_cell_asks_for_is_printed_and_the_cell_is_fine(python
     python.run("Broken = 1; Broken")
     found = python.run("try:\n    1 / 0\nexcept Exception:\n    get_ipython().showtraceback()")
     assert found.ok
-    assert "ZeroDivisionError: division by zero" in found.stderr
+    assert "division by zero" in found.stderr
