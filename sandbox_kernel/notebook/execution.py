@@ -26,6 +26,7 @@ from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
+from sandbox_kernel.session.cell.late_output import LateListener
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -85,6 +86,13 @@ class RunPanelHandle(Protocol):
         """The cell has ended."""
 
 
+class LateDoor(LateListener, Protocol):
+    """Where output of one cell goes that comes after its end."""
+
+    def open(self) -> None:
+        """The cell has sent its last message; before that, late output is held."""
+
+
 class Door(Protocol):
     """Where messages go: the kernel's ``Wire``, or IPython's display in the magic."""
 
@@ -93,6 +101,9 @@ class Door(Protocol):
 
     def watched(self) -> bool:
         """Whether a person looks on: what is shown for a while only is for nobody else."""
+
+    def late(self) -> LateDoor | None:
+        """Where output goes that comes after the end of the cell; None where there is no place for it."""
 
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
@@ -130,6 +141,7 @@ class CellExecution:
         self._state = state
         self._expressions = expressions
         self._reply: FrontEndReply | None = None
+        self._late: LateDoor | None = None
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
@@ -157,6 +169,9 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
+        finally:
+            if self._late is not None:
+                self._late.open()
         return CellReply(failure=failure, value=self._value, reply=self._reply)
 
     def _failed(self, failure: Failure) -> CellReply:
@@ -204,7 +219,10 @@ class CellExecution:
         return self._send(*render_result(result, quiet=plan.options.quiet))
 
     def _front_end(self) -> FrontEnd | None:
-        return None if self._expressions is None else FrontEnd(expressions=self._expressions, on_reply=self._keep)
+        if self._expressions is None:
+            return None
+        self._late = self._door.late()
+        return FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
 
     def _keep(self, reply: FrontEndReply) -> None:
         """Called on the thread that runs the cell; read when the cell has ended."""

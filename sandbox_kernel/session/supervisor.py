@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from sandbox_kernel.errors import CheckpointGone, SessionError
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
+from sandbox_kernel.session.between_cells import BetweenCells
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_result import (
     CellFacts,
@@ -40,15 +42,24 @@ _GONE = "its sandbox was ended"
 class WorkerSupervisor(PresentWorker):
     """Runs cells in the present life, and brings it back when it ends before its time."""
 
+    @cached_property
+    def _between_cells(self) -> BetweenCells:
+        return BetweenCells(self)
+
     @contextlib.contextmanager
     def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
         """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``."""
         self.refuse_if_closed()
         with self.lock(patience_s):
-            self.refuse_if_closed()
-            if self.live is None:
-                self.live = self._begin()
-            yield self._ready(self.live)
+            self._between_cells.busy()
+            try:
+                self.refuse_if_closed()
+                if self.live is None:
+                    self.live = self._begin()
+                yield self._ready(self.live)
+            finally:
+                if self.live is not None and self.live.late.listens:
+                    self._between_cells.idle()
 
     def run(self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.

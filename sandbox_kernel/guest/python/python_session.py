@@ -10,12 +10,17 @@ import builtins
 import contextlib
 import ctypes
 import getpass
+import os
 import sys
 import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
 from . import editor_answers
+from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
+from .between.belonging import CELL, current, follow_threads
+from .between.cell_stream import replace_streams
+from .child_processes import plain_children
 from .display import SCREEN, bundle, plain
 from .shell import WorkerShell, forget_all, make_shell
 
@@ -44,6 +49,11 @@ class PythonCells(CellEngine):
         SCREEN.send = worker.show
         SCREEN.has_pager = lambda: self.expressions is not None
         self.worker = worker
+        self.listened = False
+        follow_threads()
+        allow_own_loops()
+        replace_streams(worker.pid, self.running_cell, self.send_late)
+        plain_children()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -56,8 +66,37 @@ class PythonCells(CellEngine):
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
 
+    def running_cell(self) -> int:
+        """See ``CellStream``: the running cell, or minus the last one between cells."""
+        if not self.listened or os.getpid() != self.worker.pid:
+            return 0
+        return self.worker.cell if self.worker.unfinished else -self.worker.cell
+
+    def send_late(self, name: str, cell: int, text: str) -> None:
+        """Send text of a cell that has ended."""
+        self.worker.channel.send({"op": "late", "id": cell, "name": name, "text": text})
+
+    def belongs(self) -> int:
+        """See ``CellEngine``."""
+        return current()
+
+    def go_on(self) -> None:
+        """See ``CellEngine``: the event loop runs meanwhile."""
+        run_until_readable(self.worker.channel.fileno())
+
+    def take_over(self) -> None:
+        """See ``CellEngine``."""
+        renew()
+
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
+        self.listened = self.expressions is not None
+        CELL.set(self.worker.cell)
+        with counts_as_running():
+            return self.run_cell(code, number)
+
+    def run_cell(self, code: str, number: int | None) -> Dict[str, Any]:
+        """Run a cell in IPython, and return how it ended."""
         shell: Any = self.shell
         shell.traceback, shell.display_error = [], None
         if number is not None:

@@ -10,6 +10,8 @@ import contextlib
 
 from IPython.core import async_helpers
 
+from .between.background_loop import the_loop
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Coroutine
@@ -19,7 +21,7 @@ def run_to_end(cell: Coroutine[Any, Any, Any]) -> Any:
     """Run a cell's coroutine to its end; cancels it when it is interrupted. Replaces IPython's own function."""
     import asyncio
 
-    loop = async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
+    loop = the_loop()
     task = loop.create_task(cell)
     try:
         return loop.run_until_complete(task)

@@ -110,6 +110,15 @@ class OutputCleared:
 
 
 @dataclass(frozen=True)
+class LateText:
+    """Text of a cell that has ended, written by a thread or task that it started; ``name`` is stdout or stderr."""
+
+    id: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Question:
     """The cell asks the user for a line of input."""
 
@@ -164,7 +173,7 @@ class Answer:
     answer: Mapping[str, object]
 
 
-FromWorker = Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+FromWorker = Ready | Began | DisplayShown | LateText | OutputCleared | Question | CellDone | Frozen | Restored | Answer
 
 
 def encode(message: ToWorker) -> bytes:
