@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
-from sandbox_kernel.notebook.page.kernel_door import Wire
-from sandbox_kernel.notebook.render import ShowOutput, render_display
+from sandbox_kernel.notebook.render import Message, ShowOutput, render_display
 from sandbox_kernel.receipt import MARK, unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted.ansi import ColourFilter
 
 
+class CellMessages(Protocol):
+    """What a ``LateWire`` needs of the ``Wire`` of its cell."""
+
+    def stream(self, name: str, text: str) -> None:
+        """Send text of stdout or stderr."""
+
+    def message(self, message: Message) -> None:
+        """Send a display."""
+
+
 class LateWire:
     """The ``LateListener`` of the kernel."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: CellMessages) -> None:
         self._wire = wire
         self._filters: dict[str, ColourFilter] = {}
         self._lock = threading.Lock()
