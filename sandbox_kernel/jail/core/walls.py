@@ -16,6 +16,8 @@ WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
 TMP = "/tmp"
+#: Where the root of a template shows the folder that its jails work on; covered in every jail.
+HERE = "/here"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Walls:
     enforcer: str | None = "bubblewrap"
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
+    #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty work folder.
+    here: str | None = None
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:
