@@ -133,7 +133,8 @@ _HOMES = {
     "backends.dask.dask_backend": "DaskBackend",
     "backends.process": "ProcessBackend",
     "backends.wasm.wasm_backend": "WasmBackend",
-    "errors": "BackendUnavailable CheckpointGone CommandNotFound Conflict EnforcerFailed EnforcerUnavailable ExecutionFailed "
+    "errors": "BackendUnavailable CheckpointGone CommandNotFound Conflict EnforcerFailed EnforcerUnavailable "
+    "ExecutionFailed "
     "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
     "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",

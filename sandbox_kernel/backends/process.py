@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -43,7 +44,7 @@ from sandbox_kernel.languages.support.recipe import (
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
-from sandbox_kernel.workspace.here.here_folder import HereFolder, coarse_ns
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class ProcessBackend(BlockingBackend):
             def attempt() -> ExecResult:
                 jail = self._pool.take(walls)
                 try:
-                    began = coarse_ns()
+                    began = time.time_ns()
                     look = over.fill(jail.box_fd, jail.layer_fd, request.files) if over is not None else None
                     builder = self._step_builder(request, recipe, jail.places)
                     if over is not None:

@@ -101,8 +101,7 @@ class BoxFiles:
 
         """
         self._check_alive()
-        with self._folder.changing() as root:
-            root.remove(plain_path(path), tree=True)
+        self._folder.remove(plain_path(path))
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """List one folder of the work folder.
@@ -184,8 +183,17 @@ class BoxFiles:
         """Return a new session's share in the work folder."""
         return self._folder.link() if self._here is None else HereLink(self._here)
 
-    def _work_on(self, here: str | os.PathLike[str]) -> None:
-        """Work on a folder of the user from now on; raises ``InvalidRequest`` when that would lose files."""
+    def work_on(self, here: str | os.PathLike[str]) -> None:
+        """Work on a folder of the host from now on, copy-on-write; the same as ``Sandbox(here=…)``.
+
+        Args:
+            here: The folder.
+
+        Raises:
+            InvalidRequest: There is no such folder, or the sandbox has files already.
+
+        """
+        self._check_alive()
         wanted = HereFolder(here)
         if self.here == wanted.path:
             return

@@ -255,6 +255,6 @@ class BoxRuns(BoxState):
             stdin=stdin,
             env={} if env is None else env,
             args=args,
-            files={**self._folder.files(), **named_files(files)},
+            files={**({} if self._here is not None else self._folder.files()), **named_files(files)},
             limits=Limits.given(limits),
         )

@@ -87,7 +87,7 @@ class BoxSessions(BoxState):
         if chosen == "dask":
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
         if here is not None:
-            self._work_on(here)
+            self.work_on(here)
         for path, data in named_files(files).items():
             self.write_file(path, data)
         if chosen == "wasm":
@@ -163,6 +163,4 @@ class BoxSessions(BoxState):
         self._check_alive()
         from sandbox_kernel.session.opening.open_wasm import load_wasm_session
 
-        return load_wasm_session(
-            self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._link()
-        )
+        return load_wasm_session(self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._link())

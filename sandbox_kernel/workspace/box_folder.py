@@ -55,6 +55,11 @@ class BoxFolder:
         with self.changing() as root:
             root.write(path, encoded(path, data))
 
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it."""
+        with self.changing() as root:
+            root.remove(path, tree=True)
+
     @contextmanager
     def changing(self) -> Iterator[Rooted]:
         """The folder while its files are changed by the host; sessions look again afterwards."""

@@ -10,8 +10,9 @@ child has a copy of its memory, which holds no secret: modules, and the seed of 
 have one thread, because a fork copies only one; if an import has started more, it reports that and is not used.
 
 An order is the sizes of /box, /tmp and /dev/shm, with five descriptors: control, channel, stdin, stdout, stderr. The
-child answers over its control socket: one byte (the kernel adds the sender's pid), a second one with the
-descriptor of the layer if the program works on a folder of the host, then the messages of every gate. If a child cannot build its walls, it writes the reason to its stderr and ends.
+child answers over its control socket: one byte (the kernel adds the sender's pid), a second one with the descriptor of
+the layer if the program works on a folder of the host (``layer.py``), then the messages of every gate. If a child
+cannot build its walls, it writes the reason to its stderr and ends.
 
 Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/kinds/template.py`` writes the spec.
 Standard library only, Python 3.8 or later.

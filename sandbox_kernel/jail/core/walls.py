@@ -63,7 +63,7 @@ class Walls:
     enforcer: str | None = "bubblewrap"
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
-    #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty work folder.
+    #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty folder.
     here: str | None = None
 
 

@@ -237,7 +237,9 @@ def recover_all(root: Rooted) -> int:
     """Put back what applications that were killed have begun; returns how many. Called before a folder is used."""
     found = 0
     with os.scandir(root.fileno()) as scan:
-        names = [item.name for item in scan if item.name.startswith(STAGE_PREFIX) and item.is_dir(follow_symlinks=False)]
+        names = [
+            item.name for item in scan if item.name.startswith(STAGE_PREFIX) and item.is_dir(follow_symlinks=False)
+        ]
     for name in names:
         try:
             stage = os.open(name, SCAN, dir_fd=root.fileno())

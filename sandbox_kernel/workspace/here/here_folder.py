@@ -11,25 +11,23 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
-from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Limit, Note, Status, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.here.apply import Chosen, apply_changes, recover_all
+from sandbox_kernel.workspace.here.apply import apply_changes, recover_all
 from sandbox_kernel.workspace.here.kept_changes import KeptChanges
-from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now
+from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now, same_file
 from sandbox_kernel.workspace.here.patch import make_patch
 from sandbox_kernel.workspace.here.placing import place, take_away
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
-from sandbox_kernel.workspace.here.selection import select
+from sandbox_kernel.workspace.here.selection import Chosen, select
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import DirEntry
-
-#: Python has no name for this clock of Linux.
-_CLOCK_REALTIME_COARSE = 5
+from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
 
 
 class HereFolder(BoxFolder):
@@ -112,10 +110,31 @@ class HereFolder(BoxFolder):
         return self._where(path).read_part(path, offset, most)
 
     def write(self, path: str, data: bytes | str) -> None:
-        """See ``BoxFolder``: a change like one of a program."""
-        super().write(path, data)
+        """See ``BoxFolder``: a change like one of a program; a file that is there keeps its mode."""
+        content = encoded(path, data)
         with self.lock:
-            self._keep_written(path)
+            kept, mark = self.kept.entries.get(path), self.project.mark(path)
+            has = kept.mode if kept is not None and not kept.is_gone else 0o644 if mark is None else mark.mode
+            self.kept.root.write(path, content, has & 0o777)
+            self.kept.note_written(path)
+            self.generation += 1
+
+    def remove(self, path: str) -> None:
+        """See ``BoxFolder``: a change like one of a program."""
+        with self.lock:
+            below = [entry.path for entry in self.project.beneath(path)]
+            below += [known for known in self.kept.entries if known.startswith(f"{path}/")]
+            if self.project.mark(path) is None and path not in self.kept.entries and not below:
+                raise InvalidRequest(f"there is no {display_name(path)!r} in the folder; box.list_dir() shows what is")
+            for known in sorted({path, *below}, reverse=True):
+                self.kept.note_removed(known)
+            self.generation += 1
+
+    def changing(self) -> NoReturn:
+        """See ``BoxFolder``. Raises ``InvalidRequest``: what fills an empty work folder does not fit the user's."""
+        raise InvalidRequest(
+            f"this sandbox works on {self.path!r}; a manifest or a tar file fills a new one: Sandbox()"
+        )
 
     def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
         """See ``BoxFolder``: the user's folder with the changes in it."""
@@ -142,22 +161,16 @@ class HereFolder(BoxFolder):
                 raise problem
             return tuple(sorted(found.values(), key=lambda entry: entry.name))
 
-    def files(self) -> Mapping[str, bytes]:
-        """Return nothing: files come through the layer."""
-        return {}
-
     def private_copy(self) -> dict[str, bytes]:
         """Return the folder with the changes in it, for a run that cannot have a layer. Bounded."""
         with self.lock:
-            self._copied_ns = coarse_ns()
+            self._copied_ns = time.time_ns()
             found = {
-                entry.path: self.project.root.read(entry.names)
-                for entry in self.project.copied()
-                if entry.type == "file"
+                entry.path: self.project.root.read(entry.names) for entry in self.project.copied() if entry.type == FILE
             }
             for path, kept in self.kept.entries.items():
                 found.pop(path, None)
-                if kept.type == "file":
+                if kept.type == FILE:
                     found[path] = self.kept.root.read(tuple(path.split("/")))
             return found
 
@@ -243,12 +256,8 @@ class HereFolder(BoxFolder):
             return result
         if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT):
             return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
-        missing = self.take(box, as_found(result.changes), self._copied_ns)
+        missing = self.take(box, as_found(result.changes, box, self.project), self._copied_ns)
         return replace(result, notes=(*result.notes, *missing))
-
-    def _keep_written(self, path: str) -> None:
-        """Note down a file that the host has written into the private folder."""
-        self.kept.note_written(path)
 
     def _where(self, path: str) -> Rooted:
         with self.lock:
@@ -259,14 +268,16 @@ class HereFolder(BoxFolder):
             return self.kept.root if path in hidden else self.project.root
 
 
-def coarse_ns() -> int:
-    """Return the time by the clock that the kernel takes change times of files from."""
-    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-
-
-def as_found(changes: Iterable[FsChange]) -> LayerChanges:
+def as_found(changes: Iterable[FsChange], copy: Rooted, project: ProjectFolder) -> LayerChanges:
     """Return changes of a private copy in the form of a look at a layer."""
     listed = tuple(changes)
-    now = {change.path: Now.GONE if change.kind == "deleted" else Now.CHANGED for change in listed}
-    now |= {change.renamed_from: Now.GONE for change in listed if change.renamed_from is not None}
+    now: dict[str, Now] = {}
+    for change in listed:
+        if change.renamed_from is not None:
+            now[change.renamed_from] = Now.GONE
+        if change.kind == "deleted":
+            now[change.path] = Now.GONE
+        else:
+            same = change.type == FILE and same_file(copy, project.root, change.path)
+            now[change.path] = Now.SAME if same else Now.CHANGED
     return LayerChanges(listed, now, False)

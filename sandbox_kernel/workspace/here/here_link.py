@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
-from time import monotonic
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.here.here_folder import HereFolder, as_found, coarse_ns
+from sandbox_kernel.workspace.here.here_folder import HereFolder, as_found
 from sandbox_kernel.workspace.here.layer_copies import LayerCopies
 from sandbox_kernel.workspace.here.layer_look import LayerChanges
 from sandbox_kernel.workspace.here.placing import place, take_away
@@ -29,7 +29,7 @@ class SessionLayer:
         self.look = folder.fill_layer(self._box, layer, shared=True)
         self._copies = LayerCopies(self._box, layer, folder.project)
         self._project = folder.project
-        self._hidden_at = monotonic()
+        self._hidden_at = time.monotonic()
 
     def take(self, cell: int, others: Collection[int]) -> None:
         """Copy the layer for the checkpoint of a cell; ``others`` are the cells whose copies are kept."""
@@ -42,9 +42,9 @@ class SessionLayer:
 
     def hide_again(self) -> bool:
         """Hide secrets that the user has put into the folder since; returns whether there were any."""
-        if monotonic() - self._hidden_at < HIDE_AGAIN_S:
+        if time.monotonic() - self._hidden_at < HIDE_AGAIN_S:
             return False
-        self._hidden_at = monotonic()
+        self._hidden_at = time.monotonic()
         new = set(self._project.hidden_files.find()) - self.look.hidden
         for path in new:
             take_away(self._box, tuple(path.split("/")))
@@ -63,7 +63,7 @@ class HereLink(FolderLink):
         self.here = folder
         self.why_copied = ""
         self._seen_stamps: dict[str, int] = {}
-        self._began_ns = coarse_ns()
+        self._began_ns = time.time_ns()
 
     def another(self) -> HereLink:
         """See ``FolderLink``."""
@@ -75,8 +75,8 @@ class HereLink(FolderLink):
         self._seen_stamps = dict(layer.given) if layer is not None else {}
 
     def push(self, box: Rooted) -> tuple[bool, list[Note]]:
-        """See ``FolderLink``: brings in changes of other runs, and the user's version of what was applied or dropped."""
-        self._began_ns = coarse_ns()
+        """See ``FolderLink``: brings in changes of others, and the user's version of what was applied or dropped."""
+        self._began_ns = time.time_ns()
         folder = self.here
         with folder.lock:
             if folder.generation == self._seen:
@@ -117,7 +117,7 @@ class HereLink(FolderLink):
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
         """See ``FolderLink``: for a session on a private copy."""
-        return self.keep_changes(box, as_found(changes))
+        return self.keep_changes(box, as_found(changes, box, self.here.project))
 
     def take_back(self, box: Rooted, changes: Sequence[FsChange]) -> bool:
         """See ``FolderLink``."""

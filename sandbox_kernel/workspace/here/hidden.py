@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 #: Names and patterns, as they are shown. A name with a slash means the end of a path.
 HIDDEN = (
-    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".pypirc", ".npmrc", ".git-credentials",
-    ".git/config", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker/config.json", ".config/gcloud",
-    "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519",
-    "credentials.json", "service_account*.json", "client_secret*.json", "secrets.toml", "secrets.y*ml", ".vault-token",
-    "*.kdbx", ".htpasswd",
+    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".pypirc", ".npmrc",
+    ".git-credentials", ".git/config", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker/config.json",
+    ".config/gcloud", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa", "id_dsa", "id_ecdsa",
+    "id_ed25519", "credentials.json", "service_account*.json", "client_secret*.json", "secrets.toml", "secrets.y*ml",
+    ".vault-token", "*.kdbx", ".htpasswd",
 )  # fmt: skip
 #: Names that match a pattern above and hold nothing secret.
 SHOWN = (".env.example", ".env.sample", ".env.template", "cacert.pem")

@@ -106,8 +106,18 @@ class KeptChanges:
 
     def note_written(self, path: str) -> None:
         """Note down a file that the host has written into the private folder itself."""
+        above = path.split("/")[:-1]
+        for depth in range(1, len(above) + 1):
+            folder = "/".join(above[:depth])
+            mark, known = self._project.mark(folder), self.entries.get(folder)
+            if (mark is None or not mark.is_folder) and (known is None or known.type != DIRECTORY):
+                self._set(folder, DIRECTORY, 0o755, 0, None, _NEVER_NS)
         entry = self.root.stat(tuple(path.split("/")))
         self._set(path, FILE, entry.mode & 0o777, entry.size, None, _NEVER_NS)
+
+    def note_removed(self, path: str) -> None:
+        """Note down that the host itself has removed a path."""
+        self.remove(path, _NEVER_NS)
 
     def listed(self) -> tuple[FsChange, ...]:
         """Return all changes against the user's folder, sorted by path."""

@@ -89,16 +89,15 @@ class LayerLook:
             shows = path not in before.gone and path not in before.above.entries
             old = self._project.mark(path)
             if old is not None and change.type == FILE and budget >= change.size:
-                same, read = self._is_same(change)
-                budget -= read
-                if same:
+                budget -= change.size
+                if same_file(self.layer, self._project.root, path):
                     now[path] = Now.SAME
                     if path in before.above.entries or path in before.gone:
                         told[path] = change
                     continue
             now[path] = Now.CHANGED
             told[path] = replace(change, kind="modified") if shows and old is not None else change
-        for path in after.gone - before.gone:
+        for path in after.gone - before.gone - set(after.above.entries):
             now[path] = Now.GONE
             if path not in told and path not in before.above.entries:
                 told[path] = FsChange(path=path, kind="deleted", type=self._type(path))
@@ -137,17 +136,6 @@ class LayerLook:
             if entry.path not in seen.entries:
                 yield entry.path
 
-    def _is_same(self, change: FsChange) -> tuple[bool, int]:
-        """Whether a file of the layer has content and mode of the folder's, and how much was read to know."""
-        names = tuple(change.path.split("/"))
-        try:
-            mine, theirs = self.layer.stat(names), self._project.root.stat(names)
-            if theirs.type != FILE or mine.size != theirs.size or mine.mode & 0o777 != theirs.mode & 0o777:
-                return False, 0
-            return _digest(self.layer, names) == _digest(self._project.root, names), 2 * mine.size
-        except SandboxError:
-            return False, 0
-
     def _type(self, path: str) -> str:
         mark = self._project.mark(path)
         if mark is None or mark.is_folder:
@@ -184,6 +172,22 @@ def is_opaque(layer: Rooted, path: str) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def same_file(one: Rooted, other: Rooted, path: str) -> bool:
+    """Whether a path is a file with the same content and mode in both."""
+    names = tuple(path.split("/"))
+    try:
+        mine, theirs = one.stat(names), other.stat(names)
+        if mine.type != FILE or (mine.type, mine.size, mine.mode & 0o777) != (
+            theirs.type,
+            theirs.size,
+            theirs.mode & 0o777,
+        ):
+            return False
+        return _digest(one, names) == _digest(other, names)
+    except SandboxError:
+        return False
 
 
 def _digest(root: Rooted, names: tuple[str, ...]) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import quoted
@@ -57,7 +56,9 @@ class ProjectFolder:
             #: The real path of the folder.
             self.path = os.path.realpath(written, strict=True)
         except OSError as error:
-            raise InvalidRequest(f"here={quoted(str(path))} cannot be opened: {error.strerror}; name a folder") from None
+            raise InvalidRequest(
+                f"here={quoted(str(path))} cannot be opened: {error.strerror}; name a folder"
+            ) from None
         home = os.path.realpath(os.path.expanduser("~"))
         if self.path in _TOO_MUCH or self.path == home:
             raise InvalidRequest(
@@ -105,8 +106,7 @@ class ProjectFolder:
             raise InvalidRequest(
                 f"{self.path!r} can only be copied here, not shown copy-on-write, and holds more than the "
                 f"{MOST_COPIED_FILES} files or {MOST_COPIED_BYTES >> 20} MB that are copied; name a smaller folder, or "
-                f"show it read-only: policy.mount({self.path!r}, '/data'), on a command line --mount {Path(self.path).name}"
-                ":/data"
+                f"show it read-only: policy.mount({self.path!r}, '/data'), as an option --mount {self.path}:/data"
             )
         return found
 

@@ -17,9 +17,11 @@ from sandbox_kernel.workspace.tree.paths import plain_path
 STAGE_PREFIX = ".sandbox-kernel-apply-"
 #: A tool of the host would obey or run what lies in these.
 OBEYED = frozenset(
-    (".git", ".hg", ".svn", ".envrc", ".vscode", ".idea", ".jupyter", ".ipython", ".github", ".husky", ".claude", ".cursor",
-     "pyvenv.cfg", "sitecustomize.py", "usercustomize.py", ".pth")
-)  # fmt: skip
+    (
+        *(".git", ".hg", ".svn", ".envrc", ".vscode", ".idea", ".jupyter", ".ipython", ".github", ".husky", ".claude"),
+        *(".cursor", "pyvenv.cfg", "sitecustomize.py", "usercustomize.py"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,13 @@ def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] 
 
 def needs_naming(path: str, kept: Kept) -> bool:
     """Whether a change is applied only when it is named: a tool of the host would obey it, or it leaves the folder."""
-    return _never(path) or not OBEYED.isdisjoint(path.split("/")) or path.endswith(".pth") or is_hidden(path) or _leaves(path, kept)
+    return (
+        _never(path)
+        or not OBEYED.isdisjoint(path.split("/"))
+        or path.endswith(".pth")
+        or is_hidden(path)
+        or _leaves(path, kept)
+    )
 
 
 def _never(path: str) -> bool:
