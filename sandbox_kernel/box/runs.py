@@ -74,7 +74,9 @@ class BoxRuns(BoxState):
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=source)
+        result = chosen.run(
+            request, on_output=on_output, keep=self._folder.keep, stdin_from=source, functions=self._functions
+        )
         return replace(result, chosen=self._backends.why(request.language, backend))
 
     async def arun(
@@ -133,7 +135,13 @@ class BoxRuns(BoxState):
         chosen = self._backends.choose(request, backend, check, python)
         keep = self._folder.keep
         result = await chosen.execute(
-            request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
+            request,
+            on_output=on_output,
+            cancel=cancel,
+            keep=keep,
+            on_usage=on_usage,
+            on_input=on_input,
+            functions=self._functions,
         )
         return replace(result, chosen=self._backends.why(request.language, backend))
 
@@ -182,7 +190,7 @@ class BoxRuns(BoxState):
         words = (command, *args)
         request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
         self.backend.check_command(request, command)
-        result = self.backend.run(request, on_output=on_output, keep=self._folder.keep)
+        result = self.backend.run(request, on_output=on_output, keep=self._folder.keep, functions=self._functions)
         return replace(result, chosen=self._backends.why(Language.COMMAND, None))
 
     def map(
@@ -224,7 +232,10 @@ class BoxRuns(BoxState):
         # Checks the arguments even when there is no input.
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
-        starts = [partial(self._backends.choose(request, None).run, request) for request in requests]
+        starts = [
+            partial(self._backends.choose(request, None).run, request, functions=self._functions)
+            for request in requests
+        ]
         return run_each(starts, workers, progress)
 
     def _request(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.box.given_files import named_files
-from sandbox_kernel.box.state import BoxState
+from sandbox_kernel.box.state import BoxState, checked_functions
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits
 from sandbox_kernel.model import Language
@@ -54,6 +54,7 @@ class BoxSessions(BoxState):
         limits: Limits | None = None,
         backend: str | None = None,
         files: Mapping[str, bytes | str] | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
     ) -> Session:
         """Open a session. Its variables stay from cell to cell; a cell that a limit ended is rolled back.
 
@@ -69,6 +70,7 @@ class BoxSessions(BoxState):
             limits: Limits besides time and memory; safe defaults for None.
             backend: ``process`` or ``wasm``; the sandbox's own by default.
             files: Contents by path, written to the work folder before the session starts.
+            functions: Functions of this process that cells may call, in addition to those of the sandbox.
 
         Returns:
             The open session. ``close`` ends it, and so does ``destroy`` of the sandbox.
@@ -83,6 +85,7 @@ class BoxSessions(BoxState):
         chosen = self._backends.named(backend)
         if chosen == "dask":
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
+        offered = checked_functions(functions, self._function_limits, self._functions)
         for path, data in named_files(files).items():
             self.write_file(path, data)
         if chosen == "wasm":
@@ -112,6 +115,7 @@ class BoxSessions(BoxState):
             limits=limits,
             share=self._folder.link(),
             chosen=self._backends.why(Language.parse(language), backend),
+            functions=offered,
         )
         self._sessions.add(opened)
         return opened

@@ -179,4 +179,5 @@ def make_result(
         memory_limit_mb=frame.memory_mb,
         notes=tuple(told),
         chosen=frame.chosen,
+        calls=end.calls,
     )
