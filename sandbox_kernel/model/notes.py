@@ -31,6 +31,8 @@ class NoteKind(StrEnum):
     LOST_THREADS = "lost_threads"
     #: Checkpoints that were killed, so that some cells cannot be undone.
     LOST_CHECKPOINTS = "lost_checkpoints"
+    #: Calls of host functions that a rollback did not undo.
+    CALLS_HAPPENED = "calls_happened"
     #: The cell left no state: that of the cell before it stays.
     STATE_NOT_SAVED = "state_not_saved"
     #: Why the worker of a session was ended, or how it ended.
@@ -154,6 +156,15 @@ def lost_files(why: str) -> Note:
 def lost_threads(count: int) -> Note:
     """Threads do not survive a checkpoint."""
     return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
+
+
+def calls_happened(names: Sequence[str]) -> Note:
+    """Host functions that the cell had called before it was rolled back; what they did outside stays."""
+    counted = {name: names.count(name) for name in dict.fromkeys(names)}
+    listed = [name if count == 1 else f"{name} ({count} times)" for name, count in list(counted.items())[:10]]
+    more = f" and {len(counted) - 10} others" if len(counted) > 10 else ""
+    text = f"host functions had been called already, and what they did stays: {', '.join(listed)}{more}"
+    return Note(text, NoteKind.CALLS_HAPPENED)
 
 
 def lost_checkpoints(steps: Sequence[int]) -> Note:

@@ -226,6 +226,8 @@ class Session(TimeTravel):
             cancel: an event; setting it interrupts the cell.
 
         """
+        import asyncio  # slow to import, and ``run`` does not need it
+
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         self._supervisor.refuse_if_closed()
@@ -242,6 +244,7 @@ class Session(TimeTravel):
             on_input=on_this_loop(on_input),
             on_display=on_display,
             on_usage=on_usage,
+            loop=asyncio.get_running_loop(),
         )
         check_listeners(asked)
 

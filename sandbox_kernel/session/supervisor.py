@@ -100,6 +100,8 @@ class WorkerSupervisor(PresentWorker):
                 live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
             )
             told += more
+            if happened := [call.name for call in end.calls if call.happened]:
+                told.append(notes.calls_happened(happened))
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)

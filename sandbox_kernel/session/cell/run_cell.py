@@ -18,6 +18,7 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
 from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.cell_prompt import CellPrompt
@@ -62,7 +63,11 @@ class Cell(WatchLoop):
         """Run the cell until it ended or must be ended."""
         self._started = time.monotonic()
         self._deadline = self._started + self.order.timeout_s
+        calls = self.live.calls
+        made: tuple[Call, ...] = ()
         try:
+            if calls is not None:
+                calls.begin(self.order.request.loop)
             self.limits.begin()
             self._register()
             self._send()
@@ -88,6 +93,8 @@ class Cell(WatchLoop):
             self.selector.close()
             if self._question is not None:
                 self._question.close()
+            if calls is not None:
+                made = calls.finish()
         assert self.ending is not None
         return CellEnd(
             how=self.ending,
@@ -98,6 +105,7 @@ class Cell(WatchLoop):
             code=self.live.keeper.gone,
             problem=self.problem,
             failure=self.failure,
+            calls=made,
         )
 
     def settle(self) -> None:
