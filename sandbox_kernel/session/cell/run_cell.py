@@ -36,6 +36,9 @@ from sandbox_kernel.session.worker.messages import (
 )
 from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
 
+#: A cell that sleeps on is interrupted a second time after this time.
+_AGAIN_S = 1.0
+
 
 class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
@@ -195,7 +198,7 @@ class Cell(WatchLoop):
             self._interrupt_at = time.monotonic()
         if self._began and not self._signalled:
             self._signalled = True
-            self._again_at = time.monotonic() + self.order.grace_s / 2
+            self._again_at = time.monotonic() + min(_AGAIN_S, self.order.grace_s / 2)
             self.live.keeper.interrupt()
 
     def _interrupt_again(self) -> None:
