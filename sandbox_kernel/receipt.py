@@ -42,12 +42,19 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "rolled_back": result.rolled_back,
         "violations": [_refusal(violation) for violation in result.violations],
         "notes": stable_notes(result),
+        **_kinds(result),
     }
 
 
 def stable_notes(result: ExecResult) -> list[str]:
     """The notes that come again with every run of the same program: those that the data may hold."""
     return [_line(note) for note in result.notes if not note.kind.of_this_run]
+
+
+def _kinds(result: ExecResult) -> dict[str, list[str]]:
+    """The kinds of the stable notes, for the page: it never reads the sentences."""
+    kinds = [str(note.kind) for note in result.notes if not note.kind.of_this_run]
+    return {"note_kinds": kinds} if kinds else {}
 
 
 def unmarked(text: str) -> str:
