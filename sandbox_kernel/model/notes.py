@@ -59,6 +59,8 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: The interpreter was started from nothing, which takes longer.
+    NOT_BOOTED = "not_booted"
     #: The program needs a package that is not installed.
     MISSING_PACKAGE = "missing_package"
     #: Part of an output was not shown, because a page must not show it.
@@ -328,6 +330,11 @@ def compile_stopped() -> Note:
 def compile_cached() -> Note:
     """The same source was compiled before."""
     return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
+
+
+def not_booted(language: str, why: str) -> Note:
+    """The interpreter could not start from its image."""
+    return Note(f"{language} was started from nothing, which takes longer: {why}", NoteKind.NOT_BOOTED)
 
 
 def decorators_need_package(remedy: str) -> Note:
