@@ -12,11 +12,11 @@ from IPython.core import async_helpers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any, Coroutine
+    from types import CoroutineType, TracebackType
+    from typing import Any
 
 
-def run_to_end(cell: Coroutine[Any, Any, Any]) -> Any:
+def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
     """Run a cell's coroutine to its end; cancels it when it is interrupted. Replaces IPython's own function."""
     import asyncio
 
@@ -44,7 +44,7 @@ def run_to_end(cell: Coroutine[Any, Any, Any]) -> Any:
         raise
 
 
-def in_cell(trace: TracebackType | None, cell: Coroutine[Any, Any, Any]) -> TracebackType | None:
+def in_cell(trace: TracebackType | None, cell: CoroutineType[Any, Any, Any]) -> TracebackType | None:
     """Return the part of a traceback that begins in the cell's own code; None if there is none."""
     while trace is not None and trace.tb_frame.f_code is not cell.cr_code:
         trace = trace.tb_next
