@@ -61,6 +61,8 @@ class Walls:
     enforcer: str | None = "bubblewrap"
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
+    #: Whether programs may list the interfaces of the jail's network. libzmq ends its process when it cannot.
+    lists_interfaces: bool = False
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:
