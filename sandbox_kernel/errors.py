@@ -93,9 +93,20 @@ class InvalidRequest(SandboxError):
 
 
 class BackendUnavailable(SandboxError):
-    """The backend or the language cannot run on this host; the message says how to install it."""
+    """The backend or the language cannot run on this host; the message says how to install it.
+
+    Args:
+        reason: What is missing.
+        remedy: What to do about it; it ends the message.
+
+    """
 
     code = "code.sandbox_unavailable"
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"{reason}; {remedy}" if remedy else reason)
+        self.reason = reason
+        self.remedy = remedy
 
 
 class EnforcerFailed(SandboxError):

@@ -63,8 +63,7 @@ export function readLimits(data) {
 
 // Whether a cell ran outside of its language's session; its limits are then not those of the session.
 function ranApart(facts) {
-  const notes = Array.isArray(facts.notes) ? facts.notes : [];
-  return notes.some((note) => typeof note === 'string' && note.startsWith('ran in a fresh sandbox'));
+  return Array.isArray(facts.note_kinds) && facts.note_kinds.includes('fresh_sandbox');
 }
 
 function tone(facts, refusals) {

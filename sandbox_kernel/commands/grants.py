@@ -32,6 +32,7 @@ def add_policy_options(command: argparse.ArgumentParser) -> None:
         "--secret", action="append", default=[], metavar="NAME@HOST",
         help="pass an environment variable as a secret: programs see a placeholder, requests to HOST the value",
     )  # fmt: skip
+    add("--gpu", nargs="?", const="all", metavar="CARDS", help="let it use accelerators: all, or numbers like 0,1")
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 

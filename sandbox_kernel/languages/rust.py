@@ -49,9 +49,9 @@ def find_rustc(path: str) -> Rustc:
     """Find rustc and its toolchain. The ``rustc`` of rustup is a shim that does not work inside a jail."""
     shim = shutil.which(path)
     if shim is None:
-        raise BackendUnavailable(f"no Rust compiler: {path!r} was not found; {REMEDY}")
+        raise BackendUnavailable(f"no Rust compiler: {path!r} was not found", REMEDY)
     if shutil.which("cc") is None:
-        raise BackendUnavailable(f"rustc was found, but no cc to link with; {REMEDY}")
+        raise BackendUnavailable("rustc was found, but no cc to link with", REMEDY)
     asked = subprocess.run([shim, "--print", "sysroot"], capture_output=True, text=True, timeout=60, check=False)
     sysroot = asked.stdout.strip()
     real = os.path.join(sysroot, "bin", "rustc")
@@ -92,7 +92,7 @@ class Rust(Recipe):
         try:
             found = find_rustc(config.rustc_path)
         except BackendUnavailable as error:
-            return Availability(available=False, reason=str(error).removesuffix(f"; {REMEDY}"), remedy=REMEDY)
+            return Availability(available=False, reason=error.reason, remedy=REMEDY)
         return Availability(available=True, version=found.version, origin=found.executable)
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:

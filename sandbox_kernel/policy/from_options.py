@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.sandbox_policy import PRESETS, SandboxPolicy, parse_mount
 
 
-def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
+def make_policy(
+    name: str | None, mounts: Sequence[str], domains: Sequence[str], gpu: str | None = None
+) -> SandboxPolicy:
     """Return the policy that the options describe."""
     if name is None:
         policy = SandboxPolicy.preset("standard")
@@ -34,4 +38,9 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
         except PolicyViolation as error:
             raise InvalidRequest(f"--allow-net {error}") from None
         policy = policy.allow_domain(read.domain, *read.ports)
+    if gpu is not None:
+        try:
+            policy = replace(policy, gpu=parse_gpu(gpu))
+        except PolicyViolation as error:
+            raise InvalidRequest(f"--gpu {error}") from None
     return policy

@@ -101,6 +101,7 @@ class WorkerSupervisor(PresentWorker):
             forks_refused=after.forks_refused and not before.forks_refused,
             cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
             peak_bytes=after.peak_bytes,
+            gpu_peak_bytes=cell.limits.gpu_peak_bytes(),
         )
         if back is None and not kept:
             self.again()

@@ -25,7 +25,7 @@ from sandbox_kernel.jail.core.handed_over import receive_with_files
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
-from sandbox_kernel.jail.core.walls import Places, Walls, sizes
+from sandbox_kernel.jail.core.walls import Places, Walls, sizes, with_gpu
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.run.ending import Verdict
 from sandbox_kernel.jail.run.run_job import run_job
@@ -113,7 +113,7 @@ class InnerKernel:
         runtime: tuple[Grant, ...] = tuple(dict.fromkeys((*python.runtime, *self._files.grants)))
         grants = resolve_grants(self._backend.policy)
         shown = {grant.target for grant in grants}
-        return Walls(
+        walls = Walls(
             python.executable,
             tuple(grant for grant in runtime if grant.target not in shown),
             grants,
@@ -122,6 +122,7 @@ class InnerKernel:
             templates=False,
             lists_interfaces=True,
         )
+        return with_gpu(walls, self._backend.policy.gpu)
 
     def _run(self) -> None:
         jail, job = self._jail, None

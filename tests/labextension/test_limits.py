@@ -34,8 +34,8 @@ def test_a_run_that_set_its_own_limit_tells_nothing_about_the_default(evaluate: 
 
 
 def test_a_run_beside_its_session_tells_nothing_about_the_session(evaluate: Evaluate) -> None:
-    apart = {**RUN_30S, "notes": ["ran in a fresh sandbox: the session was not started with this --mount"]}
-    own = {**RUN_30S, "memory_limit_mb": 512, "notes": ["another note", 7]}
+    apart = {**RUN_30S, "note_kinds": ["more_memory", "fresh_sandbox"]}
+    own = {**RUN_30S, "memory_limit_mb": 512, "note_kinds": ["another", 7]}
     ran = (cell("%%sandbox", 1, own), cell("%%sandbox --mount data:/data", 2, apart))
     assert brief(evaluate, "%%sandbox", *ran) == "Sandbox · python · 30 s · 512 MB"
 

@@ -34,6 +34,16 @@ def look(pid: int) -> SeenProcess:
     return SeenProcess(fields)
 
 
+def thread_ticks(pid: int) -> int:
+    """Return the CPU time of a process's main thread in clock ticks; 0 when there is none."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, IndexError):
+        return 0
+
+
 def all_processes() -> Dict[int, SeenProcess]:
     """Return every process that /proc shows, also those that have ended and were not reaped yet."""
     found: Dict[int, SeenProcess] = {}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
 from IPython.core.error import UsageError  # noqa: E402
+from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
@@ -32,12 +33,31 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class CellEvents(EventManager):
+    """IPython's callbacks before and after a cell. An interrupt ends the cell; IPython would print it and go on."""
+
+    def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
+        """Call the callbacks of an event; show the errors of those that fail."""
+        for function in self.callbacks[event][:]:
+            try:
+                function(*args, **kwargs)
+            except Exception:
+                print(f"Error in callback {function} (for {event}), with arguments args {args},kwargs {kwargs}:")
+                self.shell.showtraceback()
+
+
 class WorkerShell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the cell's pipes."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.traceback: List[str] = []
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+
+    def init_events(self) -> None:
+        """Use our own callbacks in place of IPython's."""
+        super().init_events()  # type: ignore[no-untyped-call]
+        usual, self.events = self.events, CellEvents(self, ())
+        self.events.callbacks = usual.callbacks
 
     @contextlib.contextmanager
     def _tee(self, channel: str) -> Iterator[None]:

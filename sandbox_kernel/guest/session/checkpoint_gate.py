@@ -25,6 +25,7 @@ import signal
 import time
 
 from ..gate.alive import descendants as processes
+from ..gate.alive import thread_ticks
 from .folder_copies import WorkFolder
 from .held import Held, Refused, await_ends, await_no_signals, signal_same
 
@@ -59,6 +60,8 @@ class CheckpointGate:
         self.held: Dict[int, Held] = {}
         #: Whether we are the init of a pid namespace; then signals to pid -1 reach only processes of this session.
         self.alone = os.getpid() == 1
+        #: The CPU time of the worker's main thread when it was last interrupted, in clock ticks.
+        self.interrupted_at = 0
 
     def serve(self, receive: Callable[[], Order]) -> None:
         """Reap dead processes and carry out the host's orders until it orders ``stop``."""
@@ -85,8 +88,7 @@ class CheckpointGate:
         op = order["op"]
         answer: Dict[str, Any] = {"op": op}
         if op == "interrupt":
-            # The worker called setsid, so its process group holds only processes that descend from it.
-            answer["ok"] = bool(self.worker) and signal_child(-self.worker, signal.SIGINT)
+            answer["ok"] = bool(self.worker) and self.interrupt(again=order["again"])
         elif op == "kill":
             answer["ok"] = bool(self.worker) and signal_child(self.worker, signal.SIGKILL)
         elif op == "hold":
@@ -108,6 +110,20 @@ class CheckpointGate:
         elif op == "handover":
             answer.update(self.handover(order))
         self.send(answer)
+
+    def interrupt(self, *, again: bool) -> bool:
+        """Send SIGINT to the worker and its process group; ``again`` to the worker alone, if it still sleeps.
+
+        Python notes a signal in C and acts on it before its next instruction. If that instruction is a system call,
+        the signal that came just before it wakes nothing and the cell sleeps on: a second one ends the call. A worker
+        whose main thread has computed since the first one has noticed it, and may be saving something.
+        """
+        used = thread_ticks(self.worker)
+        if again:
+            return used <= self.interrupted_at + 1 and signal_child(self.worker, signal.SIGINT)
+        self.interrupted_at = used
+        # The worker called setsid, so its process group holds only processes that descend from it.
+        return signal_child(-self.worker, signal.SIGINT)
 
     def hold(self, cell: int, pid: int, before: int) -> None:
         """Hold the process ``pid`` as the checkpoint of a cell; report the checkpoint as lost if it cannot be one.

@@ -54,7 +54,7 @@ def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompi
                 return CCompiler((found,), answer.stdout.splitlines()[0])
     zig = find_zig() if path in ("zig", names[0]) else None
     if zig is None:
-        raise BackendUnavailable(f"no compiler: {', '.join(usual)} was not found; {REMEDY}")
+        raise BackendUnavailable(f"no compiler: {', '.join(usual)} was not found", REMEDY)
     return CCompiler((zig.executable, zig_command), f"zig {zig.version}", zig)
 
 
@@ -80,7 +80,7 @@ class CFamily(Recipe):
         try:
             found = self.compiler(config)
         except BackendUnavailable as error:
-            return Availability(available=False, reason=str(error).removesuffix(f"; {REMEDY}"), remedy=REMEDY)
+            return Availability(available=False, reason=error.reason, remedy=REMEDY)
         version = found.version if found.zig is None else found.zig.readiness(self.zig_command)
         return Availability(available=True, version=version, origin=found.origin)
 

