@@ -9,7 +9,7 @@ from html import escape
 
 #: The floors, top to bottom: room, what it is for. A room imports only rooms below it.
 FLOORS = (
-    ("commands · notebook · agent", "the doors: command line, kernel and magic, MCP and tool"),
+    ("commands · wrapped · notebook · agent", "the doors: command line, wrapped kernels, kernel and magic, MCP"),
     ("box · report", "the Sandbox object, and the list of what is enforced here"),
     ("session", "state between cells, checkpoints, undo"),
     ("untrusted", "what came out of a sandbox, made inert for a page"),
