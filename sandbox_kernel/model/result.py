@@ -133,6 +133,8 @@ class ExecResult:
     notes: tuple[Note, ...] = ()
     #: Why this backend, when nobody had named one; empty when somebody had.
     chosen: str = ""
+    #: How the program saw the user's folder: ``layer`` (copy-on-write), ``copy``, or empty when it did not.
+    here: str = ""
 
     def __post_init__(self) -> None:
         # Callers outside of this package may give plain strings.

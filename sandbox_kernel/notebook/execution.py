@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
@@ -43,7 +43,7 @@ class NotebookState:
     """What lives from cell to cell outside of any sandbox: defaults, handed-over variables, what was written last."""
 
     runner: CellRunner = field(default_factory=CellRunner)
-    defaults: CellOptions = field(default_factory=CellOptions)
+    defaults: CellOptions = field(default_factory=first_defaults)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
     libraries: NotebookLibraries = field(default_factory=NotebookLibraries)

@@ -16,7 +16,9 @@ from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, inter
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes, with_gpu
+from sandbox_kernel.jail.kinds.template_cache import NoLayer
 from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
@@ -32,6 +34,7 @@ from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: The most checkpoints that a session may keep.
@@ -135,6 +138,7 @@ def open_session(
     interpreter = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
     limit = Limits.given(limits)
     walls = session_walls(backend, interpreter, engine, limit, memory_mb)
+    over = share if isinstance(share, HereLink) else None
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",
         language=spoken,
@@ -156,7 +160,7 @@ def open_session(
 
     @host_trouble()
     def begin() -> JailedWorker:
-        jail = shared_pool(backend.config.pool_size).take(walls)
+        jail = take_jail(shared_pool(backend.config.pool_size), walls, over)
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
@@ -166,6 +170,9 @@ def open_session(
             raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
+            if over is not None:
+                step = replace(step, env={**step.env, "HOME": jail.places.tmp})
+                worker.layer = SessionLayer(over.here, jail.box_fd, jail.layer_fd) if jail.layer_fd >= 0 else None
             worker.start(step, engine.files(jail.places, checkpoints))
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
@@ -177,6 +184,17 @@ def open_session(
         return worker
 
     return Session(spec, begin, on_close, share)
+
+
+def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
+    """Take a jail for a session: with a layer over the user's folder, or without one where that is not possible."""
+    if over is None:
+        return pool.take(walls)
+    try:
+        return pool.take(replace(walls, here=over.here.path))
+    except NoLayer as error:
+        over.why_copied = str(error)
+        return pool.take(walls)
 
 
 def session_walls(
