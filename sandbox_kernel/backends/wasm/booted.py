@@ -19,7 +19,7 @@ from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.policy import Grant
 
 #: The folders of every run of an interpreter, in the order of their descriptors.
-PLACES = ("/", ".", WORK, CELL)
+PLACES = (WORK, ".", "/", CELL)
 #: What fits into an image: mounts, bytes of a mount's name, bytes of the arguments and of the environment.
 MOST_MOUNTS, MOST_NAME_BYTES, MOST_TEXT_BYTES = 24, 255, 1 << 18
 #: The file of a store entry that says whether the module is an image.

@@ -211,7 +211,7 @@ def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     """Return the folders of a guest; they have the same names for the guest in every kind of jail."""
     places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
-    folders = [(places.work, "/", True), (places.work, ".", True), (places.work, WORK, True)]
+    folders = [(places.work, WORK, True), (places.work, ".", True), (places.work, "/", True)]
     folders += [(places.cell, CELL, False)] if sees_cell else []
     folders += [(grant.target if mounts else grant.source, grant.target, grant.writable) for grant in jail.walls.grants]
     return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
