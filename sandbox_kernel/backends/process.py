@@ -21,9 +21,10 @@ from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
-from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes
+from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
+from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
@@ -282,13 +283,16 @@ class ProcessBackend(BlockingBackend):
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
         self.check_network()
+        check_gpu_limit(request.limits.gpu_memory_mb, self.policy.gpu)
         box, tmp, shm = sizes(request.limits, request.memory_mb)
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self.step_filter()) if command else None
         grants = resolve_grants(self.policy)
         name, templates = self._enforcer_name, self.config.templates
-        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates)
+        return with_gpu(
+            Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates), self.policy.gpu
+        )
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
@@ -349,6 +353,7 @@ class ProcessBackend(BlockingBackend):
             memory_bytes=request.memory_mb * MIB,
             processes=request.limits.processes,
             cpu_seconds=request.limits.cpu_seconds,
+            gpu_memory_mb=request.limits.gpu_memory_mb,
             output_bytes=request.limits.output_bytes,
             preamble=plan.messages or b"",
         )

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"wall-clock limit ({DEFAULT_TIMEOUT_S:g}s)",
     )
     parser.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
+    parser.add_argument("--gpu-memory", type=megabytes, metavar="8G", help="memory limit on the accelerators")
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
     parser.add_argument(
         "--backend",
@@ -74,7 +75,7 @@ def execute(options: argparse.Namespace) -> int:
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
-    policy = make_policy(options.policy, options.mount, options.allow_net)
+    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
     secrets = make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
     with Sandbox(
@@ -91,7 +92,8 @@ def execute(options: argparse.Namespace) -> int:
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
             args=[_as_utf8(word) for word in options.args],
-            limits=Limits(), backend=options.backend, on_output=None if options.json else echo,
+            limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
+            on_output=None if options.json else echo,
         )  # fmt: skip
         echo.close()
         status = _finish(result, options)

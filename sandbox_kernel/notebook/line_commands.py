@@ -15,6 +15,7 @@ from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
 from sandbox_kernel.notebook.options.units import duration_text
+from sandbox_kernel.notebook.page import tree_view
 from sandbox_kernel.notebook.page.changes_view import apply_changes, discard_changes, show_changes
 from sandbox_kernel.notebook.page.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
@@ -92,7 +93,8 @@ def _here(context: LineCommands) -> Sandbox:
     return context.runner.box(context.defaults)
 
 
-def _session(command: LineCommand, context: LineCommands) -> Session:
+def session_of(command: LineCommand, context: LineCommands) -> Session:
+    """Return the running session that a command means; raises ``SessionError`` without one."""
     session = context.runner.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
@@ -104,13 +106,13 @@ def _session(command: LineCommand, context: LineCommands) -> Session:
 
 
 def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    result = _session(command, context).undo(command.count)
+    result = session_of(command, context).undo(command.count)
     return _text("\n".join(result.notes))
 
 
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     rows = []
-    for number, state in enumerate(_session(command, context).checkpoints(), 1):
+    for number, state in enumerate(session_of(command, context).checkpoints(), 1):
         held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
         where = f"after its cell {state.cell}" if state.cell else "as it began, before its first cell"
         rows.append((f"undo {number}", f"the session {where}{held}"))
@@ -118,12 +120,12 @@ def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, 
 
 
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    which = context.runner.sessions.end(_session(command, context))
+    which = context.runner.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
 def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    save = getattr(_session(command, context), "save", None)
+    save = getattr(session_of(command, context), "save", None)
     if save is None:
         raise InvalidRequest(
             f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
@@ -178,6 +180,11 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "discard": lambda command, context: discard_changes(_here(context), command.paths),
     "files": _files,
     "undo": _undo,
+    "redo": lambda command, context: _text(tree_view.redo(session_of(command, context), command.count)),
+    "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
+    "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
+    "tree": lambda command, context: tree_view.tree(session_of(command, context)),
+    "branches": lambda command, context: tree_view.branches(session_of(command, context)),
     "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,

@@ -11,6 +11,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -47,6 +48,8 @@ class PresentWorker:
         self._owner: int | None = None
         #: Notes for the result of the next cell.
         self._news: list[Note] = []
+        #: The history of the worker before this one.
+        self._past: StateTree | None = None
 
     @property
     def busy(self) -> bool:
@@ -55,6 +58,8 @@ class PresentWorker:
 
     def _begin(self) -> JailedWorker:
         worker = self._start()
+        if self._past is not None:
+            worker.take_history(self._past)
         worker.limit_memory(self.memory_mb * MIB)
         return worker
 
@@ -77,8 +82,15 @@ class PresentWorker:
         if worker is not None:
             worker.jail.forget()
 
-    def again(self) -> None:
-        """End the worker and start a new one. If the start fails, the next turn tries again and raises the reason."""
+    def again(self, *, forget: bool = False) -> None:
+        """End the worker and start a new one. If the start fails, the next turn tries again and raises the reason.
+
+        The history stays unless ``forget``; of its states only the beginning lives, and its cells can be run again.
+        """
+        if forget:
+            self._past = None
+        elif self.live is not None:
+            self._past = self.live.tree
         self.end()
         self._news = []
         if not self.closed:

@@ -67,6 +67,8 @@ class SessionRights:
         self._env: dict[str, str] = {}
         self._rules: tuple[NetworkRule, ...] = ()
         self._worker: weakref.ref[JailedWorker] | None = None
+        #: The session went to another state, which may be from before a variable was given.
+        self.travelled = False
 
     def allow(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         """Give the session what was asked: all of it or, where something is refused, none."""
@@ -117,7 +119,8 @@ class SessionRights:
             raise PolicyViolation("memory cannot be taken back from a running session: what it holds would not fit")
 
     def renew(self, supervisor: WorkerSupervisor, live: JailedWorker) -> None:
-        """Give a new worker what the last one had."""
+        """Give a new worker what the last one had, and a state that the session went to the variables."""
+        travelled, self.travelled = self.travelled, False
         if self._worker is not None and self._worker() is not live:
             self._worker = weakref.ref(live)
             for target, source in self._mounts.items():
@@ -126,12 +129,10 @@ class SessionRights:
                 self._set_rules(supervisor, live, self._rules)
             if self._env:
                 self._set_env(supervisor, live, self._env)
-
-    def came_back(self, supervisor: WorkerSupervisor, live: JailedWorker) -> None:
-        """Set variables again after an undo, which may have gone back to before they were given."""
-        env = {**(self._proxy_env(live) if self._rules else {}), **self._env}
-        if env:
-            self._set_env(supervisor, live, env)
+        elif travelled:
+            env = {**(self._proxy_env(live) if self._rules else {}), **self._env}
+            if env:
+                self._set_env(supervisor, live, env)
 
     def _check(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         if asked.mount is not None:

@@ -132,6 +132,8 @@ def bubblewrap_args(
     args += ["--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/mnt"]
     args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
+    for device in walls.devices:
+        args += ["--dev-bind", device, device]
     # The /dev and /dev/shm of bwrap itself are memory without a limit.
     args += ["--perms", "1777", "--size", str(walls.shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/tmp"]

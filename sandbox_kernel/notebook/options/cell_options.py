@@ -55,6 +55,8 @@ class CellOptions:
     here: str | None = None
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    gpu: str | None = None
+    gpu_memory_mb: int | None = None
     policy: str | None = None
     python: str | None = None
     check: bool = False
@@ -133,7 +135,12 @@ class CellOptions:
             parts += ["--timeout", duration_text(self.timeout_s)]
         if self.cpu_s is not None:
             parts += ["--cpu", duration_text(self.cpu_s)]
-        sizes = (("--memory", self.memory_mb, MIB), ("--disk", self.disk_mb, MIB), ("--output", self.output_bytes, 1))
+        sizes = (
+            ("--memory", self.memory_mb, MIB),
+            ("--disk", self.disk_mb, MIB),
+            ("--output", self.output_bytes, 1),
+            ("--gpu-memory", self.gpu_memory_mb, MIB),
+        )
         for name, number, unit in sizes:
             if number is not None:
                 parts += [name, size_text(number * unit)]
@@ -145,6 +152,7 @@ class CellOptions:
             ("--session", self.session),
             ("--stdin", self.stdin),
             ("--stdin-var", self.stdin_var),
+            ("--gpu", self.gpu),
             ("--policy", self.policy),
             ("--python", self.python),
         ):

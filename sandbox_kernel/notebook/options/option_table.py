@@ -64,6 +64,8 @@ OPTIONS: tuple[Option, ...] = (
         "--mount", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
         "show a host path inside, read-only without :rw", repeats=True,
     ),
+    Option("--gpu", "CARDS", "all, or numbers like 0 or 0,1", "let the cell use accelerators", samples=("all", "0")),
+    Option("--gpu-memory", "SIZE", SIZE_FORM, "memory limit on the accelerators", samples=("4G", "8G")),
     Option(
         "--here", "[PATH]", "a folder, or nothing for the notebook's own",
         "work on a folder, copy-on-write: %sandbox changes, apply and discard", optional=True, samples=(".",),
@@ -80,6 +82,11 @@ OPTIONS: tuple[Option, ...] = (
 COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("report", "", "measure what this sandbox holds back, and show it"),
     LineCommandSpec("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
+    LineCommandSpec("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout"),
+    LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
+    LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
+    LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
+    LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
     LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
     LineCommandSpec("files", "", "what lies in the work folder"),

@@ -20,6 +20,7 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.options.did_you_mean import meant
 from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
+from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.places import path_text
 from sandbox_kernel.policy.sandbox_policy import parse_mount
@@ -216,6 +217,19 @@ def _mount(options: CellOptions, value: str) -> CellOptions:
     return replace(options, mounts=(*options.mounts, mount))
 
 
+def _gpu(options: CellOptions, value: str) -> CellOptions:
+    try:
+        return replace(options, gpu=str(parse_gpu(value)))
+    except PolicyViolation as error:
+        raise InvalidRequest(f"--gpu {error}") from None
+
+
+def _gpu_memory(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--gpu-memory", value):
+        limit = Limits(gpu_memory_mb=parse_megabytes(value, "--gpu-memory"))
+        return replace(options, gpu_memory_mb=limit.gpu_memory_mb)
+
+
 def _here(options: CellOptions, value: str) -> CellOptions:
     with _quoting("--here", value):
         path_text(value or ".")
@@ -250,6 +264,8 @@ _APPLY: dict[str, Callable[[CellOptions, str], CellOptions]] = {
     "--arg": lambda options, value: replace(options, args=(*options.args, value)),
     "--allow-net": _allow_net,
     "--mount": _mount,
+    "--gpu": _gpu,
+    "--gpu-memory": _gpu_memory,
     "--here": _here,
     "-i": lambda options, value: replace(options, inputs=_added("-i", options.inputs, _variable("-i", value))),
     "-o": lambda options, value: replace(options, outputs=_added("-o", options.outputs, _variable("-o", value))),

@@ -15,8 +15,9 @@ from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes
+from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes, with_gpu
 from sandbox_kernel.jail.kinds.template_cache import NoLayer
+from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
@@ -152,6 +153,7 @@ def open_session(
             backend=backend.name,
             isolation=backend.isolation_class,
             memory_mb=memory_mb,
+            gpu_memory_mb=limit.gpu_memory_mb,
             chosen=chosen,
             network_notes=backend.network_notes,
         ),
@@ -201,9 +203,10 @@ def session_walls(
 ) -> Walls:
     """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
     backend.check_network()
+    check_gpu_limit(limits.gpu_memory_mb, backend.policy.gpu)
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
-    return Walls(
+    walls = Walls(
         interpreter.executable,
         tuple(dict.fromkeys((*interpreter.runtime, *engine.runtime(backend.config)))),
         grants,
@@ -212,6 +215,7 @@ def session_walls(
         enforcer=enforcer,
         templates=backend.config.templates,
     )
+    return with_gpu(walls, backend.policy.gpu)
 
 
 def session_step(
