@@ -214,10 +214,20 @@ class ProcessBackend(BlockingBackend):
         """Return a proxy for one run or session; None inside the block without network or without walls."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
-        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
+        return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def make_proxy(self, policy: FetchPolicy) -> EgressProxy:
+        """Return a new proxy for one run or session.
+
+        Args:
+            policy: Which hosts it lets programs reach.
+
+        """
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+
+        return (self._proxy or EgressProxy)(policy)
 
     def network_env(self) -> dict[str, str]:
         """Return the network variables of a program except the proxy address, which the jail adds; empty if offline.

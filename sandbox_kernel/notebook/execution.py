@@ -228,7 +228,7 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
-        desk = LineCommands(self._state.runner, defaults, self._state.files)
+        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

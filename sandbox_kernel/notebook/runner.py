@@ -204,6 +204,22 @@ class CellRunner:
                 self._boxes[key] = made
             return self._boxes[key]
 
+    def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
+        """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.
+
+        They keep their work folder: later cells under the new defaults share it.
+        """
+        told = self.sessions.grow(after)
+        if told and before.here == after.here:
+            old = self.box(before)
+            policy, here = policy_of(after), None if after.here is None else os.path.abspath(after.here)
+            key = (policy, after.backend or "auto", config_of(after), here)
+            with self._lock:
+                if key not in self._boxes:
+                    self._boxes[key] = self._factory(*key[:3])
+                    self._boxes[key].share_files(old)
+        return told
+
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
         self.sessions.prepare(options)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.errors import SessionError
+from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.policy import Mount
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
 from sandbox_kernel.session.cell.cell_order import CellRequest
@@ -31,6 +32,7 @@ from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
@@ -62,6 +64,7 @@ class Session(TimeTravel):
         begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
         on_close: called once when the session is closed.
         share: the link to the box's shared folder; None when the session shares no files.
+        rights: what the session is given while it runs; None where nothing can be given.
 
     """
 
@@ -71,13 +74,14 @@ class Session(TimeTravel):
         begin: Callable[[], JailedWorker],
         on_close: Callable[[], None] | None = None,
         share: FolderLink | None = None,
+        rights: SessionRights | None = None,
     ) -> None:
         self._spec = spec
         self._on_close = on_close
         self._guard = threading.Lock()
         self._stop: Stop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._supervisor = WorkerSupervisor(spec, begin, share)
+        self._supervisor = WorkerSupervisor(spec, begin, share, rights)
         self._finalizer = weakref.finalize(self, self._supervisor.end)
         _sessions.add(self)
 
@@ -264,6 +268,60 @@ class Session(TimeTravel):
                 return False
             self._stop.set()
             return True
+
+    def allow(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Mapping[str, str] | None = None,
+        memory_mb: int | None = None,
+    ) -> None:
+        """Give the running session more; its variables stay. Waits for a running cell.
+
+        Args:
+            domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
+            mount: A folder that it is shown read-only, as ``HOST:GUEST``, at ``/data`` or below ``/mnt``.
+            env: Variables of its environment.
+            memory_mb: A higher memory limit.
+
+        Raises:
+            PolicyViolation: A running session cannot be given this; the message says what works instead.
+
+        """
+        asked = asked_rights(domain, mount, env, memory_mb)
+        with host_trouble(), self._supervisor.turn() as worker:
+            self._rights().allow(self._supervisor, worker, asked)
+
+    def revoke(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Iterable[str] | None = None,
+    ) -> None:
+        """Take back what ``allow`` has given. Waits for a running cell; connections to a domain end at once.
+
+        Args:
+            domain: The domain, as it was given.
+            mount: The folder, as it was given.
+            env: Names of variables.
+
+        Raises:
+            PolicyViolation: It was not given, or something in the session still uses it; the message says what to do.
+
+        """
+        asked = asked_rights(domain, mount, dict.fromkeys(env or (), ""), None)
+        with host_trouble(), self._supervisor.turn() as worker:
+            self._rights().revoke(self._supervisor, worker, asked)
+
+    def _rights(self) -> SessionRights:
+        if self._supervisor.rights is None:
+            raise PolicyViolation(
+                "a WebAssembly session has what it began with; open a new one with the right, or save this one and "
+                "load it in a sandbox that has it: session.save(path), Sandbox(policy).load_session(path)"
+            )
+        return self._supervisor.rights
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the content of a file; waits for a running cell.

@@ -32,6 +32,7 @@ from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
@@ -190,7 +191,7 @@ def open_session(
             raise
         return worker
 
-    return Session(spec, begin, on_close, share)
+    return Session(spec, begin, on_close, share, SessionRights(backend))
 
 
 def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:

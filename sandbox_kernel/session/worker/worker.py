@@ -119,6 +119,8 @@ class JailedWorker:
         self._ceiling = memory_bytes
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
+        #: Where programs find a proxy that was started later; empty without one.
+        self.proxy_url = ""
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
     def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
