@@ -158,7 +158,9 @@ def open_session(
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
-            worker = JailedWorker(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
+            worker = JailedWorker(
+                jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed, looks=engine.looks
+            )
         except BaseException:
             jail.destroy()
             raise
