@@ -47,6 +47,8 @@ class NoteKind(StrEnum):
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
     TRUNCATED_CHANGES = "truncated_changes"
+    #: The program worked on a private copy of the user's folder, because no layer could be mounted over it.
+    COPIED_FOLDER = "copied_folder"
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = "network"
     #: A host that the policy allows, and that the proxy could not reach.
@@ -269,6 +271,11 @@ def changes_incomplete() -> Note:
 def changes_cut(found: int, listed: int) -> Note:
     """More files changed than a result lists."""
     return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
+
+
+def folder_copied(why: str) -> Note:
+    """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
+    return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
 
 
 # Network.

@@ -11,8 +11,10 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.tree.state_tree import StateTree
+from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 
@@ -28,7 +30,7 @@ class PresentWorker:
 
     def __init__(self, spec: SessionSpec, begin: Callable[[], JailedWorker], share: FolderLink | None = None) -> None:
         self.spec = spec
-        self.files = WorkFiles(share)
+        self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
         self.closed = False
         self.memory_mb = spec.memory_mb
         self.live: JailedWorker | None = begin()

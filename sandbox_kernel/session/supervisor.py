@@ -117,13 +117,14 @@ class WorkerSupervisor(PresentWorker):
             forks_refused=after.forks_refused and not before.forks_refused,
             cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
             peak_bytes=after.peak_bytes,
+            gpu_peak_bytes=cell.limits.gpu_peak_bytes(),
         )
         if back is None and not kept:
             self.again()
         if cell.failure is not None:
             raise cell.failure
         result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
-        return replace(result, changes=changes)
+        return replace(result, changes=changes, here=self.files.here(live))
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
         """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.

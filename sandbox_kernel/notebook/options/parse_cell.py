@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
@@ -43,6 +43,7 @@ class LineCommand:
     count: int = 1
     target: str | None = None
     targets: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -102,6 +103,8 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     name, rest, count, target = words[0], words[1:], 1, None
     targets: tuple[str, ...] = ()
+    if name in ("changes", "apply", "discard"):
+        return LineCommand(name=name, paths=tuple(rest))
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
         count = parse_count(rest.pop(0), f"%sandbox {name}", 1)
     if name in _NAMED:
@@ -127,7 +130,7 @@ def parse_line(line: str) -> LineCommand:
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults after a line command."""
     if command.name == "reset":
-        return CellOptions()
+        return first_defaults()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
     return defaults

@@ -30,6 +30,7 @@ class CellFacts:
     forks_refused: bool
     cpu_seconds: float | None
     peak_bytes: int | None
+    gpu_peak_bytes: int | None = None
 
 
 def no_notes(_stderr: str, _notes: Sequence[Note]) -> Sequence[Note]:
@@ -45,6 +46,7 @@ class Frame:
     backend: str
     isolation: str
     memory_mb: int
+    gpu_memory_mb: int | None = None
     #: Why this backend, when nobody had named one.
     chosen: str = ""
     #: Makes the notes on the network, from the text of stderr and the other notes of the cell.
@@ -167,6 +169,7 @@ def make_result(
         stdout_truncated=facts.stdout.truncated,
         stderr_truncated=facts.stderr.truncated,
         peak_memory_bytes=facts.peak_bytes,
+        peak_gpu_memory_bytes=facts.gpu_peak_bytes,
         cpu_seconds=facts.cpu_seconds,
         displays=facts.displays,
         error=end.done.error if end.done is not None else None,
@@ -176,6 +179,7 @@ def make_result(
         isolation=frame.isolation,
         timeout=timeout,
         memory_limit_mb=frame.memory_mb,
+        gpu_memory_limit_mb=frame.gpu_memory_mb,
         notes=tuple(told),
         chosen=frame.chosen,
     )

@@ -40,6 +40,7 @@ from sandbox_kernel.session.worker.messages import (
     Restored,
     What,
 )
+from sandbox_kernel.workspace.here.here_link import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
@@ -123,6 +124,8 @@ class JailedWorker:
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
+        #: The layer over the user's folder that the session works on; None for a plain work folder.
+        self.layer: SessionLayer | None = None
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
     def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
@@ -167,12 +170,19 @@ class JailedWorker:
     def _keep_state(self) -> None:
         if self.tree.keep > 0:
             self._freeze()
+            self._copy_files()
+
+    def _copy_files(self) -> None:
+        """Order a copy of the work folder; the host itself copies a layer."""
+        if self.layer is None:
             self.keeper.snapshot(self.tree.present)
+        else:
+            self.layer.take(self.tree.present, [item.node for item in self.tree.living()])
 
     def keep_files(self) -> None:
         """Copy the work folder again, after the host has changed files in it between cells."""
         if self.tree.keep > 0:
-            self.keeper.snapshot(self.tree.present)
+            self._copy_files()
             self.keeper.settle()
 
     def prepare(self) -> None:
@@ -348,6 +358,9 @@ class JailedWorker:
             return None
         if restored.cell != target.node:
             return None
+        if self.layer is not None:
+            # No code of the user runs before the next cell.
+            files = self.layer.restore(target.node)
         self.tree.go_to(target.node)
         self.names = restored.names
         self._freeze()
