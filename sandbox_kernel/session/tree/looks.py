@@ -18,20 +18,20 @@ Seen = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Delta:
+class LookDelta:
     """How the variables at a node differ from those at the nearest ancestor that was looked at."""
 
     there: Mapping[str, Seen] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
 
 
-def delta(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Delta:
+def delta(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> LookDelta:
     """Return how a look differs from an earlier one."""
     there = {name: seen for name, seen in after.items() if before.get(name) != seen}
-    return Delta(there, tuple(name for name in before if name not in after))
+    return LookDelta(there, tuple(name for name in before if name not in after))
 
 
-def apply(before: Mapping[str, Seen], found: Delta) -> dict[str, Seen]:
+def apply(before: Mapping[str, Seen], found: LookDelta) -> dict[str, Seen]:
     """Return the later look from an earlier one and the difference."""
     later = {**before, **found.there}
     for name in found.gone:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.session.tree.looks import Delta, Seen, apply, changes, delta
+from sandbox_kernel.session.tree.looks import LookDelta, Seen, apply, changes, delta
 from sandbox_kernel.session.tree.node import CellText, Changes, Node
 from sandbox_kernel.session.tree.thinning import LivingNode, first_to_go
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
@@ -41,7 +41,7 @@ class StateRecord:
     changes: Changes = field(default_factory=Changes)
     lacks: tuple[str, ...] = ()
     #: What its variables are, as a difference; None when they are not known.
-    look: Delta | None = None
+    look: LookDelta | None = None
     #: Whether its variables were looked at, with or without success.
     looked: bool = False
     #: Whether a cell between it and the beginning was forgotten, so that the way there cannot be run again.
