@@ -111,6 +111,8 @@ class WorkerSupervisor(PresentWorker):
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
+        if kept:
+            live.tree.changed_files(changes)
         told += [*more, *lost_notes(live.take_lost()), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,

@@ -15,13 +15,13 @@ import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
-from . import editor_answers
+from . import editor_answers, look
 from .display import SCREEN
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Callable, Dict, Iterator, List
 
 
 def text_of(error: BaseException) -> str:
@@ -38,6 +38,7 @@ class PythonCells(CellEngine):
     def __init__(self, shell: WorkerShell) -> None:
         self.shell = shell
         self._libc = ctypes.CDLL(None)
+        self._code = ""
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -59,6 +60,7 @@ class PythonCells(CellEngine):
         """See ``CellEngine``."""
         shell = self.shell
         shell.traceback = []
+        self._code = code
         if number is not None:
             self.count_from(number)
         result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
@@ -114,10 +116,20 @@ class PythonCells(CellEngine):
 
     def names(self) -> int:
         """See ``CellEngine``."""
+        return len(self.variables())
+
+    def variables(self) -> Dict[str, Any]:
+        """Return the variables that the user has defined."""
         space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
-        return sum(
-            1 for name, value in space.items() if not name.startswith("_") and value is not hidden.get(name, nothing)
-        )
+        return {
+            name: value
+            for name, value in space.items()
+            if not name.startswith("_") and value is not hidden.get(name, nothing)
+        }
+
+    def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
+        """See ``CellEngine``."""
+        return lambda: look.look(self.variables(), self._code)
 
     def touch(self) -> None:
         """See ``CellEngine``: run an empty cell without calling the shell's event callbacks."""

@@ -14,12 +14,13 @@ import threading
 
 from . import children
 from .freeze import Freezer, Marks
+from .observer import Observer
 from .signals import Signals
 from .worker_channel import HostChannel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Callable, Dict, Iterator, List
 
 
 #: The longest prompt of an input request, in characters; the host accepts no longer one.
@@ -53,6 +54,10 @@ class CellEngine:
         """Return the number of variables that the user has defined."""
         return 0
 
+    def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
+        """Return a function that looks at the variables, for a fork that ends afterwards; None where there are none."""
+        return None
+
     def flush(self) -> None:
         """Write everything that the cell has printed to the pipes."""
 
@@ -73,6 +78,7 @@ class Worker:
         self.channel = HostChannel(channel)
         self.engine = engine
         self.freezer = Freezer()
+        self.observer = Observer()
         self.pid = os.getpid()
         self.cell = 0
         self.unfinished = False
@@ -153,6 +159,9 @@ class Worker:
     def ask(self, message: Dict[str, Any]) -> None:
         """Answer a question about code; an empty answer when the engine fails."""
         answer: Dict[str, Any] = {}
+        if message["what"] == "looks":
+            for cell, found in self.observer.finished([int(cell) for cell in message["code"].split()]):
+                self.channel.send({"op": "look", "cell": cell, "found": found})
         try:
             # The engine may set itself an alarm; the host ends a worker that does not answer in time.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
@@ -166,9 +175,10 @@ class Worker:
 
     def freeze(self, cell: int, *, sealed: bool) -> None:
         """Fork a checkpoint of this process. The worker sends ``frozen``; the checkpoint, once woken, ``restored``."""
+        self.observer.expect(cell)
         with self.channel.lock:
             try:
-                pid, marks = self.freezer.freeze(sealed=sealed)
+                pid, marks = self.freezer.freeze(sealed=sealed, look=lambda: self.look(cell))
             except OSError as error:
                 pid, marks = -1, None
                 reason = str(error.strerror)
@@ -180,6 +190,12 @@ class Worker:
                 self.engine.touch()
         else:
             self.take_over(cell, marks)
+
+    def look(self, cell: int) -> None:
+        """Look at the variables after a cell; called in its checkpoint."""
+        look = self.engine.look()
+        if look is not None:
+            self.observer.start(cell, look)
 
     def take_over(self, cell: int, marks: Marks) -> None:
         """Become the worker: this process was a checkpoint and the gate has woken it."""

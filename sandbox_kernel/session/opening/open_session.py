@@ -171,7 +171,14 @@ def open_session(
             sealed = can_be_sealed(walls.enforcer)
             calls = CallServer(functions) if functions is not None else None
             worker = JailedWorker(
-                jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed, calls=calls
+                jail,
+                checkpoints,
+                memory_mb * MIB,
+                limit.processes,
+                proxy,
+                sealed=sealed,
+                calls=calls,
+                looks=engine.looks,
             )
         except BaseException:
             jail.destroy()

@@ -16,7 +16,8 @@ from sandbox_kernel.model import CellError
 HEADER = struct.Struct(">I")
 
 #: The kinds of questions. ``image`` writes the state of a WebAssembly guest to a file; ``code`` is its name then.
-What = Literal["complete", "inspect", "is_complete", "image"]
+#: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
+What = Literal["complete", "inspect", "is_complete", "image", "looks"]
 
 
 class Run(TypedDict):
@@ -158,7 +159,15 @@ class Answer:
     answer: Mapping[str, object]
 
 
-FromWorker = Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+@dataclass(frozen=True)
+class Looked:
+    """What the variables were after a cell: by name their type, a mark that changes with the value, and a few words."""
+
+    cell: int
+    found: Mapping[str, tuple[str, str, str]]
+
+
+FromWorker = Looked | Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
 
 
 def encode(message: ToWorker) -> bytes:
