@@ -71,6 +71,8 @@ class NoteKind(StrEnum):
     CUT_OUTPUT = "cut_output"
     #: Output that did not arrive.
     LOST_OUTPUT = "lost_output"
+    #: The cell wrote text into another cell of the notebook, or was not allowed to.
+    NEXT_CELL = "next_cell"
     #: The cell asked for input and got none.
     NO_ANSWER = "no_answer"
     #: The cell did not run in the notebook's session.
@@ -354,6 +356,18 @@ def clear_ignored() -> Note:
     """The program asked to clear a cell in which a line command has shown something."""
     text = "clear_output was ignored: it would take away what %sandbox has shown in this cell"
     return Note(text, NoteKind.REMOVED_OUTPUT)
+
+
+def next_cell_written(replaced: bool) -> Note:
+    """The program put text into the notebook (``%load``, ``set_next_input``)."""
+    where = "this cell" if replaced else "the cell below"
+    return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
+
+
+def next_cell_refused() -> Note:
+    """The program wanted to put text into the notebook that must not stand there."""
+    text = "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line"
+    return Note(text, NoteKind.NEXT_CELL)
 
 
 def displays_dropped(count: int) -> Note:

@@ -44,10 +44,10 @@ class WorkerSupervisor(PresentWorker):
     """Runs cells in the present life, and brings it back when it ends before its time."""
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[JailedWorker]:
-        """Wait for the turn, and have a worker that waits."""
+    def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
+        """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``."""
         self.refuse_if_closed()
-        with self.lock():
+        with self.lock(patience_s):
             self.refuse_if_closed()
             if self.live is None:
                 self.live = self._begin()

@@ -23,6 +23,7 @@ from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.cell_prompt import CellPrompt
 from sandbox_kernel.session.cell.displays import Displays
+from sandbox_kernel.session.cell.front_end import front_end_reply
 from sandbox_kernel.session.cell.listeners import ListenerFailed, guarded
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.messages import (
@@ -132,6 +133,8 @@ class Cell(WatchLoop):
         message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
         if self.order.request.number is not None:
             message["number"] = self.order.request.number
+        if (front_end := self.order.request.front_end) is not None:
+            message["expressions"] = dict(front_end.expressions)
         self.live.channel.put(message)
 
     def _look_again(self) -> None:
@@ -225,6 +228,8 @@ class Cell(WatchLoop):
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
+                if (front_end := self.order.request.front_end) is not None:
+                    front_end.on_reply(front_end_reply(front_end, message.reply))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
 
