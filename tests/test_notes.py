@@ -32,6 +32,7 @@ def _arguments(function: object) -> list[object]:
         "object": "text",
         "Sequence[int]": [1, 2],
         "Sequence[str]": ["stdout"],
+        "Sequence[tuple[int, str]]": [(2, "x = 1")],
     }
     return [kinds[str(p.annotation)] for p in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
 

@@ -7,12 +7,14 @@ between is here.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
@@ -190,7 +192,9 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        result = replace(outcome.result, notes=(*outcome.result.notes, *_few(self._notes)))
+        stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
+        more = (*hints(outcome.result, stumble), *_few(self._notes))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *more))
         return self._send(*render_result(result, quiet=plan.options.quiet))
 
     def _send(self, *messages: Message) -> Failure | None:

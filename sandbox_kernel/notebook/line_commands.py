@@ -106,8 +106,13 @@ def session_of(command: LineCommand, context: LineCommands) -> Session:
 
 
 def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    result = session_of(command, context).undo(command.count)
-    return _text("\n".join(result.notes))
+    session = session_of(command, context)
+    if command.count == 1 and session.acknowledge_rollback():
+        return _text(
+            "The last cell was rolled back when it was stopped: nothing of it is left to take back. "
+            "%sandbox undo once more takes back the cell before it."
+        )
+    return _text("\n".join(session.undo(command.count).notes))
 
 
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
