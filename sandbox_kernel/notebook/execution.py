@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, Value,
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -104,11 +105,15 @@ class Door(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CellReply:
-    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
+    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
+
+    ``reply`` is what the session gives the front end; None when no session ran the cell.
+    """
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    reply: FrontEndReply | None = None
 
 
 class CellExecution:
@@ -122,8 +127,11 @@ class CellExecution:
         cancel: asyncio.Event,
         number: int | None = None,
         cell_id: str = "",
+        expressions: Mapping[str, str] | None = None,
     ) -> None:
         self._state = state
+        self._expressions = expressions
+        self._reply: FrontEndReply | None = None
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
@@ -151,7 +159,7 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
-        return CellReply(failure=failure, value=self._value)
+        return CellReply(failure=failure, value=self._value, reply=self._reply)
 
     def _failed(self, failure: Failure) -> CellReply:
         self._door.message(failure)
@@ -183,6 +191,7 @@ class CellExecution:
             on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
+            front_end=self._front_end(),
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
@@ -192,10 +201,18 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
+        told = self._reply.told if self._reply is not None and outcome.result.ok else ()
         stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
-        more = (*hints(outcome.result, stumble), *_few(self._notes))
+        more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
         result = replace(outcome.result, notes=(*outcome.result.notes, *more))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _front_end(self) -> FrontEnd | None:
+        return None if self._expressions is None else FrontEnd(expressions=self._expressions, on_reply=self._keep)
+
+    def _keep(self, reply: FrontEndReply) -> None:
+        """Called on the thread that runs the cell; read when the cell has ended."""
+        self._reply = reply
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None

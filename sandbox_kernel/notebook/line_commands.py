@@ -185,6 +185,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
     "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
     "tree": lambda command, context: tree_view.tree(session_of(command, context)),
+    "diff": lambda command, context: tree_view.diff(session_of(command, context), command.targets),
     "branches": lambda command, context: tree_view.branches(session_of(command, context)),
     "checkpoints": _checkpoints,
     "restart": _restart,

@@ -19,6 +19,10 @@ from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 
+class StillBusy(SessionError):
+    """Raised when the turn did not come in the time that the caller would wait."""
+
+
 class PresentWorker:
     """Holds the worker that a session has now, starts and ends it.
 
@@ -52,11 +56,6 @@ class PresentWorker:
         self._news: list[Note] = []
         #: The history of the worker before this one.
         self._past: StateTree | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a thread has the turn."""
-        return self._lock.locked()
 
     def _begin(self) -> JailedWorker:
         worker = self._start()
@@ -100,18 +99,25 @@ class PresentWorker:
                 self.live = self._begin()
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it."""
+    def lock(self, patience_s: float | None = None) -> Iterator[None]:
+        """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it.
+
+        With ``patience_s``, raises ``StillBusy`` when the turn has not come after that time, or cannot come.
+        """
         if self._owner == threading.get_ident():
+            if patience_s is not None:
+                raise StillBusy(f"session {self.spec.name!r} runs a cell on this thread")
             raise SessionError(
                 f"session {self.spec.name!r} is already running a cell on this thread; wait for its result first"
             )
-        with self._lock:
+        if not self._lock.acquire(timeout=-1 if patience_s is None else patience_s):
+            raise StillBusy(f"session {self.spec.name!r} runs a cell; ask again when it has ended")
+        try:
             self._owner = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._owner = None
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
 
     @contextlib.contextmanager
     def lock_after_kill(self) -> Iterator[None]:

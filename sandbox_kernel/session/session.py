@@ -30,8 +30,10 @@ from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, 
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.present_worker import StillBusy
 from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.jail.streams.asking import AnyOnInput
 
-#: How long a question about code may take; jedi stops by itself before that.
+#: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
 
 
@@ -213,6 +215,7 @@ class Session(TimeTravel):
         cpu_seconds: float | None = None,
         output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
+        front_end: FrontEnd | None = None,
     ) -> ExecResult:
         """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
@@ -228,8 +231,11 @@ class Session(TimeTravel):
             cpu_seconds: see ``run``.
             output_bytes: see ``run``.
             cancel: an event; setting it interrupts the cell.
+            front_end: what the notebook wants beside the result; see ``FrontEnd``.
 
         """
+        import asyncio  # slow to import, and ``run`` does not need it
+
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         self._supervisor.refuse_if_closed()
@@ -246,6 +252,8 @@ class Session(TimeTravel):
             on_input=on_this_loop(on_input),
             on_display=on_display,
             on_usage=on_usage,
+            loop=asyncio.get_running_loop(),
+            front_end=front_end,
         )
         check_listeners(asked)
 
@@ -358,7 +366,7 @@ class Session(TimeTravel):
             self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return completions in Jupyter's form; empty while a cell runs.
+        """Return completions in Jupyter's form; waits a few seconds for a running cell, then it returns none.
 
         Args:
             code: the source of the cell so far.
@@ -370,15 +378,19 @@ class Session(TimeTravel):
         """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
-    def inspect(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return documentation of the name at a position as a MIME bundle; empty when unknown or while a cell runs.
+    def inspect(self, code: str, pos: int, detail: int = 0) -> Mapping[str, object]:
+        """Return documentation of the name at a position as a MIME bundle; empty when it is unknown.
+
+        Waits a few seconds for a running cell, then it returns nothing.
 
         Args:
             code: the source of the cell so far.
             pos: the cursor, in characters from the start.
+            detail: 1 adds the source code, where the session has it; only Python sessions of processes do.
 
         """
-        return code_answers.documentation(self._ask("inspect", code, pos))
+        in_ipython = self.language is Language.PYTHON and self._spec.frame.backend == "process"
+        return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
         """Say whether code is complete.
@@ -420,15 +432,16 @@ class Session(TimeTravel):
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not code_answers.worth_asking(code, pos):
             return {}
-        if self._supervisor.busy:
-            # A cell runs: the worker cannot answer now, and an editor must not wait for it.
+        try:
+            with host_trouble(), self._supervisor.turn(ASK_S) as worker:
+                try:
+                    return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
+                except SessionError:
+                    self._supervisor.revive(worker)
+                    return {}
+        except StillBusy:
+            # A cell runs for longer: the worker cannot answer now, and an editor must not wait for ever.
             return {}
-        with host_trouble(), self._supervisor.turn() as worker:
-            try:
-                return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
-            except SessionError:
-                self._supervisor.revive(worker)
-                return {}
 
     if not TYPE_CHECKING:
 

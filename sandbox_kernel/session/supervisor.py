@@ -44,10 +44,10 @@ class WorkerSupervisor(PresentWorker):
     """Runs cells in the present life, and brings it back when it ends before its time."""
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[JailedWorker]:
-        """Wait for the turn, and have a worker that waits."""
+    def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
+        """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``."""
         self.refuse_if_closed()
-        with self.lock():
+        with self.lock(patience_s):
             self.refuse_if_closed()
             if self.live is None:
                 self.live = self._begin()
@@ -106,9 +106,13 @@ class WorkerSupervisor(PresentWorker):
                 live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
             )
             told += more
+            if happened := [call.name for call in end.calls if call.happened]:
+                told.append(notes.calls_happened(happened))
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
+        if kept:
+            live.tree.changed_files(changes)
         told += [*more, *lost_notes(live.take_lost()), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,
