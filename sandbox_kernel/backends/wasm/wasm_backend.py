@@ -51,6 +51,9 @@ from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox_kernel.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
@@ -138,8 +141,12 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
         over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read."""
+        if functions is not None:
+            raise InvalidRequest("backend='wasm' has no host functions; use backend='process'")
         if over is not None:
             request, keep = over.copied_for(request), over.keep
         self.check_network()
