@@ -60,8 +60,8 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
 def only_when_named(language: Language, backend: str | None) -> bool:
     """Whether a language has sessions on a backend only when the user asks for one by name.
 
-    This is so for Python inside WebAssembly: its sessions use another, larger Python, which must be prepared first, and
-    the result of a plain cell must not depend on that.
+    This is so for Python inside WebAssembly: its sessions use another, larger Python where that was prepared, and the
+    result of a plain cell must not depend on that.
     """
     return backend == "wasm" and language is Language.PYTHON
 
@@ -72,7 +72,7 @@ def least_memory_mb(language: Language) -> int:
 
 
 def science_is_ready() -> bool:
-    """Whether Python sessions can start inside WebAssembly: their guest must have been prepared before."""
+    """Whether the large Python of sessions inside WebAssembly was prepared."""
     from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
     from sandbox_kernel.backends.wasm.store import WasmStore
 
