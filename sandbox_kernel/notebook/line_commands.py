@@ -32,6 +32,8 @@ class LineCommands:
     runner: CellRunner
     defaults: CellOptions
     files: Sequence[FsChange] = ()
+    #: The defaults before the line of this command.
+    before: CellOptions | None = None
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -150,8 +152,12 @@ def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return (static, ReportPanel(report.to_dict()))
 
 
-def _nothing(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    return ()
+def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """Let running sessions follow the new defaults. One that cannot is an error, and the defaults stay as they were."""
+    if context.before is None or context.before == context.defaults:
+        return ()
+    told = context.runner.grow(context.before, context.defaults)
+    return _text("\n".join(told)) if told else ()
 
 
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
@@ -168,8 +174,8 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
     "show": _show,
     "help": _help,
-    "defaults": _nothing,
-    "reset": _nothing,
+    "defaults": _defaults,
+    "reset": _defaults,
     "policy": _policy,
     "changes": lambda command, context: show_changes(_here(context), command.paths),
     "apply": lambda command, context: apply_changes(_here(context), command.paths),

@@ -32,11 +32,14 @@ _leave = os._exit
 class CellEngine:
     """Runs the cells of one language; subclasses are in ``*_session.py``."""
 
+    #: Expressions of a front end, by name, to be evaluated after the cell; None when no front end runs the cell.
+    expressions: Dict[str, str] | None = None
+
     def begin(self, worker: Worker) -> None:
         """Prepare for the first cell; the worker calls this once, in the process that will run the cells."""
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
-        """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit."""
+        """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit, reply."""
         raise NotImplementedError
 
     def interrupted_end(self) -> Dict[str, Any]:
@@ -129,6 +132,7 @@ class Worker:
         self.freezer.reap()
         self.signals.forget_interrupts()
         self.engine.forget_interrupts()
+        self.engine.expressions = message.get("expressions")
         self.unfinished = True
         self.channel.send({"op": "began", "id": self.cell})
         self.finish(self.interruptible(message["code"], message.get("number")))
@@ -152,6 +156,9 @@ class Worker:
         self.leave_if_forked()
         self.engine.flush()
         sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+        if not sent and "reply" in end:
+            end.pop("reply")
+            sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
         if not sent:
             self.channel.send({"op": "done", "id": self.cell, "status": end["status"], "names": self.engine.names()})
         self.unfinished = False

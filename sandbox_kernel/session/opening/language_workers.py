@@ -32,8 +32,9 @@ class Engine:
     minimum_mb: int
     #: Address space in MB that the runtime reserves beyond what it uses.
     reserved_mb: int = 0
-    #: How long a cell may go on after an interrupt before it is rolled back.
-    grace_s: float = 2.0
+    #: How long a cell may go on after an interrupt before it is rolled back. Formatting a deep traceback takes a second
+    #: on a busy machine.
+    grace_s: float = 5.0
     #: Whether the worker can use more memory than it was started with; V8 cannot: it fixes the size of its heap.
     grows: bool = True
     #: Whether the worker can say what its variables are.

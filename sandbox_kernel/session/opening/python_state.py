@@ -20,6 +20,7 @@ from sandbox_kernel.session.opening.saved_file import ImageHeader, SavedSession,
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.wasm_state import State, take_state
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.again import can_run_again
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -64,11 +65,12 @@ class PythonSession(Session):
         begin: Callable[[], JailedWorker],
         on_close: Callable[[], None] | None,
         share: FolderLink | None,
+        rights: SessionRights,
         open_copy: Callable[[str | None], PythonSession],
     ) -> None:
         self._open_copy = open_copy
         self.restored: SaveReport | None = None
-        super().__init__(spec, begin, on_close, share)
+        super().__init__(spec, begin, on_close, share, rights)
 
     @host_trouble()
     def save(self, path: str | os.PathLike[str]) -> SaveReport:

@@ -56,6 +56,7 @@ class GateClient:
         files: Sequence[JobFile] = (),
         on_listener: OnListener | None = None,
         descriptors: Sequence[int] = (),
+        hatch: int | None = None,
     ) -> None:
         """Send the waiting jail its one order; returns when the worker has been forked.
 
@@ -64,12 +65,13 @@ class GateClient:
             files: files that the gate writes into the jail first.
             on_listener: called with the jail's own listening socket, for a proxy to serve.
             descriptors: open descriptors that the worker inherits.
+            hatch: the hatch to host functions; None without any.
 
         """
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
-            send_order(control, [step], files, listener=on_listener is not None, descriptors=descriptors)
+            send_order(control, [step], files, listener=on_listener is not None, descriptors=descriptors, hatch=hatch)
             if on_listener is not None:
                 on_listener(receive_listener(control))
             control.setblocking(False)

@@ -38,6 +38,8 @@ MAX_LINES = 1000
 MAX_MIMES = 32
 MAX_METADATA = 256 << 10
 MAX_VARIABLES, MAX_VARIABLE_TEXT = 1000, 100
+#: The largest frame whose reply to a front end is read: cleaning it takes time that no limit of the cell counts.
+MAX_REPLY = 4 << 20
 #: The deepest nesting of a value: later code walks through it by recursion.
 MAX_DEPTH = 100
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
@@ -192,6 +194,7 @@ class _Reader:
             error=self._error(),
             limit=str(limit) if limit is not None else None,
             unsaved=self._message.get("unsaved") is True,
+            reply=self.table("reply") if "reply" in self._message and self._size <= MAX_REPLY else {},
         )
 
     def _error(self) -> CellError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NotRequired, TypedDict
 
 from sandbox_kernel.model import CellError
@@ -17,16 +17,21 @@ HEADER = struct.Struct(">I")
 
 #: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
-What = Literal["complete", "inspect", "is_complete", "image", "load", "looks"]
+#: ``source`` is ``inspect`` with the source code.
+What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
 
 
 class Run(TypedDict):
-    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``."""
+    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``.
+
+    ``expressions``: a front end runs the cell and wants these evaluated after it.
+    """
 
     op: Literal["run"]
     id: int
     code: str
     number: NotRequired[int]
+    expressions: NotRequired[dict[str, str]]
 
 
 class Freeze(TypedDict):
@@ -119,7 +124,7 @@ class Question:
 class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
-    ``unsaved``: a shell ended without saving its variables.
+    ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
     """
 
     id: int
@@ -129,6 +134,7 @@ class CellDone:
     error: CellError | None = None
     limit: str | None = None
     unsaved: bool = False
+    reply: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.functions.call_server import CallServer
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
@@ -87,6 +88,7 @@ class JailedWorker:
         memory_bytes: the session's memory limit.
         processes: how many processes the user's code may have.
         proxy: the network proxy of the session; None without network.
+        calls: serves the calls of host functions; None without any.
         sealed: whether checkpoints are protected from other processes (``memory_budget.can_be_sealed``).
         looks: whether the worker can say what its variables are.
 
@@ -101,10 +103,12 @@ class JailedWorker:
         proxy: EgressProxy | FetchBridge | None = None,
         *,
         sealed: bool,
+        calls: CallServer | None = None,
         looks: bool = False,
     ) -> None:
         self.looks = looks
         self.jail = jail
+        self.calls = calls
         self.proxy = proxy
         #: A random name of this worker, part of its display ids on the page; the guest never gets it.
         self.life = secrets.token_hex(8)
@@ -126,13 +130,18 @@ class JailedWorker:
         self._ceiling = memory_bytes
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
+        #: Where programs find a proxy that was started later; empty without one.
+        self.proxy_url = ""
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
     def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors)
+        hatch = None
+        if self.calls is not None:
+            step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -413,6 +422,8 @@ class JailedWorker:
         self.jail.destroy()
         if self.proxy is not None:
             self.proxy.close()
+        if self.calls is not None:
+            self.calls.close()
 
     def _finish_freezing(self) -> None:
         """Accept a checkpoint that the worker reported just before it died."""
