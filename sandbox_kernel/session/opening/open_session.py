@@ -30,6 +30,7 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
+from sandbox_kernel.session.opening.python_state import PythonSession
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
@@ -198,7 +199,26 @@ def open_session(
             raise
         return worker
 
-    return Session(spec, begin, on_close, share, SessionRights(backend))
+    rights = SessionRights(backend)
+    if spoken is not Language.PYTHON:
+        return Session(spec, begin, on_close, share, rights)
+
+    def open_copy(other: str | None) -> PythonSession:
+        copy = open_session(
+            backend,
+            spoken,
+            name=other,
+            memory_mb=memory_mb,
+            checkpoints=checkpoints,
+            python=python,
+            limits=limits,
+            share=share.another() if share is not None else None,
+            chosen=chosen,
+        )
+        assert isinstance(copy, PythonSession)
+        return copy
+
+    return PythonSession(spec, begin, on_close, share, rights, open_copy)
 
 
 def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
