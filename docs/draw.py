@@ -17,6 +17,7 @@ FLOORS = (
     ("languages", "one recipe a file"),
     ("jail", "walls, meters, streams, pool: the only room that starts a child"),
     ("workspace", "files in and out, beneath a root"),
+    ("functions", "host functions that programs may call, checked and counted"),
     ("net", "fetch policy, pinned client, egress proxy"),
     ("policy · model · receipt · limits · errors", "plain values"),
 )

@@ -17,6 +17,8 @@ WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
 TMP = "/tmp"
+#: Where the root of a template shows the folder that its jails work on; covered in every jail.
+HERE = "/here"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Walls:
     lists_interfaces: bool = False
     #: Device files of the host that the program may use: those of an accelerator.
     devices: tuple[str, ...] = ()
+    #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty folder.
+    here: str | None = None
 
 
 def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:

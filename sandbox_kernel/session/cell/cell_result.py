@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.jail.run import ending
@@ -122,10 +122,9 @@ def loss_notes(back: RolledBack) -> list[Note]:
     return [*files, notes.lost_threads(back.threads)] if back.threads else files
 
 
-def lost_notes(cells: Collection[int], present: int) -> list[Note]:
-    """Which checkpoints were killed, and not by the host. ``present`` counts the cells that are in the state."""
-    back = sorted(present - cell for cell in cells if cell < present)
-    return [notes.lost_checkpoints(back)] if back else []
+def lost_notes(steps: Sequence[int]) -> list[Note]:
+    """Which checkpoints, so many cells back, were killed, and not by the host."""
+    return [notes.lost_checkpoints(steps)] if steps else []
 
 
 def _traceback(end: CellEnd) -> str:
@@ -183,4 +182,5 @@ def make_result(
         gpu_memory_limit_mb=frame.gpu_memory_mb,
         notes=tuple(told),
         chosen=frame.chosen,
+        calls=end.calls,
     )
