@@ -164,7 +164,7 @@ class WorkerSupervisor(PresentWorker):
         ``asked`` is what the user asked for, for messages. The whole state is lost only when the jail is.
         """
         try:
-            # Check that the checkpoint lives before the worker is ended for it: a program of the session may have killed it.
+            # Check that the checkpoint lives before the worker is ended: a program of the session may have killed it.
             live.look_for_lost()
             target = live.tree.records[node].checkpoint
             if target is None:

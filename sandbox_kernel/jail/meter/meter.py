@@ -86,7 +86,7 @@ class Meter(Protocol):
         """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
 
     def read(self) -> Reading:
-        """Return the counts so far. The last reading is made when the sandbox is dead; a session reads around each cell."""
+        """Return the counts so far: around each cell of a session, and when the sandbox is dead."""
 
     def close(self) -> bool:
         """Release what the meter holds; False means that it must be called again later."""

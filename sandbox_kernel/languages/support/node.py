@@ -75,7 +75,7 @@ def node_runtime(config: ProcessConfig) -> tuple[Grant, ...]:
 
 
 def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
-    """Return the start of the command line. The caller adds the descriptor for a waiting Node.js, or ``-`` and the program.
+    """Return the start of the command line. The caller adds a descriptor, or ``-`` and the program.
 
     The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
     has not collected.
