@@ -22,7 +22,7 @@ from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.model import Note, Violation
+from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
@@ -226,6 +226,7 @@ class JailedWorker:
             return
         self.keeper.hold(node, frozen.pid)
         item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
+        self.tree.here.lacks = (notes.lost_threads(frozen.threads),) if frozen.threads else ()
         self._drop(self.tree.hold(item))
 
     def _drop(self, nodes: list[int]) -> None:
