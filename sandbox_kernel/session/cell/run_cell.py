@@ -121,6 +121,8 @@ class Cell(WatchLoop):
         message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
         if self.order.request.number is not None:
             message["number"] = self.order.request.number
+        if self.order.request.comm is not None:
+            message["comm"] = self.order.request.comm
         self.live.channel.put(message)
 
     def _look_again(self) -> None:

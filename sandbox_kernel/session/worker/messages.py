@@ -20,12 +20,16 @@ What = Literal["complete", "inspect", "is_complete", "image"]
 
 
 class Run(TypedDict):
-    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``."""
+    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``.
+
+    With ``comm``, a message of the page to a widget is handled in place of the code.
+    """
 
     op: Literal["run"]
     id: int
     code: str
     number: NotRequired[int]
+    comm: NotRequired[Mapping[str, object]]
 
 
 class Freeze(TypedDict):
