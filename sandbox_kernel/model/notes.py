@@ -31,8 +31,12 @@ class NoteKind(StrEnum):
     LOST_THREADS = "lost_threads"
     #: Checkpoints that were killed, so that some cells cannot be undone.
     LOST_CHECKPOINTS = "lost_checkpoints"
+    #: Calls of host functions that a rollback did not undo.
+    CALLS_HAPPENED = "calls_happened"
     #: The cell left no state: that of the cell before it stays.
     STATE_NOT_SAVED = "state_not_saved"
+    #: The session has a context on a GPU: no checkpoints are made from now on.
+    STATE_ON_GPU = "state_on_gpu"
     #: Why the worker of a session was ended, or how it ended.
     WORKER_ENDED = "worker_ended"
     #: The worker died between two cells, and a checkpoint replaced it.
@@ -47,6 +51,8 @@ class NoteKind(StrEnum):
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
     TRUNCATED_CHANGES = "truncated_changes"
+    #: The program worked on a private copy of the user's folder, because no layer could be mounted over it.
+    COPIED_FOLDER = "copied_folder"
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = "network"
     #: A host that the policy allows, and that the proxy could not reach.
@@ -55,6 +61,8 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: The interpreter was started from nothing, which takes longer.
+    NOT_BOOTED = "not_booted"
     #: The program needs a package that is not installed.
     MISSING_PACKAGE = "missing_package"
     #: Part of an output was not shown, because a page must not show it.
@@ -65,6 +73,8 @@ class NoteKind(StrEnum):
     CUT_OUTPUT = "cut_output"
     #: Output that did not arrive.
     LOST_OUTPUT = "lost_output"
+    #: The cell wrote text into another cell of the notebook, or was not allowed to.
+    NEXT_CELL = "next_cell"
     #: The cell asked for input and got none.
     NO_ANSWER = "no_answer"
     #: The cell did not run in the notebook's session.
@@ -154,6 +164,15 @@ def lost_threads(count: int) -> Note:
     return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
 
 
+def calls_happened(names: Sequence[str]) -> Note:
+    """Host functions that the cell had called before it was rolled back; what they did outside stays."""
+    counted = {name: names.count(name) for name in dict.fromkeys(names)}
+    listed = [name if count == 1 else f"{name} ({count} times)" for name, count in list(counted.items())[:10]]
+    more = f" and {len(counted) - 10} others" if len(counted) > 10 else ""
+    text = f"host functions had been called already, and what they did stays: {', '.join(listed)}{more}"
+    return Note(text, NoteKind.CALLS_HAPPENED)
+
+
 def lost_checkpoints(steps: Sequence[int]) -> Note:
     """Checkpoints so many cells back (in ascending order) were killed, and not by the host."""
     many = ", ".join(map(str, steps))
@@ -171,6 +190,12 @@ def state_not_saved() -> Note:
     """A shell that replaced or killed itself could not write down its variables."""
     text = "the shell ended without leaving its state: variables and functions are as before this cell"
     return Note(text, NoteKind.STATE_NOT_SAVED)
+
+
+def state_on_gpu() -> Note:
+    """The cell made a context on a GPU, which no checkpoint can hold."""
+    text = "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
+    return Note(f"{text}cell that must be ended takes the session back to before this one", NoteKind.STATE_ON_GPU)
 
 
 def broke_protocol(problem: str) -> Note:
@@ -271,6 +296,11 @@ def changes_cut(found: int, listed: int) -> Note:
     return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
 
 
+def folder_copied(why: str) -> Note:
+    """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
+    return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
+
+
 # Network.
 
 
@@ -312,6 +342,11 @@ def compile_cached() -> Note:
     return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
 
 
+def not_booted(language: str, why: str) -> Note:
+    """The interpreter could not start from its image."""
+    return Note(f"{language} was started from nothing, which takes longer: {why}", NoteKind.NOT_BOOTED)
+
+
 def decorators_need_package(remedy: str) -> Note:
     """TypeScript with decorators, and no package that translates them."""
     return Note(f"decorators need another package: {remedy}", NoteKind.MISSING_PACKAGE)
@@ -329,6 +364,18 @@ def clear_ignored() -> Note:
     """The program asked to clear a cell in which a line command has shown something."""
     text = "clear_output was ignored: it would take away what %sandbox has shown in this cell"
     return Note(text, NoteKind.REMOVED_OUTPUT)
+
+
+def next_cell_written(replaced: bool) -> Note:
+    """The program put text into the notebook (``%load``, ``set_next_input``)."""
+    where = "this cell" if replaced else "the cell below"
+    return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
+
+
+def next_cell_refused() -> Note:
+    """The program wanted to put text into the notebook that must not stand there."""
+    text = "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line"
+    return Note(text, NoteKind.NEXT_CELL)
 
 
 def displays_dropped(count: int) -> Note:

@@ -63,6 +63,8 @@ class Screen:
         self.send: Send | None = None
         #: ``Output`` widgets that catch displays, innermost last.
         self.catchers: List[Any] = []
+        #: Whether a front end runs the cell, which has a place for pages of documentation.
+        self.has_pager: Callable[[], bool] = lambda: False
 
     def show(self, kind: str, data: Dict[str, Any], metadata: Dict[str, Any], display_id: str | None = None) -> None:
         """Send one display, after everything that was printed before it."""
@@ -136,4 +138,5 @@ class WorkerDisplayHook(DisplayHook):
         SCREEN.show("result", format_dict, md_dict or {})
 
     def finish_displayhook(self) -> None:
-        """Do nothing: nothing was written to a stream."""
+        """Write nothing to a stream; the object has been shown."""
+        self._is_active = False
