@@ -186,6 +186,11 @@ class NotebookSessions:
         found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
         return found[0] if len(found) == 1 else None
 
+    def all(self) -> list[Session]:
+        """Return all open sessions."""
+        with self._lock:
+            return [held.session for held in self._held.values() if held.session.alive]
+
     def names(self) -> list[str]:
         """Return the names of all open sessions that have one."""
         with self._lock:

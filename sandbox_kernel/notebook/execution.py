@@ -19,6 +19,7 @@ from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
+from sandbox_kernel.notebook.page.frame_comms import FrameComms
 from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
@@ -52,6 +53,10 @@ class NotebookState:
     libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
+    comms: FrameComms = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.comms = FrameComms(self.runner.sessions.all)
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""
@@ -199,6 +204,7 @@ class CellExecution:
             bar.close()
             panel.close()
             batch.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
@@ -206,6 +212,11 @@ class CellExecution:
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
         result = replace(outcome.result, notes=(*outcome.result.notes, *more))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _follow(self, went_back: bool) -> None:
+        """Let the pages' widgets follow their sessions."""
+        for session in self._state.runner.sessions.all():
+            self._state.comms.settled(session, went_back=went_back)
 
     def _front_end(self) -> FrontEnd | None:
         return None if self._expressions is None else FrontEnd(expressions=self._expressions, on_reply=self._keep)
@@ -226,7 +237,7 @@ class CellExecution:
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
-        if self._state.libraries.take(display.data):
+        if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return
         batch.flush()
         message, removed = render_display(display)
@@ -258,6 +269,7 @@ class CellExecution:
         if not work.done():
             return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
         messages = await work
+        self._state.comms.settle_all()
         self._told = self._told or bool(messages)
         return self._send(*messages)
 

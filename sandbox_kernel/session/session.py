@@ -263,6 +263,34 @@ class Session(TimeTravel):
 
         return await in_thread(work, cancel, self._threads)
 
+    @property
+    def present_state(self) -> tuple[str, int]:
+        """The random name of the present worker, and the number of the state that it is in; empty without a worker."""
+        worker = self._supervisor.live
+        return ("", 0) if worker is None else (worker.life, worker.tree.present)
+
+    def deliver(
+        self,
+        message: Mapping[str, object],
+        timeout: float,
+        on_output: OnOutput | None = None,
+        on_display: OnDisplay | None = None,
+    ) -> ExecResult:
+        """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
+
+        Args:
+            message: the comm message, checked.
+            timeout: seconds that the widget's callbacks may take.
+            on_output: see ``run``.
+            on_display: see ``run``.
+
+        """
+        asked = CellRequest(code="pass", timeout=timeout, on_output=on_output, on_display=on_display, comm=message)
+        order = make_order(self._spec, self.memory_mb, asked)
+        with host_trouble(), contextlib.closing(Stop()) as stop, self._supervisor.turn() as worker:
+            with self._stoppable(stop):
+                return self._supervisor.run(worker, order, stop, worker.tree.present)
+
     def interrupt(self) -> bool:
         """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.
 

@@ -17,6 +17,7 @@ from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
 from . import editor_answers, look, save_answers
 from .display import SCREEN, bundle, plain
+from .interactive.widgets import COMMS
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
@@ -84,6 +85,11 @@ class PythonCells(CellEngine):
             if "data" in value:
                 value["data"] = bundle(value["data"])
         return {"reply": {"expressions": plain(values), "payload": plain(shell.payload_manager.read_payload())}}
+
+    def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
+        """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
+        COMMS.receive(message)
+        return {"status": "ok", "exit_code": 0}
 
     def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``: the interrupt came while IPython's own code ran, not the user's."""

@@ -42,6 +42,10 @@ class CellEngine:
         """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit, reply."""
         raise NotImplementedError
 
+    def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
+        """Hand a message of the page to a widget of this session. Returns the fields of ``done``, as ``run``."""
+        raise NotImplementedError
+
     def interrupted_end(self) -> Dict[str, Any]:
         """Return the fields of ``done`` for a cell that was interrupted before ``run`` could return them."""
         return {"status": "interrupted"}
@@ -135,9 +139,9 @@ class Worker:
         self.engine.expressions = message.get("expressions")
         self.unfinished = True
         self.channel.send({"op": "began", "id": self.cell})
-        self.finish(self.interruptible(message["code"], message.get("number")))
+        self.finish(self.interruptible(message["code"], message.get("number"), message.get("comm")))
 
-    def interruptible(self, code: str, number: int | None) -> Dict[str, Any]:
+    def interruptible(self, code: str, number: int | None, comm: Dict[str, Any] | None = None) -> Dict[str, Any]:
         """Run the cell with signals released; a KeyboardInterrupt that escapes the engine ends it as interrupted."""
         end: Dict[str, Any] | None = None
         while True:
@@ -145,7 +149,7 @@ class Worker:
                 if end is None:
                     end = self.engine.interrupted_end()
                     self.signals.release()
-                    end = self.engine.run(code, number)
+                    end = self.engine.run(code, number) if comm is None else self.engine.take_comm(comm)
                 self.signals.hold()
                 return end
             except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class CellRequest:
     on_input: OnInput | None = None
     on_display: OnDisplay | None = None
     on_usage: OnUsage | None = None
+    #: A message of the page to a widget of the session; it is handled in place of the code.
+    comm: Mapping[str, object] | None = None
     #: Where coroutine functions of the host run.
     loop: asyncio.AbstractEventLoop | None = None
     front_end: FrontEnd | None = None

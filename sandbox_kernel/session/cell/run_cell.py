@@ -134,6 +134,8 @@ class Cell(WatchLoop):
         message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
         if self.order.request.number is not None:
             message["number"] = self.order.request.number
+        if self.order.request.comm is not None:
+            message["comm"] = self.order.request.comm
         if (front_end := self.order.request.front_end) is not None:
             message["expressions"] = dict(front_end.expressions)
         self.live.channel.put(message)

@@ -24,6 +24,7 @@ What = Literal["complete", "inspect", "source", "is_complete", "image", "load", 
 class Run(TypedDict):
     """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``.
 
+    With ``comm``, a message of the page to a widget is handled in place of the code.
     ``expressions``: a front end runs the cell and wants these evaluated after it.
     """
 
@@ -31,6 +32,7 @@ class Run(TypedDict):
     id: int
     code: str
     number: NotRequired[int]
+    comm: NotRequired[Mapping[str, object]]
     expressions: NotRequired[dict[str, str]]
 
 

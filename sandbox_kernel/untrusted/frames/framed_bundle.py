@@ -32,14 +32,21 @@ _WHAT = {"script": "a script", "link": "a style sheet", "img": "a picture", "ifr
 _MOST_HOSTS = 3
 
 
-def sanitize_display(data: object, metadata: object) -> SanitizedBundle:
-    """Clean one display. Never raises, whatever the input is."""
+def sanitize_display(data: object, metadata: object, gate: str = "") -> SanitizedBundle:
+    """Clean one display. Never raises, whatever the input is.
+
+    Args:
+        data: the MIME bundle.
+        metadata: its metadata.
+        gate: the name of the session's gate for widgets; empty where there are none.
+
+    """
     if not isinstance(data, Mapping):
         return sanitize_bundle(data, metadata)
     try:
         if LIBRARY in data:
             return SanitizedBundle(check_library(data[LIBRARY]).bundle(), {})
-        frame = _frame_of(data)
+        frame = _frame_of(data, gate)
     except ContentRefused as reason:
         rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}
         clean = sanitize_bundle(rest or {"text/plain": ""}, metadata)
@@ -57,9 +64,9 @@ def sanitize_display(data: object, metadata: object) -> SanitizedBundle:
 _BESIDE = frozenset(("text/plain", "image/png", "image/jpeg", "image/svg+xml"))
 
 
-def _frame_of(data: Mapping[object, object]) -> FrameOutput | None:
+def _frame_of(data: Mapping[object, object], gate: str) -> FrameOutput | None:
     if FRAME in data:
-        return check_frame(data[FRAME])
+        return check_frame(data[FRAME], gate)
     markup = data.get("text/html")
     if isinstance(markup, list) and len(markup) <= 1_000_000 and all(isinstance(line, str) for line in markup):
         markup = "".join(markup)

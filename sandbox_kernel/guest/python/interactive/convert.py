@@ -13,6 +13,7 @@ import sys
 
 from .frame import FRAME, LIBRARIES, as_json, frame, script
 from .offline import offline
+from .widgets import VIEW, widget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def scripted_html(markup: str) -> Dict[str, Any]:
 
 
 #: What makes a frame of a value, by MIME type.
-CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly}
+CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly, VIEW: widget}
 
 
 def _converter(mime: str, value: Any) -> Callable[[Any], Dict[str, Any]] | None:

@@ -7,6 +7,7 @@ from IPython.core.getipython import get_ipython
 from .after_import import AfterImport
 from .convert import bokeh
 from .frame import FRAME
+from .widgets import COMMS, catch_outputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ def itables_offline(module: Any) -> None:
     module._CONNECTED, module.init_notebook_mode = False, init_notebook_mode
 
 
+def widget_outputs(module: Any) -> None:
+    """Let ``Output`` widgets catch displays."""
+    catch_outputs(module, screen_of_cells())
+
+
+def screen_of_cells() -> Any:
+    """Return where displays of cells go."""
+    from ..display import SCREEN
+
+    return SCREEN
+
+
 def install() -> None:
     """Watch for imports of the libraries that are set up here."""
     hooks = {
@@ -59,5 +72,7 @@ def install() -> None:
         "altair": altair_renderers,
         "bokeh.io.notebook": bokeh_notebook,
         "itables.javascript": itables_offline,
+        "comm": COMMS.install,
+        "ipywidgets.widgets.widget_output": widget_outputs,
     }
     AfterImport(hooks).install()
