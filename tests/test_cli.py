@@ -219,7 +219,7 @@ def test_source_that_is_no_utf8_is_a_message(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("word", "loaded"),
-    [("run", {"run"}), ("lab", {"lab"}), ("--help", {"run", "install", "lab", "mcp", "prepare", "report"})],
+    [("run", {"run"}), ("lab", {"lab"}), ("--help", {"run", "install", "lab", "mcp", "prepare", "report", "serve"})],
 )
 def test_only_the_command_that_is_asked_for_is_loaded(word: str, loaded: set[str]) -> None:
     code = (

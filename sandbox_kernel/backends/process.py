@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.function_calls import served, with_hatch
+from sandbox_kernel.backends.functions.served_run import served, with_hatch
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -49,7 +49,7 @@ from sandbox_kernel.workspace.outcome import Keep, with_changes
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 

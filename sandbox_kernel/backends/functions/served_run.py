@@ -12,8 +12,8 @@ from sandbox_kernel.jail.core.job import Job
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.functions.call_server import CallServer
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def served(
     if functions is None:
         yield None
         return
-    from sandbox_kernel.functions.call_server import CallServer  # most runs have no functions
+    from sandbox_kernel.backends.functions.call_server import CallServer  # most runs have no functions
 
     server = CallServer(functions)
     try:
