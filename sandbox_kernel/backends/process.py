@@ -146,10 +146,11 @@ class ProcessBackend(BlockingBackend):
             def attempt() -> ExecResult:
                 jail = self._pool.take(walls)
                 try:
-                    plan = recipe.plan(request, self._step_builder(request, recipe, jail.places))
+                    builder = self._step_builder(request, recipe, jail.places)
+                    plan = recipe.plan(request, replace(builder, calls_host=calls is not None))
                     job = self._job(request, plan, jail.places)
                     job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
-                    job = with_hatch(job, calls)
+                    job = with_hatch(job, calls, jail.places, find_python(self.config.python_path).executable)
                     outcome = run_job(
                         jail,
                         job,

@@ -26,7 +26,7 @@ from sandbox_kernel.policy import SandboxPolicy
 _LONGEST_S = 3600.0
 
 
-@sandboxenv(name="sandbox_kernel")  # type: ignore[untyped-decorator]
+@sandboxenv(name="sandbox_kernel")
 class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
     """One sandbox for each sample.
 

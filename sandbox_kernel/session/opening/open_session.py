@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
@@ -171,7 +172,11 @@ def open_session(
             raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
-            worker.start(step, engine.files(jail.places, checkpoints))
+            files = engine.files(jail.places, checkpoints)
+            if functions is not None:
+                step = replace(step, env=with_command(step.env, jail.places))
+                files = (*files, command_file(jail.places, interpreter.executable))
+            worker.start(step, files)
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             worker.destroy()
