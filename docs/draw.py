@@ -9,7 +9,7 @@ from html import escape
 
 #: The floors, top to bottom: room, what it is for. A room imports only rooms below it.
 FLOORS = (
-    ("commands · notebook · agent", "the doors: command line, kernel and magic, HTTP, MCP and tool"),
+    ("commands · wrapped · notebook · agent", "the doors: command line, wrapped kernels, notebook, HTTP, MCP"),
     ("integrations · evals", "interfaces of agent frameworks and of evaluators"),
     ("box · report", "the Sandbox object, and the list of what is enforced here"),
     ("session", "state between cells, checkpoints, undo"),

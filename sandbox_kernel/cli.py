@@ -37,6 +37,9 @@ _COMMANDS = {
     "prepare": "make languages ready that run inside WebAssembly",
     "serve": "run programs over HTTP, with SandboxFusion's requests and answers",
     "report": "what is enforced here, measured",
+    "wrap": "make a copy of an installed Jupyter kernel that runs in a sandbox",
+    "unwrap": "remove a wrapped kernel",
+    "wrapped": "list the wrapped kernels and what each may touch",
 }
 
 

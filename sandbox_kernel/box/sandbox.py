@@ -50,6 +50,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
+        here: str | os.PathLike[str] | None = None,
         functions: Mapping[str, Callable[..., object]] | None = None,
         function_limits: FunctionLimits | None = None,
     ) -> None:
@@ -67,6 +68,8 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             resolver: A function ``resolver(host, port)`` that returns IP addresses, used instead of the system's.
             secrets: Values that programs never see: programs get placeholders, and the host replaces these in the
                 headers of outgoing requests.
+            here: A folder of the host that programs work on. They see it as it is, without the secrets in it, as their
+                working directory; what they change stays in the sandbox until ``apply``.
             functions: Functions of this process, by name, that programs may call: ``from host import name``. Each call
                 is checked against the signature and its type hints, and written to ``result.calls``.
             function_limits: How many calls, bytes and seconds the functions may take in one run or cell.
@@ -84,6 +87,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             allow_private_for=allow_private_for,
             resolver=resolver,
             secrets=secrets,
+            here=here,
             functions=functions,
             function_limits=function_limits,
         )

@@ -37,10 +37,11 @@ class BoxState(BoxFiles):
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
+        here: str | os.PathLike[str] | None = None,
         functions: Mapping[str, Callable[..., object]] | None = None,
         function_limits: FunctionLimits | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(here)
         limits = FunctionLimits.given(function_limits)
         self._functions = checked_functions(functions, limits)
         self._function_limits = limits

@@ -19,6 +19,10 @@ class NoteKind(StrEnum):
     ROLLED_BACK = "rolled_back"
     #: The user asked for an undo.
     TAKEN_BACK = "taken_back"
+    #: The session went to another state of its tree because the user asked.
+    MOVED = "moved"
+    #: Cells that were run again to reach a state that was no longer held.
+    RUN_AGAIN = "run_again"
     #: The session has no state any more: it was started anew.
     STATE_LOST = "state_lost"
     #: Files that a rollback or an undo did not restore.
@@ -31,6 +35,8 @@ class NoteKind(StrEnum):
     CALLS_HAPPENED = "calls_happened"
     #: The cell left no state: that of the cell before it stays.
     STATE_NOT_SAVED = "state_not_saved"
+    #: The session has a context on a GPU: no checkpoints are made from now on.
+    STATE_ON_GPU = "state_on_gpu"
     #: Why the worker of a session was ended, or how it ended.
     WORKER_ENDED = "worker_ended"
     #: The worker died between two cells, and a checkpoint replaced it.
@@ -45,6 +51,8 @@ class NoteKind(StrEnum):
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
     TRUNCATED_CHANGES = "truncated_changes"
+    #: The program worked on a private copy of the user's folder, because no layer could be mounted over it.
+    COPIED_FOLDER = "copied_folder"
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = "network"
     #: A host that the policy allows, and that the proxy could not reach.
@@ -53,6 +61,8 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: The interpreter was started from nothing, which takes longer.
+    NOT_BOOTED = "not_booted"
     #: The program needs a package that is not installed.
     MISSING_PACKAGE = "missing_package"
     #: Part of an output was not shown, because a page must not show it.
@@ -63,6 +73,8 @@ class NoteKind(StrEnum):
     CUT_OUTPUT = "cut_output"
     #: Output that did not arrive.
     LOST_OUTPUT = "lost_output"
+    #: The cell wrote text into another cell of the notebook, or was not allowed to.
+    NEXT_CELL = "next_cell"
     #: The cell asked for input and got none.
     NO_ANSWER = "no_answer"
     #: The cell did not run in the notebook's session.
@@ -131,6 +143,17 @@ def taken_back(names: int, steps: int) -> Note:
     return Note(f"the last {word} taken back; {_kept(names)}", NoteKind.TAKEN_BACK)
 
 
+def moved(names: int, where: str) -> Note:
+    """A redo or a checkout; ``where`` says which state the session has now."""
+    return Note(f"the session is at {where} now; {_kept(names)}", NoteKind.MOVED)
+
+
+def run_again(cells: int, where: str) -> Note:
+    """The state was not held any more: cells were run again after the nearest one that was."""
+    text = f"{where} was no longer held: {_count(cells, 'cell')} ran again after the nearest state that was"
+    return Note(text, NoteKind.RUN_AGAIN)
+
+
 def lost_files(why: str) -> Note:
     """The work folder did not go back with the state."""
     return Note(f"files in the work folder were left as they are: {why}", NoteKind.LOST_FILES)
@@ -167,6 +190,12 @@ def state_not_saved() -> Note:
     """A shell that replaced or killed itself could not write down its variables."""
     text = "the shell ended without leaving its state: variables and functions are as before this cell"
     return Note(text, NoteKind.STATE_NOT_SAVED)
+
+
+def state_on_gpu() -> Note:
+    """The cell made a context on a GPU, which no checkpoint can hold."""
+    text = "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
+    return Note(f"{text}cell that must be ended takes the session back to before this one", NoteKind.STATE_ON_GPU)
 
 
 def broke_protocol(problem: str) -> Note:
@@ -267,6 +296,11 @@ def changes_cut(found: int, listed: int) -> Note:
     return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
 
 
+def folder_copied(why: str) -> Note:
+    """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
+    return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
+
+
 # Network.
 
 
@@ -308,6 +342,11 @@ def compile_cached() -> Note:
     return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
 
 
+def not_booted(language: str, why: str) -> Note:
+    """The interpreter could not start from its image."""
+    return Note(f"{language} was started from nothing, which takes longer: {why}", NoteKind.NOT_BOOTED)
+
+
 def decorators_need_package(remedy: str) -> Note:
     """TypeScript with decorators, and no package that translates them."""
     return Note(f"decorators need another package: {remedy}", NoteKind.MISSING_PACKAGE)
@@ -325,6 +364,18 @@ def clear_ignored() -> Note:
     """The program asked to clear a cell in which a line command has shown something."""
     text = "clear_output was ignored: it would take away what %sandbox has shown in this cell"
     return Note(text, NoteKind.REMOVED_OUTPUT)
+
+
+def next_cell_written(replaced: bool) -> Note:
+    """The program put text into the notebook (``%load``, ``set_next_input``)."""
+    where = "this cell" if replaced else "the cell below"
+    return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
+
+
+def next_cell_refused() -> Note:
+    """The program wanted to put text into the notebook that must not stand there."""
+    text = "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line"
+    return Note(text, NoteKind.NEXT_CELL)
 
 
 def displays_dropped(count: int) -> Note:

@@ -7,16 +7,17 @@ between is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
+from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
@@ -24,6 +25,7 @@ from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, Value,
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -42,9 +44,10 @@ class NotebookState:
     """What lives from cell to cell outside of any sandbox: defaults, handed-over variables, what was written last."""
 
     runner: CellRunner = field(default_factory=CellRunner)
-    defaults: CellOptions = field(default_factory=CellOptions)
+    defaults: CellOptions = field(default_factory=first_defaults)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
+    libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
 
@@ -100,24 +103,38 @@ class Door(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CellReply:
-    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
+    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
+
+    ``reply`` is what the session gives the front end; None when no session ran the cell.
+    """
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    reply: FrontEndReply | None = None
 
 
 class CellExecution:
     """Runs one cell. ``run`` never raises for anything that a cell can cause."""
 
     def __init__(
-        self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event, number: int | None = None
+        self,
+        state: NotebookState,
+        door: Door,
+        on_input: OnInput,
+        cancel: asyncio.Event,
+        number: int | None = None,
+        cell_id: str = "",
+        expressions: Mapping[str, str] | None = None,
     ) -> None:
         self._state = state
+        self._expressions = expressions
+        self._reply: FrontEndReply | None = None
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
         self._number = number
+        self._cell = f"{cell_id} {number}"
         self._value: str | None = None
         self._notes: list[Note] = []
         #: Whether a line command has shown something in this cell.
@@ -140,7 +157,7 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
-        return CellReply(failure=failure, value=self._value)
+        return CellReply(failure=failure, value=self._value, reply=self._reply)
 
     def _failed(self, failure: Failure) -> CellReply:
         self._door.message(failure)
@@ -172,6 +189,7 @@ class CellExecution:
             on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
+            front_end=self._front_end(),
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
@@ -181,8 +199,16 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        result = replace(outcome.result, notes=(*outcome.result.notes, *_few(self._notes)))
+        told = self._reply.told if self._reply is not None and outcome.result.ok else ()
+        result = replace(outcome.result, notes=(*outcome.result.notes, *told, *_few(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _front_end(self) -> FrontEnd | None:
+        return None if self._expressions is None else FrontEnd(expressions=self._expressions, on_reply=self._keep)
+
+    def _keep(self, reply: FrontEndReply) -> None:
+        """Called on the thread that runs the cell; read when the cell has ended."""
+        self._reply = reply
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None
@@ -196,9 +222,12 @@ class CellExecution:
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
+        if self._state.libraries.take(display.data):
+            return
         batch.flush()
         message, removed = render_display(display)
         self._notes += removed
+        self._send(*self._state.libraries.before(display.data, self._cell))
         if isinstance(message, ClearOutput) and self._told:
             # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
             self._notes.append(notes.clear_ignored())
@@ -216,7 +245,7 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
-        desk = LineCommands(self._state.runner, defaults, self._state.files)
+        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -19,21 +19,24 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.policy import Mount
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.present_worker import StillBusy
+from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
-from sandbox_kernel.session.worker.checkpoints import Checkpoint
-from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.jail.streams.asking import AnyOnInput
 
-#: How long a question about code may take; jedi stops by itself before that.
+#: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
 
 
@@ -53,7 +56,7 @@ class NotOfThisSession(SessionError, AttributeError):
     """Raised for a method that only sessions of another kind have. Also an AttributeError, so ``hasattr`` is False."""
 
 
-class Session:
+class Session(TimeTravel):
     """One session. Use it as a context manager, or call ``close``; otherwise it ends with its last reference.
 
     Do not construct it: ``Sandbox.session`` does.
@@ -63,6 +66,7 @@ class Session:
         begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
         on_close: called once when the session is closed.
         share: the link to the box's shared folder; None when the session shares no files.
+        rights: what the session is given while it runs; None where nothing can be given.
 
     """
 
@@ -72,13 +76,14 @@ class Session:
         begin: Callable[[], JailedWorker],
         on_close: Callable[[], None] | None = None,
         share: FolderLink | None = None,
+        rights: SessionRights | None = None,
     ) -> None:
         self._spec = spec
         self._on_close = on_close
         self._guard = threading.Lock()
         self._stop: Stop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._supervisor = WorkerSupervisor(spec, begin, share)
+        self._supervisor = WorkerSupervisor(spec, begin, share, rights)
         self._finalizer = weakref.finalize(self, self._supervisor.end)
         _sessions.add(self)
 
@@ -210,6 +215,7 @@ class Session:
         cpu_seconds: float | None = None,
         output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
+        front_end: FrontEnd | None = None,
     ) -> ExecResult:
         """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
@@ -225,6 +231,7 @@ class Session:
             cpu_seconds: see ``run``.
             output_bytes: see ``run``.
             cancel: an event; setting it interrupts the cell.
+            front_end: what the notebook wants beside the result; see ``FrontEnd``.
 
         """
         import asyncio  # slow to import, and ``run`` does not need it
@@ -246,6 +253,7 @@ class Session:
             on_display=on_display,
             on_usage=on_usage,
             loop=asyncio.get_running_loop(),
+            front_end=front_end,
         )
         check_listeners(asked)
 
@@ -266,31 +274,59 @@ class Session:
             self._stop.set()
             return True
 
-    def undo(self, n: int = 1) -> ExecResult:
-        """Go back to the state before the last ``n`` cells.
+    def allow(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Mapping[str, str] | None = None,
+        memory_mb: int | None = None,
+    ) -> None:
+        """Give the running session more; its variables stay. Waits for a running cell.
 
         Args:
-            n: how many cells to undo; cells that were rolled back do not count.
-
-        Returns:
-            A result whose notes say what was restored.
+            domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
+            mount: A folder that it is shown read-only, as ``HOST:GUEST``, at ``/data`` or below ``/mnt``.
+            env: Variables of its environment.
+            memory_mb: A higher memory limit.
 
         Raises:
-            InvalidRequest: ``n`` is not a number of at least 1.
-            SessionError: there is no such checkpoint; the message lists what can be undone.
+            PolicyViolation: A running session cannot be given this; the message says what works instead.
 
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
+        asked = asked_rights(domain, mount, env, memory_mb)
         with host_trouble(), self._supervisor.turn() as worker:
-            return self._supervisor.undo(worker, n)
+            self._rights().allow(self._supervisor, worker, asked)
 
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
+    def revoke(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Iterable[str] | None = None,
+    ) -> None:
+        """Take back what ``allow`` has given. Waits for a running cell; connections to a domain end at once.
+
+        Args:
+            domain: The domain, as it was given.
+            mount: The folder, as it was given.
+            env: Names of variables.
+
+        Raises:
+            PolicyViolation: It was not given, or something in the session still uses it; the message says what to do.
+
+        """
+        asked = asked_rights(domain, mount, dict.fromkeys(env or (), ""), None)
         with host_trouble(), self._supervisor.turn() as worker:
-            worker.look_for_lost()
-            held = private_bytes(worker.jail.init_pid)
-            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.shelf.reachable(worker.cell))
+            self._rights().revoke(self._supervisor, worker, asked)
+
+    def _rights(self) -> SessionRights:
+        if self._supervisor.rights is None:
+            raise PolicyViolation(
+                "a WebAssembly session has what it began with; open a new one with the right, or save this one and "
+                "load it in a sandbox that has it: session.save(path), Sandbox(policy).load_session(path)"
+            )
+        return self._supervisor.rights
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the content of a file; waits for a running cell.
@@ -327,10 +363,10 @@ class Session:
         """Start a new worker without variables and checkpoints; ends a running cell. Shared files of the box stay."""
         self._supervisor.refuse_if_closed()
         with self._supervisor.lock_after_kill():
-            self._supervisor.again()
+            self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return completions in Jupyter's form; empty while a cell runs.
+        """Return completions in Jupyter's form; waits a few seconds for a running cell, then it returns none.
 
         Args:
             code: the source of the cell so far.
@@ -342,15 +378,19 @@ class Session:
         """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
-    def inspect(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return documentation of the name at a position as a MIME bundle; empty when unknown or while a cell runs.
+    def inspect(self, code: str, pos: int, detail: int = 0) -> Mapping[str, object]:
+        """Return documentation of the name at a position as a MIME bundle; empty when it is unknown.
+
+        Waits a few seconds for a running cell, then it returns nothing.
 
         Args:
             code: the source of the cell so far.
             pos: the cursor, in characters from the start.
+            detail: 1 adds the source code, where the session has it; only Python sessions of processes do.
 
         """
-        return code_answers.documentation(self._ask("inspect", code, pos))
+        in_ipython = self.language is Language.PYTHON and self._spec.frame.backend == "process"
+        return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
         """Say whether code is complete.
@@ -392,15 +432,16 @@ class Session:
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not code_answers.worth_asking(code, pos):
             return {}
-        if self._supervisor.busy:
-            # A cell runs: the worker cannot answer now, and an editor must not wait for it.
+        try:
+            with host_trouble(), self._supervisor.turn(ASK_S) as worker:
+                try:
+                    return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
+                except SessionError:
+                    self._supervisor.revive(worker)
+                    return {}
+        except StillBusy:
+            # A cell runs for longer: the worker cannot answer now, and an editor must not wait for ever.
             return {}
-        with host_trouble(), self._supervisor.turn() as worker:
-            try:
-                return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
-            except SessionError:
-                self._supervisor.revive(worker)
-                return {}
 
     if not TYPE_CHECKING:
 

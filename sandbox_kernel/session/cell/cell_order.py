@@ -11,6 +11,7 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.worker.messages import CellDone
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class CellRequest:
     on_usage: OnUsage | None = None
     #: Where coroutine functions of the host run.
     loop: asyncio.AbstractEventLoop | None = None
+    front_end: FrontEnd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class CellOrder:
     memory_mb: int
     output_bytes: int
     cpu_seconds: float | None
+    gpu_memory_mb: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,5 +64,7 @@ class CellEnd:
     disk_full: bool
     code: int | None = None
     problem: str = ""
+    #: Whether an earlier cell's result said already that the session uses a GPU.
+    told_of_gpu: bool = False
     failure: BaseException | None = None
     calls: tuple[Call, ...] = ()

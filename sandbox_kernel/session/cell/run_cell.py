@@ -23,6 +23,7 @@ from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.cell_prompt import CellPrompt
 from sandbox_kernel.session.cell.displays import Displays
+from sandbox_kernel.session.cell.front_end import front_end_reply
 from sandbox_kernel.session.cell.listeners import ListenerFailed, guarded
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.messages import (
@@ -36,12 +37,15 @@ from sandbox_kernel.session.worker.messages import (
 )
 from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
 
+#: A cell that sleeps on is interrupted a second time after this time.
+_AGAIN_S = 1.0
+
 
 class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
 
     def __init__(self, live: JailedWorker, order: CellOrder, stop: Stop) -> None:
-        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage))
+        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage, order.gpu_memory_mb))
         self.live, self.order, self.stop = live, order, stop
         asked = order.request
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, asked.on_output)
@@ -104,6 +108,7 @@ class Cell(WatchLoop):
             disk_full=self.limits.disk_full,
             code=self.live.keeper.gone,
             problem=self.problem,
+            told_of_gpu=self.live.told_of_gpu(self.done is not None and self.done.accelerator),
             failure=self.failure,
             calls=made,
         )
@@ -129,6 +134,8 @@ class Cell(WatchLoop):
         message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
         if self.order.request.number is not None:
             message["number"] = self.order.request.number
+        if (front_end := self.order.request.front_end) is not None:
+            message["expressions"] = dict(front_end.expressions)
         self.live.channel.put(message)
 
     def _look_again(self) -> None:
@@ -195,7 +202,7 @@ class Cell(WatchLoop):
             self._interrupt_at = time.monotonic()
         if self._began and not self._signalled:
             self._signalled = True
-            self._again_at = time.monotonic() + self.order.grace_s / 2
+            self._again_at = time.monotonic() + min(_AGAIN_S, self.order.grace_s / 2)
             self.live.keeper.interrupt()
 
     def _interrupt_again(self) -> None:
@@ -222,6 +229,8 @@ class Cell(WatchLoop):
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
+                if (front_end := self.order.request.front_end) is not None:
+                    front_end.on_reply(front_end_reply(front_end, message.reply))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
 

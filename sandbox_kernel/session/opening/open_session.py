@@ -18,7 +18,10 @@ from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes
+from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes, with_gpu
+from sandbox_kernel.jail.kinds.template_cache import NoLayer
+from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
@@ -30,10 +33,12 @@ from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: The most checkpoints that a session may keep.
@@ -139,6 +144,7 @@ def open_session(
     interpreter = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
     limit = Limits.given(limits)
     walls = session_walls(backend, interpreter, engine, limit, memory_mb)
+    over = share if isinstance(share, HereLink) else None
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",
         language=spoken,
@@ -152,6 +158,7 @@ def open_session(
             backend=backend.name,
             isolation=backend.isolation_class,
             memory_mb=memory_mb,
+            gpu_memory_mb=limit.gpu_memory_mb,
             chosen=chosen,
             network_notes=backend.network_notes,
         ),
@@ -159,19 +166,29 @@ def open_session(
 
     @host_trouble()
     def begin() -> JailedWorker:
-        jail = shared_pool(backend.config.pool_size).take(walls)
+        jail = take_jail(shared_pool(backend.config.pool_size), walls, over)
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
             calls = CallServer(functions) if functions is not None else None
             worker = JailedWorker(
-                jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed, calls=calls
+                jail,
+                checkpoints,
+                memory_mb * MIB,
+                limit.processes,
+                proxy,
+                sealed=sealed,
+                calls=calls,
+                looks=engine.looks,
             )
         except BaseException:
             jail.destroy()
             raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
+            if over is not None:
+                step = replace(step, env={**step.env, "HOME": jail.places.tmp})
+                worker.layer = SessionLayer(over.here, jail.box_fd, jail.layer_fd) if jail.layer_fd >= 0 else None
             files = engine.files(jail.places, checkpoints)
             if functions is not None:
                 step = replace(step, env=with_command(step.env, jail.places))
@@ -186,7 +203,18 @@ def open_session(
             raise
         return worker
 
-    return Session(spec, begin, on_close, share)
+    return Session(spec, begin, on_close, share, SessionRights(backend))
+
+
+def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
+    """Take a jail for a session: with a layer over the user's folder, or without one where that is not possible."""
+    if over is None:
+        return pool.take(walls)
+    try:
+        return pool.take(replace(walls, here=over.here.path))
+    except NoLayer as error:
+        over.why_copied = str(error)
+        return pool.take(walls)
 
 
 def session_walls(
@@ -194,9 +222,10 @@ def session_walls(
 ) -> Walls:
     """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
     backend.check_network()
+    check_gpu_limit(limits.gpu_memory_mb, backend.policy.gpu)
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
-    return Walls(
+    walls = Walls(
         interpreter.executable,
         tuple(dict.fromkeys((*interpreter.runtime, *engine.runtime(backend.config)))),
         grants,
@@ -205,6 +234,7 @@ def session_walls(
         enforcer=enforcer,
         templates=backend.config.templates,
     )
+    return with_gpu(walls, backend.policy.gpu)
 
 
 def session_step(
