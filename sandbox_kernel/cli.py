@@ -35,6 +35,7 @@ _COMMANDS = {
     "lab": "open JupyterLab on a notebook",
     "mcp": "serve the sandbox to agents over MCP, on standard input and output",
     "prepare": "make languages ready that run inside WebAssembly",
+    "serve": "run programs over HTTP, with SandboxFusion's requests and answers",
     "report": "what is enforced here, measured",
     "wrap": "make a copy of an installed Jupyter kernel that runs in a sandbox",
     "unwrap": "remove a wrapped kernel",

@@ -22,7 +22,7 @@ from sandbox_kernel.workspace.outcome import Keep
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.function_calls import served, with_hatch
+from sandbox_kernel.backends.functions.served_run import served, with_hatch
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -52,7 +52,7 @@ from sandbox_kernel.workspace.outcome import Keep, with_changes
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -162,10 +162,10 @@ class ProcessBackend(BlockingBackend):
                         # As with files that the policy shows: a compiled program may include some of the folder. And
                         # what tools keep in the home of a user does not belong into the user's folder.
                         builder = replace(builder, cache=None, home=jail.places.tmp)
-                    plan = recipe.plan(request, builder)
+                    plan = recipe.plan(request, replace(builder, calls_host=calls is not None))
                     job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
                     job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
-                    job = with_hatch(job, calls)
+                    job = with_hatch(job, calls, jail.places, find_python(self.config.python_path).executable)
                     outcome = run_job(
                         jail,
                         job,

@@ -18,6 +18,7 @@ from sandbox_kernel.box.sessions import BoxSessions
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.kinds.reaper import wait_buried
 from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.model import Language
 from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
@@ -144,6 +145,18 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             report = summed_report(self._backends.dask(), host="a worker of the cluster")
             return report.require(*require)
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
+
+    def describe_functions(self, language: str | Language = Language.PYTHON) -> str:
+        """Return what a model needs to know about the host functions: declarations and documentation.
+
+        Args:
+            language: The language of the programs: Python gets signatures, JavaScript and TypeScript get types, the
+                shell gets command lines.
+
+        """
+        from sandbox_kernel.backends.functions.describe import describe_functions
+
+        return describe_functions(self._functions, Language.parse(language))
 
     def destroy(self) -> None:
         """Close all sessions and remove the work folder. Every later call raises ``SandboxDestroyed``."""

@@ -16,8 +16,8 @@ from sandbox_kernel.net.egress import Egress, with_placeholders
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.backends.wasm.prepare import OnProgress
-    from sandbox_kernel.functions.host_function import HostFunctions
     from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
@@ -80,6 +80,6 @@ def checked_functions(
     """Return the given functions with their checks; imports what that needs only when there are some."""
     if functions is None:
         return before
-    from sandbox_kernel.functions.host_function import make_functions
+    from sandbox_kernel.backends.functions.host_function import make_functions
 
     return make_functions(functions, limits, before=before)

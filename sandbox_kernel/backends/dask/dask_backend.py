@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 #: Seconds that a run may take beyond its time limit after it began: to start, to end, to send its files.
 PATIENCE_S = 120.0

@@ -53,7 +53,7 @@ from sandbox_kernel.workspace.outcome import Keep, with_changes
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy

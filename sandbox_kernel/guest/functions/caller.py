@@ -114,7 +114,10 @@ class Caller:
             answer = line.receive()
             if answer is None:
                 self._lines.line = line = _Line(self.hatch)
-                line.send(data)
+                try:
+                    line.send(data)
+                except ConnectionError:
+                    pass  # closed at once; the reason may be there to be read
                 answer = line.receive()
         else:
             answer = line.receive()

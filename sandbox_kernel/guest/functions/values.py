@@ -1,4 +1,4 @@
-"""Values of host functions as JSON, inside: the same rules as ``functions/call_values.py`` of the host."""
+"""Values of host functions as JSON, inside: the same rules as ``backends/functions/call_values.py`` of the host."""
 
 from __future__ import annotations
 

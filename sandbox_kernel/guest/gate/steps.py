@@ -6,11 +6,13 @@ Everything here except ``move_up`` and ``prepare`` runs in the child. Standard l
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
 import errno
 import fcntl
 import mmap
 import os
 import resource
+import struct
 import sys
 
 from . import lockdown, python_once
@@ -26,6 +28,8 @@ REPORT_FD = 3
 HATCH_FD = 14
 #: The variable that tells programs the descriptor of the hatch.
 HATCH_VARIABLE = "HOST_HATCH"
+#: The variable that asks for a connection, and gets its descriptor.
+LINE_VARIABLE = "HOST_LINE"
 
 
 def raise_oom_score(score: int) -> None:
@@ -150,7 +154,21 @@ def keep_hatch(hatch: int, environment: Dict[str, str], *, inherits: bool) -> in
     kept = fcntl.fcntl(hatch, fcntl.F_DUPFD if inherits else fcntl.F_DUPFD_CLOEXEC, HATCH_FD)
     os.close(hatch)
     environment[HATCH_VARIABLE] = str(kept)
+    if LINE_VARIABLE in environment:
+        environment[LINE_VARIABLE] = str(open_line(kept))
     return kept
+
+
+def open_line(hatch: int) -> int:
+    """Open a connection for calls and return its descriptor, for a program that cannot send descriptors itself."""
+    ours, theirs = socket.socketpair()
+    knock = socket.socket(fileno=os.dup(hatch))
+    knock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", theirs.fileno()))])
+    knock.close()
+    theirs.close()
+    line = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, HATCH_FD)
+    ours.close()
+    return line
 
 
 def run_session(argv: List[str], channel: int) -> None:

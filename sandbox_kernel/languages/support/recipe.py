@@ -122,6 +122,8 @@ class StepBuilder:
     cache: CompileCache | None = None
     #: Variables for programs, such as the address of the proxy; empty when the policy allows no network.
     network_env: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the program may call host functions; a program that waits since before the order cannot.
+    calls_host: bool = False
     #: Where programs keep settings and caches; None for the work folder.
     home: str | None = None
 

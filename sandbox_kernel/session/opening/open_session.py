@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.functions.call_server import CallServer
+from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.functions.call_server import CallServer
-from sandbox_kernel.functions.host_function import HostFunctions
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
@@ -189,7 +190,11 @@ def open_session(
             if over is not None:
                 step = replace(step, env={**step.env, "HOME": jail.places.tmp})
                 worker.layer = SessionLayer(over.here, jail.box_fd, jail.layer_fd) if jail.layer_fd >= 0 else None
-            worker.start(step, engine.files(jail.places, checkpoints))
+            files = engine.files(jail.places, checkpoints)
+            if functions is not None:
+                step = replace(step, env=with_command(step.env, jail.places))
+                files = (*files, command_file(jail.places, interpreter.executable))
+            worker.start(step, files)
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             worker.destroy()

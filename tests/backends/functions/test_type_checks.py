@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict, Typ
 
 import pytest
 
-from sandbox_kernel.functions.type_checks import Mismatch, UnknownHint, make_check
+from sandbox_kernel.backends.functions.type_checks import Mismatch, UnknownHint, make_check
 
 
 class Colour(enum.Enum):

@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 
-from sandbox_kernel.functions import call_values
-from sandbox_kernel.functions.call_budget import BudgetSpent, CallBudget
-from sandbox_kernel.functions.call_values import BadValue
-from sandbox_kernel.functions.host_function import HostFunctions
+from sandbox_kernel.backends.functions import call_values
+from sandbox_kernel.backends.functions.call_budget import BudgetSpent, CallBudget
+from sandbox_kernel.backends.functions.call_values import BadValue
+from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.model.call import Call, CallOutcome
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
@@ -241,7 +241,7 @@ class CallConnection:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
         if not inspect.isawaitable(result):
             return result
-        from sandbox_kernel.functions.function_loop import function_loop
+        from sandbox_kernel.backends.functions.function_loop import function_loop
 
         future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or function_loop())
         running.future = future

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import FunctionLimits, InvalidRequest
-from sandbox_kernel.functions.host_function import make_function, make_functions, plain_signature
+from sandbox_kernel.backends.functions.host_function import make_function, make_functions, plain_signature
 
 
 def search(query: str, *, limit: int = 10) -> list[str]:

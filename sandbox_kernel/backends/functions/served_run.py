@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.jail.core.job import Job
+from sandbox_kernel.jail.core.walls import Places
 
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.functions.call_server import CallServer
-    from sandbox_kernel.functions.host_function import HostFunctions
+    from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 
 @contextlib.contextmanager
@@ -30,7 +32,7 @@ def served(
     if functions is None:
         yield None
         return
-    from sandbox_kernel.functions.call_server import CallServer  # most runs have no functions
+    from sandbox_kernel.backends.functions.call_server import CallServer  # most runs have no functions
 
     server = CallServer(functions)
     try:
@@ -40,10 +42,12 @@ def served(
         server.close()
 
 
-def with_hatch(job: Job, server: CallServer | None) -> Job:
-    """Return the job with the hatch for its last step, the program. A compiler gets none."""
+def with_hatch(job: Job, server: CallServer | None, places: Places, python: str) -> Job:
+    """Return the job with the hatch and the command ``host`` for its last step, the program. A compiler gets none."""
     if server is None:
         return job
     *before, program = job.steps
-    program = replace(program, functions=server.functions.listing())
-    return replace(job, steps=(*before, program), hatch=server.hatch)
+    env = with_command(program.env, places)
+    program = replace(program, functions=server.functions.listing(), env=env)
+    files = (*job.files, command_file(places, python))
+    return replace(job, steps=(*before, program), files=files, hatch=server.hatch)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.functions import call_values
-from sandbox_kernel.functions.call_values import BadValue
+from sandbox_kernel.backends.functions import call_values
+from sandbox_kernel.backends.functions.call_values import BadValue
 from sandbox_kernel.guest.functions import values as inside
 
 _PLAIN = st.recursive(

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import CallOutcome, FunctionLimits
-from sandbox_kernel.functions.call_server import MAX_CONNECTIONS, CallServer
-from sandbox_kernel.functions.host_function import make_functions
+from sandbox_kernel.backends.functions.call_server import MAX_CONNECTIONS, CallServer
+from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.guest.functions.caller import Caller, HostError
 
 

@@ -8,8 +8,8 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sandbox_kernel.backends.functions.type_checks import Check, Mismatch, UnknownHint, check_all, hint_text, make_check
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.functions.type_checks import Check, Mismatch, UnknownHint, check_all, hint_text, make_check
 from sandbox_kernel.limits import FunctionLimits, quoted
 
 #: Names that the module ``host`` has already.

@@ -21,9 +21,9 @@ import struct
 import threading
 import time
 
-from sandbox_kernel.functions.call_budget import CallBudget
-from sandbox_kernel.functions.call_connection import CallConnection
-from sandbox_kernel.functions.host_function import HostFunctions
+from sandbox_kernel.backends.functions.call_budget import CallBudget
+from sandbox_kernel.backends.functions.call_connection import CallConnection
+from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.model.call import Call
 
 #: The most connections at a time; each has a thread here.
