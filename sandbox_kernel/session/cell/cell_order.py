@@ -64,5 +64,7 @@ class CellEnd:
     disk_full: bool
     code: int | None = None
     problem: str = ""
+    #: Whether an earlier cell's result said already that the session uses a GPU.
+    told_of_gpu: bool = False
     failure: BaseException | None = None
     calls: tuple[Call, ...] = ()

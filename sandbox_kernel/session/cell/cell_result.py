@@ -144,6 +144,8 @@ def _cell_notes(end: CellEnd, facts: CellFacts) -> Iterator[Note]:
         yield notes.child_out_of_memory()
     if end.done is not None and end.done.unsaved:
         yield notes.state_not_saved()
+    if end.done is not None and end.done.accelerator and not end.told_of_gpu:
+        yield notes.state_on_gpu()
 
 
 def make_result(

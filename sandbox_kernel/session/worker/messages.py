@@ -125,6 +125,7 @@ class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
+    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more.
     """
 
     id: int
@@ -134,6 +135,7 @@ class CellDone:
     error: CellError | None = None
     limit: str | None = None
     unsaved: bool = False
+    accelerator: bool = False
     reply: Mapping[str, object] = field(default_factory=dict)
 
 
