@@ -269,7 +269,7 @@ def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
 
 def more_files_not_shared(count: int) -> Note:
     """So many more files for which the same holds as for those named before."""
-    return Note(f"{count} more files: the same", NoteKind.FILES_NOT_SHARED)
+    return Note(f"and {count} more files were not shared", NoteKind.FILES_NOT_SHARED)
 
 
 def large_file_not_shared(path: str, most_mb: int) -> Note:
@@ -410,7 +410,7 @@ def output_lost(waited_s: float) -> Note:
 
 def no_answer(why: object) -> Note:
     """The cell asked for input and got the end of a file."""
-    return Note(f"its question had no answer: {why}", NoteKind.NO_ANSWER)
+    return Note(f"input() got no answer: {why}", NoteKind.NO_ANSWER)
 
 
 # Hints: what to write, where people stumble. ``line`` is how an option is written at this door.

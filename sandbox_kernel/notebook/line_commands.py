@@ -129,19 +129,21 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     save = getattr(session_of(command, context), "save", None)
     if save is None:
         raise InvalidRequest(
-            f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
-            "to save a file of the work folder, use %sandbox files"
+            f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
+            "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
-    save(command.target)
-    return _text(f"Saved as {command.target}.")
+    report = save(command.target)
+    return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     session = context.runner.box(context.defaults).load_session(command.target)
     # It serves cells of its own language, which may differ from the notebook's.
-    options = replace(command.options, language=session.language, backend="wasm")
-    context.runner.sessions.adopt(options, session)
-    return _text(f"Going on with {command.target}: {session.language} cells run in it.")
+    restored = getattr(session, "restored", None)
+    backend = "wasm" if restored is None else None
+    context.runner.sessions.adopt(replace(command.options, language=session.language, backend=backend), session)
+    said = f"Going on with {command.target}: {session.language} cells run in it."
+    return _text(said if restored is None else f"{said}\n{restored}")
 
 
 def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
