@@ -81,19 +81,24 @@ def serve_http(
     audit: str | None = None,
     allow_private_for: Iterable[str] = (),
     secrets: Iterable[Secret] = (),
+    here: str | None = None,
+    may_apply: bool = False,
 ) -> None:
     """Serve until interrupted. Prints the address, and a new token, to standard error."""
     need_sdk()
     token, made = read_token(token_file, TOKEN_VARIABLE)
     private = tuple(allow_private_for)
-    with listen(host, port) as server, Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets) as box:
+    with (
+        listen(host, port) as server,
+        Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets, here=here) as box,
+    ):
         address, bound = server.getsockname()[:2]
         place = f"[{address}]" if ":" in address else address
         sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")
         if made:
             sys.stderr.write(f"Authorization: Bearer {token}\n")
         sys.stderr.flush()
-        asyncio.run(_serve(make_app(Toolbox(box), token, version), server))
+        asyncio.run(_serve(make_app(Toolbox(box, may_apply=may_apply), token, version), server))
 
 
 async def _serve(app: ASGIApp, listener: socket.socket) -> None:

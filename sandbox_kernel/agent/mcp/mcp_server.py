@@ -139,17 +139,19 @@ def serve_stdio(
     audit: str | None = None,
     allow_private_for: Iterable[str] = (),
     secrets: Iterable[Secret] = (),
+    here: str | None = None,
+    may_apply: bool = False,
 ) -> None:
     """Serve one client on standard input and output until it closes them. Further arguments go to ``Sandbox``."""
     need_sdk()
-    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for, secrets=secrets) as box:
-        asyncio.run(_stdio(box, version))
+    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for, secrets=secrets, here=here) as box:
+        asyncio.run(_stdio(box, version, may_apply))
 
 
-async def _stdio(box: Sandbox, version: str) -> None:
+async def _stdio(box: Sandbox, version: str, may_apply: bool) -> None:
     from mcp.server.stdio import stdio_server
 
-    server = make_server(Toolbox(box), version)
+    server = make_server(Toolbox(box, may_apply=may_apply), version)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _leave, box)
     async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())

@@ -22,6 +22,7 @@ from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.box_backend import BoxBackend
 from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
 from sandbox_kernel.agent.mcp import tool_specs as specs
+from sandbox_kernel.agent.mcp.here_tools import Act, here_tools
 from sandbox_kernel.agent.mcp.pictures import pictures_of
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
 from sandbox_kernel.agent.tool import SandboxTool, internal_error
@@ -77,7 +78,7 @@ class _NamedSession:
 class Toolbox:
     """The tools of a sandbox. Use it on one event loop; it ends with the sandbox."""
 
-    def __init__(self, box: Sandbox) -> None:
+    def __init__(self, box: Sandbox, *, may_apply: bool = False) -> None:
         self.box = box
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._sessions: dict[str, _NamedSession] = {}
@@ -91,6 +92,8 @@ class Toolbox:
             "list_dir": self._list_dir,
             "report": self._report,
         }
+        self._here = here_tools(box, may_apply=may_apply)
+        self._acts |= {name: self._on_folder(act) for name, (_, act) in self._here.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,7 +113,17 @@ class Toolbox:
             open_world=self._open_world,
         )
         session = replace(specs.SESSION_RUN, open_world=self._open_world)
-        return (run, session, specs.SESSION_UNDO, specs.READ_FILE, specs.WRITE_FILE, specs.LIST_DIR, specs.REPORT)
+        here = (spec for spec, _ in self._here.values())
+        return (
+            run,
+            session,
+            specs.SESSION_UNDO,
+            specs.READ_FILE,
+            specs.WRITE_FILE,
+            specs.LIST_DIR,
+            specs.REPORT,
+            *here,
+        )
 
     async def call(self, name: str, call: ToolCall) -> Reply:
         """Call a tool by its name and return the reply. Never raises for a known name."""
@@ -123,6 +136,12 @@ class Toolbox:
         except Exception as error:
             _log.exception("the tool %s failed", name)
             return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
+
+    def _on_folder(self, act: Act) -> Callable[[ToolCall], Awaitable[Reply]]:
+        async def answered(call: ToolCall) -> Reply:
+            return Reply(answer=await act(dict(call.args)))
+
+        return answered
 
     async def _exec(self, call: ToolCall) -> Reply:
         answer = await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel)

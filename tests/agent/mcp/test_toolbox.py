@@ -35,6 +35,7 @@ class FakeBox:
     def __init__(self, open_session: Callable[[], FakeSession]) -> None:
         self.policy = SandboxPolicy.preset("standard")
         self.backend = None
+        self.here = None
         self._open = open_session
         self.opened: list[str] = []
 
