@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.host_failures import check_listener
@@ -16,6 +16,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
@@ -21,6 +20,7 @@ from sandbox_kernel.notebook.options.cell_policy import limits_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.values import dataclass
 
 #: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
 _GRANTS = frozenset(("--allow-net", "--mount", "--policy"))

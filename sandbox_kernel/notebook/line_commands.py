@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
@@ -19,6 +19,7 @@ from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ ignores metadata and tracebacks; measured numbers stand only there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox_kernel import receipt, visible
 from sandbox_kernel.errors import SandboxError
@@ -20,6 +20,7 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
+from sandbox_kernel.values import dataclass
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
@@ -29,6 +29,7 @@ from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutp
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
@@ -13,6 +13,7 @@ from sandbox_kernel.model import check_env
 from sandbox_kernel.policy.access import AccessMode, flag
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.places import current_folder, mount_target, path_text
+from sandbox_kernel.values import dataclass
 
 PRESETS = ("standard", "strict", "classroom", "data", "build")
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from sandbox_kernel.values import dataclass
 from sandbox_kernel.visible import INVISIBLE
 
 #: The most matches of one answer, and the longest match: a page shows them in a list.

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group
+from sandbox_kernel.values import dataclass
 
 #: The prefix of all our groups, and the longer prefix of the place of a host process.
 GROUP_PREFIX = "sandbox-kernel-"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.jail.cgroups.cgroup_files import read
+from sandbox_kernel.values import dataclass
 
 #: Limits of a version 2 group that would not apply to a sandbox outside of it.
 LIMITS = (

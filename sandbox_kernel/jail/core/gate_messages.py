@@ -11,10 +11,11 @@ import marshal
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.walls import Warm
+from sandbox_kernel.values import dataclass
 
 #: The largest message that the gate may send.
 MAX_FRAME = 64 << 10

@@ -6,16 +6,17 @@ Requests with equal walls can use the same kind of spare, so ``Walls`` is also t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.values import dataclass
 
 #: Paths inside every sandbox that has its own root.
 WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
 TMP = "/tmp"
+#: The enforcer of hosts where bubblewrap does not work.
+LANDLOCK = "landlock"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sandbox_kernel.jail.meter.process_view import (
     PARENT,
@@ -25,6 +24,7 @@ from sandbox_kernel.jail.meter.process_view import (
     with_memory,
     without_twins,
 )
+from sandbox_kernel.values import dataclass
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")

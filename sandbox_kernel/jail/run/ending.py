@@ -7,12 +7,12 @@ Runs (``backends/outcome.py``), cells (``session/cell/cell_result.py``) and WebA
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from signal import SIGABRT, SIGTRAP
 from typing import NamedTuple
 
 from sandbox_kernel.model import Limit, Status
+from sandbox_kernel.values import dataclass
 
 
 class Ending(StrEnum):

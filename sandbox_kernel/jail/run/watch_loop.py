@@ -9,12 +9,12 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from sandbox_kernel.jail.meter.meter import TICK_S
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
+from sandbox_kernel.values import dataclass
 
 #: Called with the descriptor that is ready.
 OnReady = Callable[[int], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
@@ -19,6 +19,7 @@ from sandbox_kernel.languages.support.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.values import dataclass
 
 #: PATH inside; the interpreter's own folder is put before it.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

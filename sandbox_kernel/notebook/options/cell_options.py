@@ -7,7 +7,7 @@ that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, use
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from sandbox_kernel.errors import InvalidRequest
@@ -16,6 +16,7 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.values import dataclass
 
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})

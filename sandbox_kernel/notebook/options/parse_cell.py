@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
@@ -19,6 +19,7 @@ from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
 from sandbox_kernel.notebook.options.units import parse_count
+from sandbox_kernel.values import dataclass
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import islice
 
@@ -22,6 +21,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_image
 from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.tree.paths import display_name
 
 MAX_ROWS = 200

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.worker.messages import CellDone
+from sandbox_kernel.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
@@ -12,6 +11,7 @@ from sandbox_kernel.jail.streams.output import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Limit, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.worker.worker import RolledBack
+from sandbox_kernel.values import dataclass
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
 from sandbox_kernel.model import Display
 from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
+from sandbox_kernel.values import dataclass
 
 #: What one cell may show; the rest is dropped and said so.
 MAX_DISPLAYS = 2000

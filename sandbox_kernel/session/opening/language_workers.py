@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile
@@ -18,6 +17,7 @@ from sandbox_kernel.session.worker.matplotlib_fonts import FOLDER as FONTS
 from sandbox_kernel.session.worker.matplotlib_fonts import font_lists
 from sandbox_kernel.session.worker.node_freeze import NAME as FREEZE
 from sandbox_kernel.session.worker.node_freeze import freeze_addon
+from sandbox_kernel.values import dataclass
 
 #: Variables that set native thread pools to one thread: the pools do not survive a fork, and checkpoints are forks. The
 #: policy's environment can override them.

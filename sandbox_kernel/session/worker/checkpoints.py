@@ -7,9 +7,9 @@ is a copy of the present state: a rollback of the next cell goes back to it. ``u
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
 
 from sandbox_kernel.model import CellError
+from sandbox_kernel.values import dataclass
 
 HEADER = struct.Struct(">I")
 

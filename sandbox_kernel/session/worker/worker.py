@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.errors import SessionError
@@ -36,6 +36,7 @@ from sandbox_kernel.session.worker.messages import (
     Restored,
     What,
 )
+from sandbox_kernel.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge

@@ -11,11 +11,11 @@ import os
 import stat
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
 
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE = "file", "directory", "symlink", "fifo", "socket", "device"
