@@ -29,6 +29,7 @@ from sandbox_kernel.limits import (  # noqa: E402
 )
 from sandbox_kernel.model import Language  # noqa: E402
 from sandbox_kernel.notebook.options.option_table import COMMANDS, OPTIONS  # noqa: E402
+from sandbox_kernel.untrusted.frames.document import outer_document  # noqa: E402
 
 _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- /generated -->)", re.DOTALL)
 
@@ -123,6 +124,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "command-line": command_line,
 }
 PICTURES: dict[str, Callable[[], str]] = {"floors.svg": draw.floors, "one-cell.svg": draw.one_cell}
+#: The outer document of frames, for the labextension.
+FRAME_DOCUMENT = DOCS.parent / "labextension" / "static" / "frame-document.txt"
 
 
 def generated(page: str) -> str:
@@ -139,6 +142,7 @@ def main() -> None:
             print(path.relative_to(DOCS.parent))
     for name, make in PICTURES.items():
         (DOCS / "images" / name).write_text(make())
+    FRAME_DOCUMENT.write_text(outer_document())
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         BackendUnavailable,
         CheckpointGone,
         CommandNotFound,
+        Conflict,
         EnforcerFailed,
         EnforcerUnavailable,
         ExecutionFailed,
@@ -77,6 +78,7 @@ __all__ = [
     "CellError",
     "CheckpointGone",
     "CommandNotFound",
+    "Conflict",
     "DaskBackend",
     "DirEntry",
     "Display",
@@ -131,7 +133,8 @@ _HOMES = {
     "backends.dask.dask_backend": "DaskBackend",
     "backends.process": "ProcessBackend",
     "backends.wasm.wasm_backend": "WasmBackend",
-    "errors": "BackendUnavailable CheckpointGone CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed "
+    "errors": "BackendUnavailable CheckpointGone CommandNotFound Conflict EnforcerFailed EnforcerUnavailable "
+    "ExecutionFailed "
     "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
     "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",

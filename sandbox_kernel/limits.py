@@ -25,7 +25,7 @@ DEFAULT_MEMORY_MB = 2048
 DEFAULT_SESSION_MEMORY_MB = 512
 
 #: The values that ``ExecResult.limit`` can have.
-LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel")
+LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel", "gpu_memory")
 
 
 def quoted(value: object) -> str:
@@ -82,6 +82,7 @@ class Limits:
         disk_mb: Size of the work folder in MB.
         output_bytes: How much of stdout, and of stderr, is kept. The rest is dropped.
         fuel: WebAssembly instructions (wasm backend only); None for no limit.
+        gpu_memory_mb: Memory on all accelerators together in MB; None for no limit. The policy must allow a GPU.
 
     """
 
@@ -91,6 +92,7 @@ class Limits:
     disk_mb: int = 256
     output_bytes: int = MIB
     fuel: int | None = None
+    gpu_memory_mb: int | None = None
 
     def __post_init__(self) -> None:
         if self.cpu_seconds is not None:
@@ -107,6 +109,8 @@ class Limits:
         _check_whole("output_bytes", self.output_bytes, 0, 1 << 30)
         if self.fuel is not None:
             _check_whole("fuel", self.fuel, 1, (1 << 63) - 1)
+        if self.gpu_memory_mb is not None:
+            _check_whole("gpu_memory_mb", self.gpu_memory_mb, 1, MAX_MEMORY_MB)
 
     @classmethod
     def given(cls, limits: object) -> Limits:
@@ -118,5 +122,8 @@ class Limits:
         return limits
 
     def to_dict(self) -> dict[str, int | float | None]:
-        """Return the limits as plain JSON values, in the order of their definition."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the limits as plain JSON values, in the order of their definition; that of a GPU only if it is set."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.gpu_memory_mb is None:
+            del found["gpu_memory_mb"]
+        return found

@@ -37,6 +37,7 @@ def facts(result: ExecResult, ending: str) -> dict[str, object]:
         "isolation": result.isolation,
         "timeout_s": result.timeout,
         "memory_limit_mb": result.memory_limit_mb,
+        **({} if result.gpu_memory_limit_mb is None else {"gpu_memory_limit_mb": result.gpu_memory_limit_mb}),
         "stdout_truncated": result.stdout_truncated,
         "stderr_truncated": result.stderr_truncated,
         "rolled_back": result.rolled_back,
@@ -75,11 +76,13 @@ def _refusal(violation: Violation) -> dict[str, str]:
 def measurements(result: ExecResult) -> dict[str, object]:
     """What differs from run to run, or from machine to machine; belongs into output metadata, never into data."""
     chosen = {"chosen": result.chosen} if result.chosen else {}
+    gpu = result.peak_gpu_memory_bytes
     return {
         "duration_s": result.duration,
         "compile_duration_s": result.compile_duration,
         "cpu_s": result.cpu_seconds,
         "peak_memory_bytes": result.peak_memory_bytes,
+        **({} if gpu is None else {"peak_gpu_memory_bytes": gpu}),
         "stdout_bytes": result.stdout_bytes,
         "stderr_bytes": result.stderr_bytes,
         "fuel_used": result.fuel_used,

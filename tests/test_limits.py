@@ -128,4 +128,14 @@ def test_limits_are_given_by_name_only() -> None:
 
 
 def test_the_names_of_limits_are_those_of_the_contract() -> None:
-    assert LIMIT_NAMES == ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel")
+    assert LIMIT_NAMES == (
+        "timeout",
+        "cpu",
+        "memory",
+        "processes",
+        "disk",
+        "open_files",
+        "output",
+        "fuel",
+        "gpu_memory",
+    )

@@ -1,10 +1,11 @@
 // Makes the plugins of this extension. `shared(name)` returns a module that JupyterLab shares.
 //
 // Each plugin can be switched off separately: `jupyter labextension disable sandbox-kernel:limits`.
+import { framesPlugin } from './frames.js';
 import { highlightPlugin } from './highlight.js';
 import { limitsPlugin } from './limits-item.js';
 import { receiptPlugin } from './receipt.js';
 
 export function plugins(shared) {
-  return Promise.all([highlightPlugin, limitsPlugin, receiptPlugin].map((make) => make(shared)));
+  return Promise.all([framesPlugin, highlightPlugin, limitsPlugin, receiptPlugin].map((make) => make(shared)));
 }

@@ -17,6 +17,7 @@ from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.values import dataclass
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class BlockingBackend(SandboxBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
     ) -> ExecResult:
         """Run one request on the calling thread and return its result.
 
@@ -163,6 +165,7 @@ class BlockingBackend(SandboxBackend):
             on_input: Called as ``on_input(prompt, password)`` on another thread when the program waits for input and
                 neither ``stdin_from`` nor the request has any; returns one line. The deadline is paused meanwhile.
             stdin_from: Open descriptor of the caller that is read as standard input while the program runs.
+            over: The folder of the user that the program works on, copy-on-write; it keeps the changes itself.
 
         """
 
@@ -175,6 +178,7 @@ class BlockingBackend(SandboxBackend):
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
         on_input: AnyOnInput | None = None,
+        over: HereFolder | None = None,
     ) -> ExecResult:
         """Run one request in a thread; see ``SandboxBackend.execute``.
 
@@ -185,6 +189,7 @@ class BlockingBackend(SandboxBackend):
             keep: As in ``run``; called on the thread that runs.
             on_usage: As in ``run``; called on the thread that runs.
             on_input: As in ``run``, but called on this event loop; may be a coroutine function.
+            over: As in ``run``.
 
         """
         # importing asyncio takes longer than a run
@@ -200,6 +205,7 @@ class BlockingBackend(SandboxBackend):
                 keep=keep,
                 on_usage=on_usage,
                 on_input=asked,
+                over=over,
             )
 
         check_listener("on_output", on_output)

@@ -122,11 +122,13 @@ def make_result(
         stdout_truncated=outcome.stdout.truncated,
         stderr_truncated=outcome.stderr.truncated,
         peak_memory_bytes=outcome.peak_bytes,
+        peak_gpu_memory_bytes=outcome.gpu_peak_bytes,
         cpu_seconds=cpu,
         language=str(request.language),
         backend=backend,
         isolation=isolation,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
+        gpu_memory_limit_mb=request.limits.gpu_memory_mb,
         notes=_notes(outcome, job, plan),
     )

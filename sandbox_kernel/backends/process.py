@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,9 +21,10 @@ from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
-from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes
+from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.kinds.template_cache import Templates
+from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
+from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
@@ -41,8 +43,9 @@ from sandbox_kernel.languages.support.recipe import (
     search_path,
 )
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -126,13 +129,19 @@ class ProcessBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input."""
+        """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
+
+        ``over`` is the folder of the user that the program works on: through a layer, else on a private copy.
+        """
         check_listener("on_input", on_input)
         check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)
         walls = self.walls(request, recipe)
+        if over is not None:
+            walls = replace(walls, here=over.path)
         listener = Listener(on_output) if on_output is not None else None
         with host_trouble(listener), self.egress() as proxy:
             listen = proxy.start if proxy is not None else None
@@ -140,8 +149,15 @@ class ProcessBackend(BlockingBackend):
             def attempt() -> ExecResult:
                 jail = self._pool.take(walls)
                 try:
-                    plan = recipe.plan(request, self._step_builder(request, recipe, jail.places))
-                    job = self._job(request, plan, jail.places)
+                    began = time.time_ns()
+                    look = over.fill(jail.box_fd, jail.layer_fd, request.files) if over is not None else None
+                    builder = self._step_builder(request, recipe, jail.places)
+                    if over is not None:
+                        # As with files that the policy shows: a compiled program may include some of the folder. And
+                        # what tools keep in the home of a user does not belong into the user's folder.
+                        builder = replace(builder, cache=None, home=jail.places.tmp)
+                    plan = recipe.plan(request, builder)
+                    job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
                     job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
                     outcome = run_job(
                         jail,
@@ -156,9 +172,11 @@ class ProcessBackend(BlockingBackend):
                         self._cache.put(plan.cache_key, Compiled(*outcome.kept))
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
                     if proxy is not None:
-                        notes = (*result.notes, *proxy.take_failures())
-                        result = replace(result, violations=proxy.violations, notes=notes)
+                        told = (*result.notes, *proxy.take_failures())
+                        result = replace(result, violations=proxy.violations, notes=told)
                     result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr, result.notes)))
+                    if over is not None and look is not None:
+                        return over.keep_run(result, look, began)
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:
                     jail.destroy()
@@ -169,6 +187,19 @@ class ProcessBackend(BlockingBackend):
                 return attempt()
             except SpareGone:
                 return attempt()
+            except NoLayer as error:
+                why = str(error)
+        assert over is not None
+        result = self.run(
+            over.copied_for(request),
+            on_output=on_output,
+            stop=stop,
+            keep=over.keep,
+            on_usage=on_usage,
+            on_input=on_input,
+            stdin_from=stdin_from,
+        )
+        return replace(result, notes=(notes.folder_copied(why), *result.notes))
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """Return a proxy for one run or session; None inside the block without network or without walls."""
@@ -242,13 +273,16 @@ class ProcessBackend(BlockingBackend):
         runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
         preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
         self.check_network()
+        check_gpu_limit(request.limits.gpu_memory_mb, self.policy.gpu)
         box, tmp, shm = sizes(request.limits, request.memory_mb)
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self.step_filter()) if command else None
         grants = resolve_grants(self.policy)
         name, templates = self._enforcer_name, self.config.templates
-        return Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates)
+        return with_gpu(
+            Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates), self.policy.gpu
+        )
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
@@ -309,6 +343,7 @@ class ProcessBackend(BlockingBackend):
             memory_bytes=request.memory_mb * MIB,
             processes=request.limits.processes,
             cpu_seconds=request.limits.cpu_seconds,
+            gpu_memory_mb=request.limits.gpu_memory_mb,
             output_bytes=request.limits.output_bytes,
             preamble=plan.messages or b"",
         )

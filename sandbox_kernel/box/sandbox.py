@@ -48,6 +48,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
+        here: str | os.PathLike[str] | None = None,
     ) -> None:
         """Create a sandbox. The first run starts its first process.
 
@@ -63,6 +64,8 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             resolver: A function ``resolver(host, port)`` that returns IP addresses, used instead of the system's.
             secrets: Values that programs never see: programs get placeholders, and the host replaces these in the
                 headers of outgoing requests.
+            here: A folder of the host that programs work on. They see it as it is, without the secrets in it, as their
+                working directory; what they change stays in the sandbox until ``apply``.
 
         Raises:
             InvalidRequest: An argument has a wrong type or value.
@@ -77,6 +80,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             allow_private_for=allow_private_for,
             resolver=resolver,
             secrets=secrets,
+            here=here,
         )
         if require:
             self.report(require=require)

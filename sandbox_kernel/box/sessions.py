@@ -54,6 +54,7 @@ class BoxSessions(BoxState):
         limits: Limits | None = None,
         backend: str | None = None,
         files: Mapping[str, bytes | str] | None = None,
+        here: str | os.PathLike[str] | None = None,
     ) -> Session:
         """Open a session. Its variables stay from cell to cell; a cell that a limit ended is rolled back.
 
@@ -69,6 +70,8 @@ class BoxSessions(BoxState):
             limits: Limits besides time and memory; safe defaults for None.
             backend: ``process`` or ``wasm``; the sandbox's own by default.
             files: Contents by path, written to the work folder before the session starts.
+            here: A folder of the host to work on, copy-on-write; see ``Sandbox``. A new sandbox works on it from now
+                on; one that has run already, or works on another folder, refuses.
 
         Returns:
             The open session. ``close`` ends it, and so does ``destroy`` of the sandbox.
@@ -83,6 +86,8 @@ class BoxSessions(BoxState):
         chosen = self._backends.named(backend)
         if chosen == "dask":
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
+        if here is not None:
+            self.work_on(here)
         for path, data in named_files(files).items():
             self.write_file(path, data)
         if chosen == "wasm":
@@ -98,7 +103,7 @@ class BoxSessions(BoxState):
                 checkpoints=checkpoints,
                 limits=limits,
                 on_open=self._sessions.add,
-                share=self._folder.link(),
+                share=self._link(),
             )
         from sandbox_kernel.session.opening.open_session import open_session
 
@@ -110,7 +115,7 @@ class BoxSessions(BoxState):
             checkpoints=checkpoints,
             python=python,
             limits=limits,
-            share=self._folder.link(),
+            share=self._link(),
             chosen=self._backends.why(Language.parse(language), backend),
         )
         self._sessions.add(opened)
@@ -158,6 +163,4 @@ class BoxSessions(BoxState):
         self._check_alive()
         from sandbox_kernel.session.opening.open_wasm import load_wasm_session
 
-        return load_wasm_session(
-            self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._folder.link()
-        )
+        return load_wasm_session(self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._link())

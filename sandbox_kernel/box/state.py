@@ -35,8 +35,9 @@ class BoxState(BoxFiles):
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
+        here: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(here)
         known_backend(backend)
         check_policy(policy)
         self._egress = Egress(audit, allow_private_for, resolver, secrets)

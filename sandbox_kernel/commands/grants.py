@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 
@@ -31,11 +33,14 @@ def add_policy_options(command: argparse.ArgumentParser) -> None:
         "--secret", action="append", default=[], metavar="NAME@HOST",
         help="pass an environment variable as a secret: programs see a placeholder, requests to HOST the value",
     )  # fmt: skip
+    add("--gpu", nargs="?", const="all", metavar="CARDS", help="let it use accelerators: all, or numbers like 0,1")
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
 
 
-def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str]) -> SandboxPolicy:
+def make_policy(
+    name: str | None, mounts: Sequence[str], domains: Sequence[str], gpu: str | None = None
+) -> SandboxPolicy:
     """Return the policy that the options describe."""
     if name is None:
         policy = SandboxPolicy.preset("standard")
@@ -60,6 +65,11 @@ def make_policy(name: str | None, mounts: Sequence[str], domains: Sequence[str])
         except PolicyViolation as error:
             raise InvalidRequest(f"--allow-net {error}") from None
         policy = policy.allow_domain(read.domain, *read.ports)
+    if gpu is not None:
+        try:
+            policy = replace(policy, gpu=parse_gpu(gpu))
+        except PolicyViolation as error:
+            raise InvalidRequest(f"--gpu {error}") from None
     return policy
 
 

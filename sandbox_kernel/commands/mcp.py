@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Serve until the client closes the connection, or until Ctrl-C."""
-    policy = make_policy(options.policy, options.mount, options.allow_net)
+    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
     secrets = make_secrets(options.secret, os.environ)
     if not options.http and (options.host or options.port is not None or options.token_file):
         raise InvalidRequest("--host, --port and --token-file are for the HTTP server; add --http")

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    policy = make_policy(options.policy, options.mount, options.allow_net)
+    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
     with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
         progress = show_measuring if sys.stderr.isatty() else None
         report = box.report(fresh=options.fresh, require=options.require, on_progress=progress)

@@ -12,6 +12,7 @@ from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.echo import Echo
 from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
+from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
 from sandbox_kernel.commands.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"wall-clock limit ({DEFAULT_TIMEOUT_S:g}s)",
     )
     parser.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
+    parser.add_argument("--gpu-memory", type=megabytes, metavar="8G", help="memory limit on the accelerators")
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
     parser.add_argument(
         "--backend",
@@ -50,12 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    add_here_options(parser)
     add_policy_options(parser)
     parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the program. Returns its exit code, or 124 if a limit ended it, as ``timeout`` does."""
+    sort_out_here(options)
     if (options.code is None) == (options.file is None):
         raise InvalidRequest("give a FILE or -c CODE, and not both; arguments of the program come after --")
     if options.code is not None:
@@ -69,7 +73,7 @@ def execute(options: argparse.Namespace) -> int:
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
-    policy = make_policy(options.policy, options.mount, options.allow_net)
+    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
     secrets = make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
     with Sandbox(
@@ -79,16 +83,21 @@ def execute(options: argparse.Namespace) -> int:
         audit=options.audit,
         allow_private_for=options.allow_private,
         secrets=secrets,
+        here=options.here,
     ) as box:
         box.on_prepare = show_bar if sys.stderr.isatty() else None
         echo = Echo()
         result = box.run(
             code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
             args=[_as_utf8(word) for word in options.args],
-            limits=Limits(), backend=options.backend, on_output=None if options.json else echo,
+            limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
+            on_output=None if options.json else echo,
         )  # fmt: skip
-    echo.close()
-    return _finish(result, options)
+        echo.close()
+        status = _finish(result, options)
+        if options.here is not None:
+            settle_changes(box, options)
+    return status
 
 
 def _program(name: str) -> bytes:

@@ -19,6 +19,10 @@ class NoteKind(StrEnum):
     ROLLED_BACK = "rolled_back"
     #: The user asked for an undo.
     TAKEN_BACK = "taken_back"
+    #: The session went to another state of its tree because the user asked.
+    MOVED = "moved"
+    #: Cells that were run again to reach a state that was no longer held.
+    RUN_AGAIN = "run_again"
     #: The session has no state any more: it was started anew.
     STATE_LOST = "state_lost"
     #: Files that a rollback or an undo did not restore.
@@ -43,6 +47,8 @@ class NoteKind(StrEnum):
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
     TRUNCATED_CHANGES = "truncated_changes"
+    #: The program worked on a private copy of the user's folder, because no layer could be mounted over it.
+    COPIED_FOLDER = "copied_folder"
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = "network"
     #: A host that the policy allows, and that the proxy could not reach.
@@ -127,6 +133,17 @@ def taken_back(names: int, steps: int) -> Note:
     """An undo of ``steps`` cells."""
     word = "cell" if steps == 1 else f"{steps} cells"
     return Note(f"the last {word} taken back; {_kept(names)}", NoteKind.TAKEN_BACK)
+
+
+def moved(names: int, where: str) -> Note:
+    """A redo or a checkout; ``where`` says which state the session has now."""
+    return Note(f"the session is at {where} now; {_kept(names)}", NoteKind.MOVED)
+
+
+def run_again(cells: int, where: str) -> Note:
+    """The state was not held any more: cells were run again after the nearest one that was."""
+    text = f"{where} was no longer held: {_count(cells, 'cell')} ran again after the nearest state that was"
+    return Note(text, NoteKind.RUN_AGAIN)
 
 
 def lost_files(why: str) -> Note:
@@ -254,6 +271,11 @@ def changes_incomplete() -> Note:
 def changes_cut(found: int, listed: int) -> Note:
     """More files changed than a result lists."""
     return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
+
+
+def folder_copied(why: str) -> Note:
+    """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
+    return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
 
 
 # Network.

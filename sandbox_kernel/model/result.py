@@ -37,6 +37,7 @@ class Limit(StrEnum):
     OPEN_FILES = "open_files"
     OUTPUT = "output"
     FUEL = "fuel"
+    GPU_MEMORY = "gpu_memory"
 
 
 #: No text of a violation is longer: a result may hold a hundred of them.
@@ -115,6 +116,8 @@ class ExecResult:
     stdout_truncated: bool = False
     stderr_truncated: bool = False
     peak_memory_bytes: int | None = None
+    #: The most memory on accelerators that was seen; None where none was allowed or counted.
+    peak_gpu_memory_bytes: int | None = None
     cpu_seconds: float | None = None
     fuel_used: int | None = None
     changes: tuple[FsChange, ...] = ()
@@ -126,10 +129,13 @@ class ExecResult:
     isolation: str = ""
     timeout: float | None = None
     memory_limit_mb: int | None = None
+    gpu_memory_limit_mb: int | None = None
     #: Sentences for the user; programs compare the ``kind`` of each. See ``model/notes.py``.
     notes: tuple[Note, ...] = ()
     #: Why this backend, when nobody had named one; empty when somebody had.
     chosen: str = ""
+    #: How the program saw the user's folder: ``layer`` (copy-on-write), ``copy``, or empty when it did not.
+    here: str = ""
 
     def __post_init__(self) -> None:
         # Callers outside of this package may give plain strings.
@@ -182,6 +188,8 @@ def describe_end(result: ExecResult) -> str:
             return "ok" if result.limit is None else f"ok, after reaching the {result.limit} limit"
         case Status.TIMEOUT:
             return f"time limit of {result.timeout:g} s exceeded" if result.timeout else "time limit exceeded"
+        case Status.MEMORY_EXCEEDED if result.limit is Limit.GPU_MEMORY:
+            return f"GPU memory limit of {result.gpu_memory_limit_mb} MB exceeded"
         case Status.MEMORY_EXCEEDED:
             return f"memory limit of {result.memory_limit_mb} MB exceeded"
         case Status.CPU_LIMIT:

@@ -23,7 +23,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.values import dataclass
 
 #: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
-_GRANTS = frozenset(("--allow-net", "--mount", "--policy"))
+_GRANTS = frozenset(("--allow-net", "--mount", "--policy", "--gpu", "--here"))
 
 Key = tuple[Language, str]
 
@@ -40,6 +40,9 @@ def asks(options: CellOptions) -> dict[str, object]:
         "--policy": options.policy,
         "--allow-net": options.allow_net or None,
         "--mount": options.mounts or None,
+        "--gpu": options.gpu,
+        "--gpu-memory": options.gpu_memory_mb,
+        "--here": options.here,
         "--python": options.python,
         "--checkpoints": options.checkpoints,
     }

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
+from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
@@ -43,9 +44,10 @@ class NotebookState:
     """What lives from cell to cell outside of any sandbox: defaults, handed-over variables, what was written last."""
 
     runner: CellRunner = field(default_factory=CellRunner)
-    defaults: CellOptions = field(default_factory=CellOptions)
+    defaults: CellOptions = field(default_factory=first_defaults)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
+    libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
 
@@ -112,13 +114,20 @@ class CellExecution:
     """Runs one cell. ``run`` never raises for anything that a cell can cause."""
 
     def __init__(
-        self, state: NotebookState, door: Door, on_input: OnInput, cancel: asyncio.Event, number: int | None = None
+        self,
+        state: NotebookState,
+        door: Door,
+        on_input: OnInput,
+        cancel: asyncio.Event,
+        number: int | None = None,
+        cell_id: str = "",
     ) -> None:
         self._state = state
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
         self._number = number
+        self._cell = f"{cell_id} {number}"
         self._value: str | None = None
         self._notes: list[Note] = []
         #: Whether a line command has shown something in this cell.
@@ -197,9 +206,12 @@ class CellExecution:
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
+        if self._state.libraries.take(display.data):
+            return
         batch.flush()
         message, removed = render_display(display)
         self._notes += removed
+        self._send(*self._state.libraries.before(display.data, self._cell))
         if isinstance(message, ClearOutput) and self._told:
             # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
             self._notes.append(notes.clear_ignored())

@@ -144,7 +144,8 @@ class SandboxKernel(Kernel):
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
-            done = await CellExecution(self.state, wire, questions.ask, cancel, number).run(code)
+            execution = CellExecution(self.state, wire, questions.ask, cancel, number, str(cell_id or ""))
+            done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:

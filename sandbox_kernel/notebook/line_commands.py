@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 
+from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
@@ -14,12 +15,15 @@ from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
 from sandbox_kernel.notebook.options.units import duration_text
+from sandbox_kernel.notebook.page import tree_view
+from sandbox_kernel.notebook.page.changes_view import apply_changes, discard_changes, show_changes
 from sandbox_kernel.notebook.page.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.values import dataclass
+from sandbox_kernel.workspace.here.hidden import HIDDEN
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,12 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     policy = policy_of(context.defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
+        (
+            "folder",
+            f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"
+            if context.defaults.here
+            else "none",
+        ),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
         ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
@@ -75,7 +85,15 @@ def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
 
 
-def _session(command: LineCommand, context: LineCommands) -> Session:
+def _here(context: LineCommands) -> Sandbox:
+    """Return the sandbox that works on the notebook's folder."""
+    if context.defaults.here is None:
+        raise InvalidRequest("no folder is worked on; %sandbox --here shows the notebook's folder to the next session")
+    return context.runner.box(context.defaults)
+
+
+def session_of(command: LineCommand, context: LineCommands) -> Session:
+    """Return the running session that a command means; raises ``SessionError`` without one."""
     session = context.runner.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
@@ -87,13 +105,13 @@ def _session(command: LineCommand, context: LineCommands) -> Session:
 
 
 def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    result = _session(command, context).undo(command.count)
+    result = session_of(command, context).undo(command.count)
     return _text("\n".join(result.notes))
 
 
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     rows = []
-    for number, state in enumerate(_session(command, context).checkpoints(), 1):
+    for number, state in enumerate(session_of(command, context).checkpoints(), 1):
         held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
         where = f"after its cell {state.cell}" if state.cell else "as it began, before its first cell"
         rows.append((f"undo {number}", f"the session {where}{held}"))
@@ -101,12 +119,12 @@ def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, 
 
 
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    which = context.runner.sessions.end(_session(command, context))
+    which = context.runner.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
 def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    save = getattr(_session(command, context), "save", None)
+    save = getattr(session_of(command, context), "save", None)
     if save is None:
         raise InvalidRequest(
             f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
@@ -152,8 +170,16 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "defaults": _nothing,
     "reset": _nothing,
     "policy": _policy,
+    "changes": lambda command, context: show_changes(_here(context), command.paths),
+    "apply": lambda command, context: apply_changes(_here(context), command.paths),
+    "discard": lambda command, context: discard_changes(_here(context), command.paths),
     "files": _files,
     "undo": _undo,
+    "redo": lambda command, context: _text(tree_view.redo(session_of(command, context), command.count)),
+    "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
+    "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
+    "tree": lambda command, context: tree_view.tree(session_of(command, context)),
+    "branches": lambda command, context: tree_view.branches(session_of(command, context)),
     "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,

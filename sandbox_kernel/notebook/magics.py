@@ -94,7 +94,8 @@ class SandboxMagics(Magics):
 
         async def work() -> CellReply:
             cancel.append(asyncio.Event())
-            return await CellExecution(self.state, door, door.ask, cancel[0], number).run_plan(plan)
+            execution = CellExecution(self.state, door, door.ask, cancel[0], number, _cell_id(self.shell))
+            return await execution.run_plan(plan)
 
         future = self._loop.start(work())
         future.add_done_callback(lambda _: door.work.put(lambda: None))
@@ -147,6 +148,14 @@ def _watched(shell: Any) -> bool:
         return bool(parent["metadata"].get("cellId") and parent["content"].get("allow_stdin"))
     except (KeyError, AttributeError):
         return False
+
+
+def _cell_id(shell: Any) -> str:
+    """The id of the running cell in the notebook; empty where the client sends none."""
+    kernel = getattr(shell, "kernel", None)
+    parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
+    found = parent.get("metadata", {}).get("cellId") if isinstance(parent, Mapping) else None
+    return found if isinstance(found, str) else ""
 
 
 def load(shell: Any) -> None:

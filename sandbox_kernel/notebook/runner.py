@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
@@ -71,7 +72,7 @@ class CellRunner:
     def __init__(self, factory: Factory = _make_box) -> None:
         self._factory = factory
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig], Sandbox] = {}
+        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
 
     async def run(
@@ -190,13 +191,17 @@ class CellRunner:
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy, backend and choice of programs."""
-        key = (policy_of(options), options.backend or "auto", config_of(options))
+        policy, here = policy_of(options), None if options.here is None else os.path.abspath(options.here)
+        key = (policy, options.backend or "auto", config_of(options), here)
         with self._lock:
             if key not in self._boxes:
-                made = self._factory(*key)
-                like = next((box for (policy, _, _), box in self._boxes.items() if may_share(policy, key[0])), None)
+                made = self._factory(*key[:3])
+                others = ((other, box) for (other, _, _, on), box in self._boxes.items() if on == here)
+                like = next((box for other, box in others if may_share(policy, other)), None)
                 if like is not None:
                     made.share_files(like)
+                elif here is not None:
+                    made.work_on(here)
                 self._boxes[key] = made
             return self._boxes[key]
 

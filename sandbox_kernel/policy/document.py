@@ -31,6 +31,7 @@ def to_json(policy: SandboxPolicy) -> str:
             "allowProcessSpawn": policy.process_spawn,
             "env": dict(policy.env),
             "mounts": [{"host": m.host, "guest": m.guest, "writable": m.writable} for m in policy.mounts],
+            **({} if policy.gpu is None else {"gpu": "all" if policy.gpu.cards is None else list(policy.gpu.cards)}),
         }
     )
 
@@ -82,7 +83,7 @@ def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def from_document(document: object, empty: SandboxPolicy) -> SandboxPolicy:
     """Return the empty policy with what a document allows. Raises ``PolicyViolation`` for unknown keys."""
-    known = ("allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts")
+    known = ("allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts", "gpu")
     fields = _table(document, "policy", known)
     policy = empty
     for entry in _rows(fields.get("allowedPaths", []), "allowedPaths"):
@@ -99,6 +100,8 @@ def from_document(document: object, empty: SandboxPolicy) -> SandboxPolicy:
         row = _table(entry, "mounts", ("host", "guest", "writable"))
         writable = flag(row.get("writable", False), "writable")
         policy = policy.mount(_text(row.get("host"), "host"), _text(row.get("guest"), "guest"), writable)
+    if fields.get("gpu") is not None:
+        policy = policy.allow_gpu(fields["gpu"])  # type: ignore[arg-type]
     env = fields.get("env", {})
     if not isinstance(env, dict):
         raise PolicyViolation(f"env must be a table of strings, got {env!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 
@@ -11,11 +11,12 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.policy.access import AccessMode, flag
+from sandbox_kernel.policy.gpu import GpuRule, gpu_rule
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.places import current_folder, mount_target, path_text
 from sandbox_kernel.values import dataclass
 
-PRESETS = ("standard", "strict", "classroom", "data", "build")
+PRESETS = ("standard", "strict", "classroom", "data", "build", "gpu")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class SandboxPolicy:
         process_spawn: Whether the program may start processes.
         env: Environment variables for every program.
         mounts: Host paths that appear inside at another path.
+        gpu: The accelerators that the program may use; None for none.
 
     """
 
@@ -72,6 +74,7 @@ class SandboxPolicy:
     process_spawn: bool = False
     env: Mapping[str, str] = field(default_factory=lambda: _frozen_map({}))
     mounts: tuple[Mount, ...] = ()
+    gpu: GpuRule | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("allowed_paths", AllowedPath), ("network_rules", NetworkRule), ("mounts", Mount)):
@@ -85,6 +88,8 @@ class SandboxPolicy:
         flag(self.process_spawn, "process_spawn")
         if not isinstance(self.env, Mapping):
             raise PolicyViolation(f"env must be a mapping of names, got {quoted(self.env)}")
+        if self.gpu is not None and not isinstance(self.gpu, GpuRule):
+            raise PolicyViolation(f"gpu must be a GpuRule(...) or None, got {quoted(self.gpu)}; see allow_gpu")
         check_env(self.env, loader_names_allowed=True)
         object.__setattr__(self, "env", _frozen_map(self.env))
 
@@ -146,6 +151,15 @@ class SandboxPolicy:
         """
         return replace(self, process_spawn=flag(allowed, "allow_process_spawn"))
 
+    def allow_gpu(self, devices: str | Sequence[int] = "all") -> SandboxPolicy:
+        """Let the program use accelerators. It then speaks to the host's driver, which is large: see docs/security.md.
+
+        Args:
+            devices: ``"all"``, or the numbers of the cards, for example ``[0, 1]``.
+
+        """
+        return replace(self, gpu=gpu_rule(devices))
+
     def with_env(self, name: str, value: str) -> SandboxPolicy:
         """Set an environment variable for every program.
 
@@ -166,7 +180,8 @@ class SandboxPolicy:
 
         Args:
             name: ``strict`` allows nothing. ``standard`` and ``classroom`` let programs start processes. ``data`` also
-                lets them read the current folder, and ``build`` lets them write it too.
+                lets them read the current folder, and ``build`` lets them write it too. ``gpu`` is ``standard`` with
+                all accelerators of the host.
 
         """
         spawn = cls(process_spawn=True)
@@ -179,6 +194,8 @@ class SandboxPolicy:
                 return spawn.allow_read(current_folder(name))
             case "build":
                 return spawn.allow_read_write(current_folder(name))
+            case "gpu":
+                return spawn.allow_gpu()
         raise PolicyViolation(f"unknown policy preset {name!r}; expected one of: {', '.join(PRESETS)}")
 
     def to_json(self) -> str:

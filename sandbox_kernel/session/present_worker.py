@@ -10,8 +10,11 @@ from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.tree.state_tree import StateTree
+from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 
@@ -27,7 +30,7 @@ class PresentWorker:
 
     def __init__(self, spec: SessionSpec, begin: Callable[[], JailedWorker], share: FolderLink | None = None) -> None:
         self.spec = spec
-        self.files = WorkFiles(share)
+        self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
         self.closed = False
         self.memory_mb = spec.memory_mb
         self.live: JailedWorker | None = begin()
@@ -36,6 +39,8 @@ class PresentWorker:
         self._owner: int | None = None
         #: Notes for the result of the next cell.
         self._news: list[Note] = []
+        #: The history of the worker before this one.
+        self._past: StateTree | None = None
 
     @property
     def busy(self) -> bool:
@@ -44,6 +49,8 @@ class PresentWorker:
 
     def _begin(self) -> JailedWorker:
         worker = self._start()
+        if self._past is not None:
+            worker.take_history(self._past)
         worker.limit_memory(self.memory_mb * MIB)
         return worker
 
@@ -66,8 +73,15 @@ class PresentWorker:
         if worker is not None:
             worker.jail.forget()
 
-    def again(self) -> None:
-        """End the worker and start a new one. If the start fails, the next turn tries again and raises the reason."""
+    def again(self, *, forget: bool = False) -> None:
+        """End the worker and start a new one. If the start fails, the next turn tries again and raises the reason.
+
+        The history stays unless ``forget``; of its states only the beginning lives, and its cells can be run again.
+        """
+        if forget:
+            self._past = None
+        elif self.live is not None:
+            self._past = self.live.tree
         self.end()
         self._news = []
         if not self.closed:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
@@ -32,8 +32,7 @@ from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.supervisor import WorkerSupervisor
-from sandbox_kernel.session.worker.checkpoints import Checkpoint
-from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -53,7 +52,7 @@ class NotOfThisSession(SessionError, AttributeError):
     """Raised for a method that only sessions of another kind have. Also an AttributeError, so ``hasattr`` is False."""
 
 
-class Session:
+class Session(TimeTravel):
     """One session. Use it as a context manager, or call ``close``; otherwise it ends with its last reference.
 
     Do not construct it: ``Sandbox.session`` does.
@@ -263,32 +262,6 @@ class Session:
             self._stop.set()
             return True
 
-    def undo(self, n: int = 1) -> ExecResult:
-        """Go back to the state before the last ``n`` cells.
-
-        Args:
-            n: how many cells to undo; cells that were rolled back do not count.
-
-        Returns:
-            A result whose notes say what was restored.
-
-        Raises:
-            InvalidRequest: ``n`` is not a number of at least 1.
-            SessionError: there is no such checkpoint; the message lists what can be undone.
-
-        """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise InvalidRequest(f"undo takes a number of cells of at least 1, got {n!r}")
-        with host_trouble(), self._supervisor.turn() as worker:
-            return self._supervisor.undo(worker, n)
-
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """Return the checkpoints that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
-        with host_trouble(), self._supervisor.turn() as worker:
-            worker.look_for_lost()
-            held = private_bytes(worker.jail.init_pid)
-            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.shelf.reachable(worker.cell))
-
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the content of a file; waits for a running cell.
 
@@ -324,7 +297,7 @@ class Session:
         """Start a new worker without variables and checkpoints; ends a running cell. Shared files of the box stay."""
         self._supervisor.refuse_if_closed()
         with self._supervisor.lock_after_kill():
-            self._supervisor.again()
+            self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
         """Return completions in Jupyter's form; empty while a cell runs.

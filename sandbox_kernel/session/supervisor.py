@@ -30,6 +30,7 @@ from sandbox_kernel.session.cell.cell_result import (
 )
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.present_worker import PresentWorker
+from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 
@@ -49,20 +50,30 @@ class WorkerSupervisor(PresentWorker):
                 self.live = self._begin()
             yield self._ready(self.live)
 
-    def run(self, live: JailedWorker, order: CellOrder, stop: Stop) -> ExecResult:
-        """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own."""
+    def run(self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None) -> ExecResult:
+        """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
+
+        ``again`` is the node whose cell is run again; None for a new cell.
+        """
         live.limit_memory(order.memory_mb * MIB)
         if order.memory_mb > self.memory_mb:
             # What a cell makes with more memory is there for the next ones, which must be able to hold it.
             self.memory_mb = order.memory_mb
             self._news.append(notes.more_memory(order.memory_mb))
         try:
-            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb))
+            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb), again)
         finally:
             if self.live is live and live.jail.alive:
                 live.limit_memory(self.memory_mb * MIB)
 
-    def _run(self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame) -> ExecResult:
+    def settle(self, live: JailedWorker) -> None:
+        """Wait until the worker is ready for a cell; raises ``SessionError`` when it is not any more."""
+        if self._ready(live) is not live:
+            raise SessionError(_GONE)
+
+    def _run(
+        self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame, again: int | None = None
+    ) -> ExecResult:
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
             self._news += self.files.bring(live)
         meter = live.jail.meter
@@ -79,7 +90,10 @@ class WorkerSupervisor(PresentWorker):
         kept = end.how is Ending.DONE and not self._must_go_back(live, end)
         if kept:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
-                live.commit()
+                if again is None:
+                    live.commit(cell_text(order, end))
+                else:
+                    live.recommit(again)
         else:
             heap = ended_by_its_heap(end, frame, meter.read().peak_bytes)
             back, more = self._roll_back(
@@ -89,7 +103,7 @@ class WorkerSupervisor(PresentWorker):
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
-        told += [*more, *lost_notes(live.take_lost(), live.cell), *live.take_failures()]
+        told += [*more, *lost_notes(live.take_lost()), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,
             stderr=cell.output.stderr,
@@ -101,13 +115,14 @@ class WorkerSupervisor(PresentWorker):
             forks_refused=after.forks_refused and not before.forks_refused,
             cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
             peak_bytes=after.peak_bytes,
+            gpu_peak_bytes=cell.limits.gpu_peak_bytes(),
         )
         if back is None and not kept:
             self.again()
         if cell.failure is not None:
             raise cell.failure
         result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
-        return replace(result, changes=changes)
+        return replace(result, changes=changes, here=self.files.here(live))
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
         """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
@@ -115,8 +130,8 @@ class WorkerSupervisor(PresentWorker):
         Where the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an
         error: the promise is the same.
         """
-        newest = live.shelf.newest()
-        return ran_out_of_memory(end) and newest is not None and newest.cell == live.cell
+        nearest = live.tree.nearest()
+        return ran_out_of_memory(end) and nearest is not None and nearest.node == live.tree.present
 
     def _changes(
         self, live: JailedWorker, end: CellEnd, back: RolledBack | None
@@ -132,25 +147,30 @@ class WorkerSupervisor(PresentWorker):
             return (), [notes.changes_unknown(error)]
         return (), []
 
-    def undo(self, live: JailedWorker, steps: int) -> ExecResult:
-        """Go back this many cells; the state is lost only when the jail is."""
+    def go_to(self, live: JailedWorker, node: int, asked: str) -> RolledBack:
+        """Make a living state of the tree the present one; raises ``CheckpointGone`` when it lives no more.
+
+        ``asked`` is what the user asked for, for messages. The whole state is lost only when the jail is.
+        """
         try:
             # Looked at before anything is ended for it: a program of the session may have killed it.
             live.look_for_lost()
-            if live.cell - steps in live.ended:
-                raise CheckpointGone(
-                    f"the checkpoint {steps} cells back is gone: it was killed, by the session itself or for memory; "
-                    "nothing was taken back, and the session is as it was"
-                )
-            back = live.go_back(live.shelf.before(steps, live.cell))
+            target = live.tree.records[node].checkpoint
+            if target is None:
+                raise CheckpointGone(f"{asked}: that state is gone; nothing was changed, and the session is as it was")
+            back = live.go_back(target)
             if back is None:
                 back = live.recover()
-                raise CheckpointGone(f"the checkpoint {steps} cells back is gone; {self._went_on(back)}")
+                raise CheckpointGone(f"{asked}: that state is gone; {self._went_on(back)}")
         except GateLost:
             self.again()
-            raise SessionError(f"undo failed: {_GONE} and its state is lost; it was started anew") from None
+            raise SessionError(f"{asked} failed: {_GONE} and its state is lost; it was started anew") from None
         with contextlib.suppress(GateLost):  # the next turn notices
             self.files.undone(live)
+        return back
+
+    def moved(self, note: Note, back: RolledBack) -> ExecResult:
+        """Return the result of a move in the tree: a sentence about it, and what did not come along."""
         frame = self.spec.frame
         return ExecResult(
             language=frame.language,
@@ -158,7 +178,7 @@ class WorkerSupervisor(PresentWorker):
             isolation=frame.isolation,
             memory_limit_mb=frame.memory_mb,
             rolled_back=True,
-            notes=(notes.taken_back(back.names, steps), *loss_notes(back)),
+            notes=(note, *loss_notes(back)),
         )
 
     def revive(self, live: JailedWorker) -> None:
@@ -230,6 +250,20 @@ class WorkerSupervisor(PresentWorker):
             except GateLost:
                 lost = _GONE
         return None, [*why, notes.state_lost(lost)]
+
+
+def cell_text(order: CellOrder, end: CellEnd) -> CellText:
+    """Return what is needed to run a cell again."""
+    asked = order.request
+    return CellText(
+        code=asked.code,
+        timeout_s=order.timeout_s,
+        number=asked.number,
+        memory_mb=asked.memory_mb,
+        cpu_seconds=asked.cpu_seconds,
+        output_bytes=asked.output_bytes,
+        status=end.done.status if end.done is not None else "ok",
+    )
 
 
 def _describe(code: int) -> str:

@@ -97,9 +97,14 @@ def test_a_hostile_cell_raises_no_alarm(own_lab: LabPage) -> None:
     assert [url for url in requests if "/alarm" in url] == []
     assert own_lab.page.evaluate("() => window.neverLeft") is True
     assert (
-        output.locator("script, iframe, object, embed, form, meta, base, link, [data-commandlinker-command]").count()
+        output.locator(
+            "script, iframe:not(.jp-SandboxFrame-place > iframe), object, embed, form, meta, base, link, [data-commandlinker-command]"
+        ).count()
         == 0
     )
+    frames = output.locator(".jp-SandboxFrame-place > iframe").all()
+    assert frames
+    assert {frame.get_attribute("sandbox") for frame in frames} == {"allow-scripts"}
 
 
 def test_the_same_cell_raises_it_in_a_kernel_that_shows_everything(own_lab: LabPage) -> None:

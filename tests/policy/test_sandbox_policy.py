@@ -139,6 +139,7 @@ def test_the_presets_differ_in_what_they_say(tmp_path: Path, monkeypatch: pytest
         "classroom": spawn,
         "data": spawn.allow_read(here),
         "build": spawn.allow_read_write(here),
+        "gpu": spawn.allow_gpu(),
     }
 
 

@@ -36,6 +36,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
@@ -97,11 +98,14 @@ class DaskBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
 
         ``stdin_from`` is read to its end first and sent with the request; a terminal is not read.
         """
+        if over is not None:
+            request, keep = over.copied_for(request), over.keep
         source = unless_terminal(stdin_from)
         request = request if source is None else replace(request, stdin=read_to_end(source))
         name = f"sandbox-{uuid.uuid4().hex}"

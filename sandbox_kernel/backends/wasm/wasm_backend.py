@@ -45,6 +45,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -134,8 +135,11 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read."""
+        if over is not None:
+            request, keep = over.copied_for(request), over.keep
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)

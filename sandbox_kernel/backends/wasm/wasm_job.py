@@ -86,6 +86,8 @@ def make_walls(
     """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
+    if policy.gpu is not None:
+        raise PolicyViolation("WebAssembly programs cannot use a GPU; run it with backend='process', or without --gpu")
     grants = resolve_grants(policy)
     for grant in grants:
         if not os.path.isdir(grant.source):

@@ -14,6 +14,9 @@ import sys
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
+from .interactive.convert import converted
+from .interactive.frame import LIBRARIES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
@@ -65,7 +68,7 @@ class Screen:
         sys.stdout.flush()
         sys.stderr.flush()
         message = {
-            "op": "display", "kind": kind, "data": bundle(data),
+            "op": "display", "kind": kind, "data": bundle(converted(data)),
             "metadata": plain(metadata) if isinstance(metadata, dict) else {},
             "display_id": display_id if display_id is None else identifier(display_id),
         }  # fmt: skip
@@ -73,6 +76,11 @@ class Screen:
             size = sum(len(str(value)) for value in message["data"].values())
             sentence = f"<output of {size} characters is too large to be shown>"
             self.send({**message, "data": {"text/plain": sentence}, "metadata": {}})
+
+    def library(self, data: Dict[str, Any]) -> bool:
+        """Send a library that later frames use."""
+        message = {"op": "display", "kind": "display", "data": data, "metadata": {}, "display_id": None}
+        return self.send is not None and self.send(message)
 
     def clear(self, wait: bool) -> None:
         """Clear the cell's output, now or, with ``wait``, when the next output comes."""
@@ -83,6 +91,7 @@ class Screen:
 
 
 SCREEN = Screen()
+LIBRARIES.send = SCREEN.library
 
 
 class WorkerPublisher(DisplayPublisher):

@@ -26,6 +26,7 @@ from traitlets.config import Config  # noqa: E402
 
 from . import top_level_await  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
+from .interactive import renderers  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
@@ -139,6 +140,7 @@ def make_shell() -> WorkerShell:
     # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     top_level_await.watch_over(shell)
+    renderers.install()
     warm_up(shell)
     return shell
 

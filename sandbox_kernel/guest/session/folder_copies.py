@@ -87,6 +87,10 @@ class WorkFolder:
         self.root = root
         self.copies: Dict[int, FolderCopy] = {}
         self._last: FolderCopy | None = None
+        #: The copy that was taken or restored last: content that is the same as in it is kept once.
+        self._like: FolderCopy | None = None
+        #: By the identity of a content: how many copies have it, and its size.
+        self._counts: Dict[int, List[int]] = {}
         #: Inodes of files that a process could write to (a mapping counts) when the last copy was taken.
         self._open: Set[int] = set()
         self._tells = tells_who_writes(root)
@@ -107,14 +111,30 @@ class WorkFolder:
         except OSError as error:
             copy.entries, copy.problem = {}, f"they could not be read: {error.strerror}"
         self._open = still_open
+        self.forget(cell)
         self.copies[cell] = copy
-        self._last = copy
+        self._count(copy, 1)
+        self._last = self._like = copy
         self._bound()
-        return {"problem": copy.problem, "held": sum(each.size for each in self.copies.values() if not each.problem)}
+        return {"problem": copy.problem, "held": self._held()}
 
     def forget(self, cell: int) -> None:
         """Delete the copy of a cell."""
-        self.copies.pop(cell, None)
+        copy = self.copies.pop(cell, None)
+        if copy is not None:
+            self._count(copy, -1)
+
+    def _count(self, copy: FolderCopy, change: int) -> None:
+        """Count the contents of a copy that is new (1) or deleted (-1)."""
+        for entry in copy.entries.values():
+            counted = self._counts.setdefault(id(entry.data), [0, len(entry.data)])
+            counted[0] += change
+            if not counted[0]:
+                del self._counts[id(entry.data)]
+
+    def _held(self) -> int:
+        """Return the bytes of all copies; content that copies share counts once."""
+        return sum(size for _, size in self._counts.values())
 
     def restore(self, cell: int) -> str:
         """Restore the folder from the copy of a cell. Returns an empty string, or why it could not be restored."""
@@ -123,9 +143,7 @@ class WorkFolder:
             return "no copy of them was kept"
         if copy.problem:
             return copy.problem
-        for later in [number for number in self.copies if number > cell]:
-            del self.copies[later]
-        self._last = None
+        self._last, self._like = None, copy
         try:
             self._restore(copy)
         except OSError as error:
@@ -134,17 +152,13 @@ class WorkFolder:
 
     def _bound(self) -> None:
         """Delete the oldest copies until all fit into ``MAX_TOTAL``; data that copies share is counted once."""
-        if sum(copy.size for copy in self.copies.values()) <= MAX_TOTAL:
-            return
         for number in sorted(self.copies):
-            seen: Dict[int, int] = {}
-            for copy in self.copies.values():
-                for entry in copy.entries.values():
-                    seen[id(entry.data)] = len(entry.data)
-            if sum(seen.values()) <= MAX_TOTAL or self.copies[number] is self._last:
+            copy = self.copies[number]
+            if self._held() <= MAX_TOTAL or copy is self._last:
                 return
-            self.copies[number].entries = {}
-            self.copies[number].problem = f"older copies of them were deleted at {MAX_TOTAL >> 20} MB"
+            self._count(copy, -1)
+            copy.entries = {}
+            copy.problem = f"older copies of them were deleted at {MAX_TOTAL >> 20} MB"
 
     def _read(self, fd: int, path: Tuple[str, ...], copy: FolderCopy, still_open: Set[int]) -> None:
         if len(path) > MAX_DEPTH:
@@ -171,6 +185,9 @@ class WorkFolder:
                     data = read_file(file, MAX_BYTES)
                     if len(data) > MAX_BYTES:
                         raise TooMuch(f"they are larger than {MAX_BYTES >> 20} MB")
+                    like = self._like.entries.get(here) if self._like is not None else None
+                    if like is not None and like.data == data:
+                        data = like.data
             copy.entries[here] = CopiedEntry(info, data)
             if stat.S_ISDIR(info.st_mode):
                 inner = open_folder(fd, name)

@@ -40,6 +40,7 @@ class Job:
     memory_bytes: int
     processes: int
     cpu_seconds: float | None = None
+    gpu_memory_mb: int | None = None
     output_bytes: int
     #: Text at the start of stderr: the warnings of a compiler whose cached output is used.
     preamble: bytes = b""
@@ -62,6 +63,8 @@ class JobOutcome:
     compile_s: float | None
     reading: Reading
     disk_full: bool
+    #: The most memory on accelerators that was seen; None when it was not counted.
+    gpu_peak_bytes: int | None = None
     metered_by: str
     #: What a step wrote to the channel. Trust it as much as the program that runs in the step.
     report: bytes = b""

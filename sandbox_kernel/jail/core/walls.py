@@ -6,8 +6,11 @@ Requests with equal walls can use the same kind of spare, so ``Walls`` is also t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.gpu import GpuRule, find_gpu
 from sandbox_kernel.values import dataclass
 
 #: Paths inside every sandbox that has its own root.
@@ -17,6 +20,8 @@ GUEST = "/guest"
 TMP = "/tmp"
 #: The enforcer of hosts where bubblewrap does not work.
 LANDLOCK = "landlock"
+#: Where the root of a template shows the folder that its jails work on; covered in every jail.
+HERE = "/here"
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,22 @@ class Walls:
     enforcer: str | None = "bubblewrap"
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
+    #: Device files of the host that the program may use: those of an accelerator.
+    devices: tuple[str, ...] = ()
+    #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty folder.
+    here: str | None = None
+
+
+def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:
+    """Return the walls with the accelerators that a policy allows; the same walls without a rule.
+
+    Raises ``PolicyViolation`` when this host does not have them.
+    """
+    if rule is None:
+        return walls
+    found = find_gpu(rule)
+    folders = tuple(Grant(folder, folder, False) for folder in found.folders)
+    return replace(walls, runtime=tuple(dict.fromkeys((*walls.runtime, *folders))), devices=found.devices)
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:

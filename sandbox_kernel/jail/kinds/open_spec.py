@@ -89,6 +89,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
         tuple(dict.fromkeys((*existing(_SYSTEM), places.guest, *reads))),
         (*existing(_DEVICES), places.work, places.cell, places.tmp, *writes),
         abi=abi,
+        devices=walls.devices,
     )
     capabilities = _capabilities(walls, places, writes, abi) if uid is not None else ()
     arch = seccomp.host_arch()

@@ -111,7 +111,7 @@ class Template(BubblewrapJail):
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """See ``BubblewrapJail``. The init runs no program; it loads the filter in each of its forks."""
         program = seccomp.build_namespace_filter(bool(self.walls.grants))
-        spec = {"filter": program, "shown": shown_beneath(self.walls)}
+        spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
     def _ahead(self) -> list[bytes]:
@@ -133,7 +133,8 @@ class Template(BubblewrapJail):
 
 def granted(walls: Walls) -> tuple[tuple[int, ...], ...]:
     """Return identities of the host files that the policy shows; they change when a file is replaced."""
-    return tuple(_identity(grant.source) for grant in walls.grants)
+    here = () if walls.here is None else (walls.here,)
+    return tuple(_identity(source) for source in (*(grant.source for grant in walls.grants), *here))
 
 
 def system(walls: Walls) -> tuple[tuple[int, ...], ...]:

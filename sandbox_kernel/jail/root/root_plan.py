@@ -70,6 +70,7 @@ def plan_stage(
     args_fd: int,
     *,
     closed: frozenset[str] = frozenset(),
+    alone: frozenset[str] = frozenset(),
 ) -> Stage:
     """Plan a stage that ends by executing bwrap.
 
@@ -80,19 +81,20 @@ def plan_stage(
         bwrap: The program to execute at the end.
         args_fd: The descriptor with its arguments.
         closed: Sources among the others that other users cannot read (``is_closed``); they are mapped too.
+        alone: Sources to show without the file systems that are mounted below them: a layer cannot lie over those.
 
     """
     sources: dict[str, str] = {}
-    binds: list[tuple[str, str, bool]] = []
+    binds: list[tuple[str, str, bool, bool]] = []
     for mapped, paths in ((True, granted), (False, shared)):
         for path in paths:
             if path not in sources:
                 sources[path] = f"{PLACE}/{len(sources)}"
-                binds.append((path, sources[path], mapped or path in closed))
+                binds.append((path, sources[path], mapped or path in closed, path not in alone))
     program = bwrap
     package = package_of(bwrap)
     if package is not None:
-        binds.append((package, f"{PLACE}/bwrap", package in closed))
+        binds.append((package, f"{PLACE}/bwrap", package in closed, True))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
     plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}
     return Stage(marshal.dumps(plan, 2), sources)

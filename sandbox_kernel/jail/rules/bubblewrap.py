@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail.core.walls import CELL, GUEST, INNER_UID, WORK, Walls
+from sandbox_kernel.jail.core.walls import CELL, GUEST, HERE, INNER_UID, WORK, Walls
 from sandbox_kernel.policy import Grant
 
 NAME = "bubblewrap"
@@ -130,6 +130,8 @@ def bubblewrap_args(
     # Empty folders that programs list or expect. No user's home is shown.
     args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
+    for device in walls.devices:
+        args += ["--dev-bind", device, device]
     # The /dev and /dev/shm of bwrap itself are memory without a limit.
     args += ["--perms", "1777", "--size", str(walls.shm_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/tmp"]
@@ -141,6 +143,9 @@ def bubblewrap_args(
     for grant in mounts:
         flag = "--bind" if grant.writable else "--ro-bind"
         args += [flag, place.get(grant.source, grant.source), grant.target]
+    if walls.here is not None:
+        # Only in the root of a template. Each jail mounts a layer over it and hides this path (``layer.py``).
+        args += ["--ro-bind", place.get(walls.here, walls.here), HERE]
     args += ["--remount-ro", "/", "--chdir", WORK]
     if seccomp_fd is not None:
         args += ["--seccomp", str(seccomp_fd)]

@@ -97,7 +97,12 @@ def landlock_abi() -> int:
 
 
 def landlock_plan(
-    reads: Sequence[str], writes: Sequence[str], *, abi: int, allow_tcp_ports: Sequence[int] = ()
+    reads: Sequence[str],
+    writes: Sequence[str],
+    *,
+    abi: int,
+    allow_tcp_ports: Sequence[int] = (),
+    devices: Sequence[str] = (),
 ) -> LandlockPlan:
     """Return a plan that allows reading and executing below ``reads``, and all but device nodes below ``writes``.
 
@@ -108,6 +113,7 @@ def landlock_plan(
         writes: The same, for writing.
         abi: The Landlock version of the kernel.
         allow_tcp_ports: The only TCP ports that may be connected to.
+        devices: Device files that may be read, written and controlled.
 
     """
     if abi < 1:
@@ -124,6 +130,7 @@ def landlock_plan(
         _check_port(port, handled_net)
     write_rights = handled_fs & ~(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV | RESOLVE_UNIX)
     rights = dict.fromkeys(reads, READ_RIGHTS & handled_fs) | dict.fromkeys(writes, write_rights)
+    rights |= dict.fromkeys(devices, (READ_FILE | WRITE_FILE | IOCTL_DEV) & handled_fs)
     return LandlockPlan(
         handled_fs=handled_fs,
         handled_net=handled_net,

@@ -23,6 +23,7 @@ class Ending(StrEnum):
     MEMORY = "memory"
     PROCESSES = "processes"
     DISK = "disk"
+    GPU_MEMORY = "gpu_memory"
     #: The caller stopped a run.
     CANCEL = "cancel"
 
@@ -46,7 +47,7 @@ class Ending(StrEnum):
 
 
 #: The limits that a loop has to watch: the kernel alone enforces all others.
-LIMITS = frozenset({Ending.TIMEOUT, Ending.CPU, Ending.MEMORY, Ending.PROCESSES, Ending.DISK})
+LIMITS = frozenset({Ending.TIMEOUT, Ending.CPU, Ending.MEMORY, Ending.PROCESSES, Ending.DISK, Ending.GPU_MEMORY})
 
 #: The status of what was ended before its time.
 STOPPED = {
@@ -55,6 +56,7 @@ STOPPED = {
     Ending.MEMORY: Status.MEMORY_EXCEEDED,
     Ending.PROCESSES: Status.KILLED,
     Ending.DISK: Status.KILLED,
+    Ending.GPU_MEMORY: Status.MEMORY_EXCEEDED,
     Ending.CANCEL: Status.INTERRUPTED,
     Ending.INTERRUPT: Status.INTERRUPTED,
     Ending.PROTOCOL: Status.KILLED,

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from typing import Protocol
 
 from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.meter.gpu_meter import make_gpu_meter
 from sandbox_kernel.jail.meter.meter import USAGE_S, Meter, OnUsage
+from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.run.ending import Ending
 
 
@@ -55,7 +58,14 @@ class RunMemory:
 class LimitWatch:
     """Checks every limit of one run or cell except the time limit, which the loop checks."""
 
-    def __init__(self, jail: Jail, memory: MemoryLimit, cpu_seconds: float | None, on_usage: OnUsage | None) -> None:
+    def __init__(
+        self,
+        jail: Jail,
+        memory: MemoryLimit,
+        cpu_seconds: float | None,
+        on_usage: OnUsage | None,
+        gpu_memory_mb: int | None = None,
+    ) -> None:
         self._jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, on_usage
         self._next_usage = 0.0
         self._cpu_before = 0.0
@@ -69,6 +79,9 @@ class LimitWatch:
             Ending.CPU: self._too_much_cpu,
             Ending.DISK: self.look_at_disk,
         }
+        self._gpu = make_gpu_meter(self._members, gpu_memory_mb) if jail.walls.devices else None
+        if self._gpu is not None:
+            self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
 
     def begin(self) -> None:
         """Start counting for a cell: what earlier cells of its session used does not count."""
@@ -90,6 +103,14 @@ class LimitWatch:
         disk = self._jail.disk(last=last)
         self.disk_full = self.disk_full or (disk.full and not self._full_before)
         return disk.over
+
+    def gpu_peak_bytes(self) -> int | None:
+        """Return the most memory on accelerators that was seen; None when it was not counted."""
+        return None if self._gpu is None else self._gpu.peak_bytes
+
+    def _members(self) -> Collection[int]:
+        counted = self._jail.meter.members()
+        return tree(self._jail.init_pid) if counted is None else counted
 
     def event_fd(self) -> int | None:
         """Return a descriptor that becomes readable when the kernel reports that memory ran out."""

@@ -88,7 +88,7 @@ class _Run(WatchLoop):
         on_input: OnInput | None,
     ) -> None:
         memory = RunMemory(jail.meter, job.memory_bytes)
-        super().__init__(LimitWatch(jail, memory, job.cpu_seconds, on_usage))
+        super().__init__(LimitWatch(jail, memory, job.cpu_seconds, on_usage, job.gpu_memory_mb))
         self.jail, self.job, self.stop = jail, job, stop
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
@@ -212,6 +212,7 @@ class _Run(WatchLoop):
             compile_s=gate.compiled_at - self.started_at if gate.compiled_at is not None else None,
             reading=reading,
             disk_full=self.limits.disk_full,
+            gpu_peak_bytes=self.limits.gpu_peak_bytes(),
             metered_by=jail.meter.mechanism,
             report=self.channel.report() if any(step.reports for step in self.job.steps) else b"",
             kept=gate.kept(),

@@ -123,10 +123,13 @@ class StepBuilder:
     cache: CompileCache | None = None
     #: Variables for programs, such as the address of the proxy; empty when the policy allows no network.
     network_env: Mapping[str, str] = field(default_factory=dict)
+    #: Where programs keep settings and caches; None for the work folder.
+    home: str | None = None
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the whole environment of a step."""
-        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
+        home = self.home or self.places.work
+        own = {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
 
     def _tmpdir(self) -> dict[str, str]:

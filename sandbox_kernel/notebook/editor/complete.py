@@ -15,14 +15,14 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, CellOptions
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, COMMANDS, OPTIONS
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
+from sandbox_kernel.notebook.options.parse_cell import OF_A_SESSION, CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
 
 _WORD = re.compile(r"\S*\Z")
 _OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 _NAME = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\Z")
 #: Commands that take a session; the others take no arguments.
-_OF_A_SESSION = frozenset({"undo", "checkpoints", "restart", "save", "load"})
+_OF_A_SESSION = frozenset(OF_A_SESSION)
 
 #: Possible values from the notebook, such as session names, by option.
 Known = Mapping[str, Sequence[str]]

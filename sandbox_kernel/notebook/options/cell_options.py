@@ -6,6 +6,7 @@ that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, use
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule
 from sandbox_kernel.values import dataclass
 
+#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
+HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
@@ -50,8 +53,11 @@ class CellOptions:
     args: tuple[str, ...] = ()
     allow_net: tuple[NetGrant, ...] = ()
     mounts: tuple[Mount, ...] = ()
+    here: str | None = None
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    gpu: str | None = None
+    gpu_memory_mb: int | None = None
     policy: str | None = None
     python: str | None = None
     check: bool = False
@@ -130,7 +136,12 @@ class CellOptions:
             parts += ["--timeout", duration_text(self.timeout_s)]
         if self.cpu_s is not None:
             parts += ["--cpu", duration_text(self.cpu_s)]
-        sizes = (("--memory", self.memory_mb, MIB), ("--disk", self.disk_mb, MIB), ("--output", self.output_bytes, 1))
+        sizes = (
+            ("--memory", self.memory_mb, MIB),
+            ("--disk", self.disk_mb, MIB),
+            ("--output", self.output_bytes, 1),
+            ("--gpu-memory", self.gpu_memory_mb, MIB),
+        )
         for name, number, unit in sizes:
             if number is not None:
                 parts += [name, size_text(number * unit)]
@@ -142,6 +153,7 @@ class CellOptions:
             ("--session", self.session),
             ("--stdin", self.stdin),
             ("--stdin-var", self.stdin_var),
+            ("--gpu", self.gpu),
             ("--policy", self.policy),
             ("--python", self.python),
         ):
@@ -156,9 +168,20 @@ class CellOptions:
             parts += ["--allow-net", str(NetworkRule(grant.domain, (grant.port,) if grant.port else ()))]
         for mount in self.mounts:
             parts += ["--mount", f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"]
+        if self.here is not None:
+            parts.append("--here" if self.here == "." else f"--here={self.here}")
         for name, flag in (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet)):
             parts += [name] if flag else []
         return shlex.join(parts)
+
+
+def first_defaults() -> CellOptions:
+    """Return the defaults of a new notebook: none, but for a folder that ``SANDBOX_KERNEL_HERE`` names.
+
+    ``sandbox-kernel install --here`` writes that variable into the kernelspec. ``1`` means the notebook's own folder.
+    """
+    here = os.environ.get(HERE_VARIABLE, "").strip()
+    return CellOptions(here=None if here in ("", "0") else "." if here == "1" else here)
 
 
 T = TypeVar("T")

@@ -11,6 +11,7 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy.gpu import parse_gpu
 
 
 def policy_of(options: CellOptions) -> SandboxPolicy:
@@ -21,7 +22,7 @@ def policy_of(options: CellOptions) -> SandboxPolicy:
         policy = policy.allow_domain(grant.domain, *(() if grant.port is None else (grant.port,)))
     for mount in options.mounts:
         policy = policy.mount(mount.host, mount.guest, mount.writable)
-    return policy
+    return policy if options.gpu is None else replace(policy, gpu=parse_gpu(options.gpu))
 
 
 def _load(name: str) -> SandboxPolicy:
@@ -50,6 +51,7 @@ def limits_of(options: CellOptions) -> Limits:
         cpu_seconds=options.cpu_s,
         processes=options.processes if options.processes is not None else standard.processes,
         disk_mb=options.disk_mb if options.disk_mb is not None else standard.disk_mb,
+        gpu_memory_mb=options.gpu_memory_mb,
         output_bytes=options.output_bytes if options.output_bytes is not None else standard.output_bytes,
     )
 

@@ -23,6 +23,8 @@ class Option:
     form: str
     help: str
     repeats: bool = False
+    #: Whether the value may be left out.
+    optional: bool = False
     samples: tuple[str, ...] = ()
 
     @property
@@ -61,6 +63,12 @@ OPTIONS: tuple[Option, ...] = (
         "--mount", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
         "show a host path inside, read-only without :rw", repeats=True,
     ),
+    Option("--gpu", "CARDS", "all, or numbers like 0 or 0,1", "let the cell use accelerators", samples=("all", "0")),
+    Option("--gpu-memory", "SIZE", SIZE_FORM, "memory limit on the accelerators", samples=("4G", "8G")),
+    Option(
+        "--here", "[PATH]", "a folder, or nothing for the notebook's own",
+        "work on a folder, copy-on-write: %sandbox changes, apply and discard", optional=True, samples=(".",),
+    ),
     Option("-i", "VAR", "the name of a variable", "pass a variable in, as JSON", repeats=True),
     Option("-o", "VAR", "the name of a variable", "take a variable out, as JSON", repeats=True),
     Option("--policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch"),
@@ -73,9 +81,17 @@ OPTIONS: tuple[Option, ...] = (
 COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("report", "", "measure what this sandbox holds back, and show it"),
     LineCommandSpec("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
+    LineCommandSpec("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout"),
+    LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
+    LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
+    LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
+    LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
     LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
     LineCommandSpec("files", "", "what lies in the work folder"),
+    LineCommandSpec("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
+    LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
+    LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),

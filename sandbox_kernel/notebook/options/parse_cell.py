@@ -14,7 +14,7 @@ from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
@@ -31,8 +31,9 @@ _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 #: Largest cell, in characters, that is tokenised to find out whether a magic line stands inside a string. In a longer
 #: cell such a line is refused.
 _MAX_TOKENISED = 1 << 20
-#: Commands that users try and that do not exist, each with what to do instead.
-_MISSING = {"redo": "there is no redo; %sandbox checkpoints lists the states that %sandbox undo can return to"}
+#: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
+_COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "checkpoint", "checkout")
+OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "branches", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ class LineCommand:
     name: str
     count: int = 1
     target: str | None = None
+    paths: tuple[str, ...] = ()
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -97,18 +99,19 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name="show")
     if asks_for_help(words):
         return LineCommand(name="help")
-    if words[0] in _MISSING:
-        raise InvalidRequest(f"%sandbox {words[0]}: {_MISSING[words[0]]}")
     if words[0] not in COMMAND_NAMES:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     name, rest, count, target = words[0], words[1:], 1, None
-    if name == "undo" and rest and rest[0].lstrip("-").isdigit():
-        count = parse_count(rest.pop(0), "%sandbox undo", 1)
-    if name in ("save", "load"):
+    if name in ("changes", "apply", "discard"):
+        return LineCommand(name=name, paths=tuple(rest))
+    if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
+        count = parse_count(rest.pop(0), f"%sandbox {name}", 1)
+    if name in _NAMED:
         if not rest or rest[0].startswith("-"):
             raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
-        target = parse_name(rest.pop(0), f"%sandbox {name}")
-    if name not in ("undo", "checkpoints", "restart", "save", "load") and rest:
+        # The name of a state may be any short text, in quotes; that of a file may not.
+        target = rest.pop(0) if name.startswith("check") else parse_name(rest.pop(0), f"%sandbox {name}")
+    if name not in OF_A_SESSION and rest:
         raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
     options = parse_options(rest)
     if options != CellOptions(language=options.language, session=options.session):
@@ -119,7 +122,7 @@ def parse_line(line: str) -> LineCommand:
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults after a line command."""
     if command.name == "reset":
-        return CellOptions()
+        return first_defaults()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
     return defaults

@@ -57,4 +57,5 @@ def make_order(spec: SessionSpec, has_mb: int, asked: CellRequest) -> CellOrder:
         memory_mb=memory_mb,
         output_bytes=limits.output_bytes,
         cpu_seconds=limits.cpu_seconds,
+        gpu_memory_mb=limits.gpu_memory_mb,
     )

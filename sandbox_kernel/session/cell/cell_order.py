@@ -37,6 +37,7 @@ class CellOrder:
     memory_mb: int
     output_bytes: int
     cpu_seconds: float | None
+    gpu_memory_mb: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

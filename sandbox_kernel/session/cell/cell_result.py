@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
@@ -30,6 +30,7 @@ class CellFacts:
     forks_refused: bool
     cpu_seconds: float | None
     peak_bytes: int | None
+    gpu_peak_bytes: int | None = None
 
 
 def no_notes(_stderr: str, _notes: Sequence[Note]) -> Sequence[Note]:
@@ -45,6 +46,7 @@ class Frame:
     backend: str
     isolation: str
     memory_mb: int
+    gpu_memory_mb: int | None = None
     #: Why this backend, when nobody had named one.
     chosen: str = ""
     #: Makes the notes on the network, from the text of stderr and the other notes of the cell.
@@ -120,10 +122,9 @@ def loss_notes(back: RolledBack) -> list[Note]:
     return [*files, notes.lost_threads(back.threads)] if back.threads else files
 
 
-def lost_notes(cells: Collection[int], present: int) -> list[Note]:
-    """Which checkpoints were killed, and not by the host. ``present`` counts the cells that are in the state."""
-    back = sorted(present - cell for cell in cells if cell < present)
-    return [notes.lost_checkpoints(back)] if back else []
+def lost_notes(steps: Sequence[int]) -> list[Note]:
+    """Which checkpoints, so many cells back, were killed, and not by the host."""
+    return [notes.lost_checkpoints(steps)] if steps else []
 
 
 def _traceback(end: CellEnd) -> str:
@@ -168,6 +169,7 @@ def make_result(
         stdout_truncated=facts.stdout.truncated,
         stderr_truncated=facts.stderr.truncated,
         peak_memory_bytes=facts.peak_bytes,
+        peak_gpu_memory_bytes=facts.gpu_peak_bytes,
         cpu_seconds=facts.cpu_seconds,
         displays=facts.displays,
         error=end.done.error if end.done is not None else None,
@@ -177,6 +179,7 @@ def make_result(
         isolation=frame.isolation,
         timeout=timeout,
         memory_limit_mb=frame.memory_mb,
+        gpu_memory_limit_mb=frame.gpu_memory_mb,
         notes=tuple(told),
         chosen=frame.chosen,
     )

@@ -78,9 +78,10 @@ class Displays:
         if self._clear_next:
             self._clear_next = False
             self._items = []
-        from sandbox_kernel.untrusted.sanitize import sanitize_bundle  # the first cell that shows something pays for it
+        # Imported by the first cell that shows something.
+        from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 
-        clean = sanitize_bundle(frame.data, frame.metadata)
+        clean = sanitize_display(frame.data, frame.metadata)
         item = SessionDisplay(
             data=clean.data,
             metadata=clean.metadata,

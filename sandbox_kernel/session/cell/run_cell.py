@@ -40,7 +40,7 @@ class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
 
     def __init__(self, live: JailedWorker, order: CellOrder, stop: Stop) -> None:
-        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage))
+        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage, order.gpu_memory_mb))
         self.live, self.order, self.stop = live, order, stop
         asked = order.request
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, asked.on_output)

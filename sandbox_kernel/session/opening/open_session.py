@@ -15,7 +15,10 @@ from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes
+from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes, with_gpu
+from sandbox_kernel.jail.kinds.template_cache import NoLayer
+from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
@@ -31,6 +34,7 @@ from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: The most checkpoints that a session may keep.
@@ -134,6 +138,7 @@ def open_session(
     interpreter = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
     limit = Limits.given(limits)
     walls = session_walls(backend, interpreter, engine, limit, memory_mb)
+    over = share if isinstance(share, HereLink) else None
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",
         language=spoken,
@@ -147,6 +152,7 @@ def open_session(
             backend=backend.name,
             isolation=backend.isolation_class,
             memory_mb=memory_mb,
+            gpu_memory_mb=limit.gpu_memory_mb,
             chosen=chosen,
             network_notes=backend.network_notes,
         ),
@@ -154,7 +160,7 @@ def open_session(
 
     @host_trouble()
     def begin() -> JailedWorker:
-        jail = shared_pool(backend.config.pool_size).take(walls)
+        jail = take_jail(shared_pool(backend.config.pool_size), walls, over)
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
@@ -164,6 +170,9 @@ def open_session(
             raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
+            if over is not None:
+                step = replace(step, env={**step.env, "HOME": jail.places.tmp})
+                worker.layer = SessionLayer(over.here, jail.box_fd, jail.layer_fd) if jail.layer_fd >= 0 else None
             worker.start(step, engine.files(jail.places, checkpoints))
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
@@ -177,14 +186,26 @@ def open_session(
     return Session(spec, begin, on_close, share)
 
 
+def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
+    """Take a jail for a session: with a layer over the user's folder, or without one where that is not possible."""
+    if over is None:
+        return pool.take(walls)
+    try:
+        return pool.take(replace(walls, here=over.here.path))
+    except NoLayer as error:
+        over.why_copied = str(error)
+        return pool.take(walls)
+
+
 def session_walls(
     backend: ProcessBackend, interpreter: Interpreter, engine: Engine, limits: Limits, memory_mb: int
 ) -> Walls:
     """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
     backend.check_network()
+    check_gpu_limit(limits.gpu_memory_mb, backend.policy.gpu)
     grants = resolve_grants(backend.policy)
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
-    return Walls(
+    walls = Walls(
         interpreter.executable,
         tuple(dict.fromkeys((*interpreter.runtime, *engine.runtime(backend.config)))),
         grants,
@@ -193,6 +214,7 @@ def session_walls(
         enforcer=enforcer,
         templates=backend.config.templates,
     )
+    return with_gpu(walls, backend.policy.gpu)
 
 
 def session_step(

@@ -21,8 +21,10 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Note, Violation
+from sandbox_kernel.session.tree.node import CellText
+from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
-from sandbox_kernel.session.worker.checkpoints import Checkpoint, CheckpointShelf, room_beside_cells
+from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
@@ -37,6 +39,7 @@ from sandbox_kernel.session.worker.messages import (
     What,
 )
 from sandbox_kernel.values import dataclass
+from sandbox_kernel.workspace.here.here_link import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
@@ -71,7 +74,7 @@ class RolledBack:
 
 
 class JailedWorker:
-    """A jail with a worker that runs cells. ``cell`` counts the cells that are in its state.
+    """A jail with a worker that runs cells. ``tree`` knows the states of the session and which one is the present one.
 
     Args:
         jail: a waiting jail; belongs to this object from now on.
@@ -99,8 +102,7 @@ class JailedWorker:
         self.life = secrets.token_hex(8)
         self.keeper = GateClient(jail)
         self.channel = WorkerChannel(jail.channel)
-        self.shelf = CheckpointShelf(keep)
-        self.cell = 0
+        self.tree = StateTree(keep)
         self.cell_id = 0
         self.names = 0
         self._budget = Budget(limit_bytes=memory_bytes)
@@ -109,11 +111,11 @@ class JailedWorker:
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
         self._lost: tuple[int, ...] = ()
-        #: Cells of the present state whose checkpoints ended without our order.
-        self.ended: set[int] = set()
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
+        #: The layer over the user's folder that the session works on; None for a plain work folder.
+        self.layer: SessionLayer | None = None
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
     def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
@@ -125,24 +127,52 @@ class JailedWorker:
         ready = self._await(Ready)
         self.names = ready.names
         self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker))
-        self.commit(0)
+        self._keep_state()
+
+    def take_history(self, past: StateTree) -> None:
+        """Go on with the history of a worker that was lost: none of its states lives, and this is its beginning."""
+        self.prepare()
+        beginning = self.tree.here.checkpoint
+        past.all_ended()
+        past.here.checkpoint = beginning
+        self.tree = past
 
     def next_id(self) -> int:
         """Return a new number for the next cell or question."""
         self.cell_id += 1
         return self.cell_id
 
-    def commit(self, cells: int = 1) -> None:
+    @property
+    def cell(self) -> int:
+        """How many cells are in the present state."""
+        return self.tree.here.depth
+
+    def commit(self, cell: CellText) -> None:
         """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once."""
-        self.cell += cells
-        if self.shelf.keep > 0:
+        self.tree.grow(cell)
+        self._keep_state()
+
+    def recommit(self, node: int) -> None:
+        """Keep the state after a cell that was run again, as that of the node that it was first run for."""
+        self.tree.go_to(node)
+        self._keep_state()
+
+    def _keep_state(self) -> None:
+        if self.tree.keep > 0:
             self._freeze()
-            self.keeper.snapshot(self.cell)
+            self._copy_files()
+
+    def _copy_files(self) -> None:
+        """Order a copy of the work folder; the host itself copies a layer."""
+        if self.layer is None:
+            self.keeper.snapshot(self.tree.present)
+        else:
+            self.layer.take(self.tree.present, [item.node for item in self.tree.living()])
 
     def keep_files(self) -> None:
         """Copy the work folder again, after the host has changed files in it between cells."""
-        if self.shelf.keep > 0:
-            self.keeper.snapshot(self.cell)
+        if self.tree.keep > 0:
+            self._copy_files()
             self.keeper.settle()
 
     def prepare(self) -> None:
@@ -160,62 +190,63 @@ class JailedWorker:
             self.keeper.await_gone()
 
     def _keep(self, frozen: Frozen) -> None:
-        """Add a new checkpoint. The worker's report may be false: the gate checks the process, we check the cell."""
-        if frozen.cell != self.cell:
+        """Add a new checkpoint. The worker's report may be false: the gate checks the process, we check the node."""
+        node = self.tree.present
+        if frozen.cell != node:
             raise SessionError(
-                f"the worker reported a checkpoint of cell {frozen.cell}; one of cell {self.cell} was ordered"
+                f"the worker reported a checkpoint of cell {frozen.cell}; one of cell {node} was ordered"
             )
         self.unfrozen = frozen.reason
         if not frozen.pid:
             return
-        self.keeper.hold(self.cell, frozen.pid)
-        item = Checkpoint(cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
-        self.keeper.drop([old.cell for old in self.shelf.add(item) if old.cell != item.cell])
+        self.keeper.hold(node, frozen.pid)
+        item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
+        self.keeper.drop(self.tree.hold(item))
 
     def _note_lost(self) -> None:
         """Remove checkpoints that the gate has reported as ended without our order."""
         lost, self.keeper.lost = self.keeper.lost, set()
-        gone = self.shelf.remove(lost)
+        gone = self.tree.remove(lost)
         self._lost += gone
-        self.ended.update(gone)
-        if self.cell in gone:
+        if self.tree.present in gone:
             self.unfrozen = "its checkpoint was killed, by the session itself or for memory"
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the list holds no checkpoint that has ended."""
-        self.keeper.lives(self.cell)
+        self.keeper.lives(self.tree.present)
         self._note_lost()
 
-    def take_lost(self) -> tuple[int, ...]:
-        """Return the cells whose checkpoints ended without our order since the last call."""
+    def take_lost(self) -> list[int]:
+        """Return how many cells back checkpoints ended without our order since the last call, in ascending order."""
         self._note_lost()
         found, self._lost = self._lost, ()
-        return found
+        line = self.tree.line()[1:]
+        return sorted(line.index(node) + 1 for node in found if node in line)
 
     def _freeze(self) -> None:
         """Order a checkpoint. Raises the process limit by one first: the cell may have used it up."""
-        self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()) + 1)
-        self.channel.put({"op": "freeze", "cell": self.cell, "sealed": self._sealed})
+        self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 1)
+        self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
         self._freezing = True
 
     def _make_room(self) -> None:
-        """Drop the oldest checkpoints until everything fits into the limit, then set the limits for the next cell."""
+        """Drop checkpoints until everything fits into the limit, then set the limits for the next cell."""
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
         if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
             # A removed file takes disk space as long as a checkpoint has it open.
-            while (old := self.shelf.drop_oldest()) is not None:
-                self.keeper.drop([old.cell], wait=True)
+            while (node := self.tree.give_up(for_memory=True)) is not None:
+                self.keeper.drop([node], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
-            while self._budget.crowded(meter.held_bytes()) and (old := self.shelf.drop_oldest()) is not None:
-                self.keeper.drop([old.cell], wait=True)
+            while self._budget.crowded(meter.held_bytes()) and (node := self.tree.give_up(for_memory=True)) is not None:
+                self.keeper.drop([node], wait=True)
         self._relimit()
 
     def _relimit(self) -> None:
         budget = self._budget
         beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker))
-        self._ceiling = beside_checkpoints if self.shelf.keep > 0 else budget.limit_bytes
-        self.jail.meter.relimit(self._ceiling, self._processes + len(self.shelf.all()))
+        self._ceiling = beside_checkpoints if self.tree.keep > 0 else budget.limit_bytes
+        self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()))
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
@@ -268,10 +299,11 @@ class JailedWorker:
     def go_back(self, target: Checkpoint, *, strict: bool = False) -> RolledBack | None:
         """End the worker and make a checkpoint the worker; returns None when that checkpoint is gone.
 
-        With ``strict``, processes that earlier cells left running are ended too.
+        All other checkpoints stay, those of later cells too. The state gets a new checkpoint at once. With ``strict``,
+        processes that earlier cells left running are ended too.
         """
-        files = self.keeper.handover(target.cell, self.shelf.taken_over(target), strict=strict)
-        # Losses reported before now must not be applied to the checkpoint that this cell gets next.
+        files = self.keeper.handover(target.node, self.tree.taken_over(target.node), strict=strict)
+        # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
         if files is None:
             return None
@@ -281,17 +313,20 @@ class JailedWorker:
         except SessionError:
             # The checkpoint ended while it was woken, or does not behave as one.
             return None
-        if restored.cell != target.cell:
+        if restored.cell != target.node:
             return None
-        self.cell, self.names = target.cell, restored.names
-        self.ended = {cell for cell in self.ended if cell < target.cell}
+        if self.layer is not None:
+            # No code of the user runs before the next cell.
+            files = self.layer.restore(target.node)
+        self.tree.go_to(target.node)
+        self.names = restored.names
         self._freeze()
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
     def recover(self, *, strict: bool = False) -> RolledBack | None:
-        """Go back to the newest checkpoint that is alive; returns None when none is."""
+        """Go back to the present state, or its nearest ancestor that is alive; returns None when none is."""
         self._finish_freezing()
-        while (target := self.shelf.newest()) is not None:
+        while (target := self.tree.nearest()) is not None:
             back = self.go_back(target, strict=strict)
             if back is not None:
                 return back
@@ -326,7 +361,6 @@ class JailedWorker:
 
     def destroy(self) -> None:
         """End the jail with everything in it, and the proxy."""
-        self.shelf.clear()
         self.channel.forget_speaker()
         self.jail.destroy()
         if self.proxy is not None:

@@ -20,6 +20,7 @@ from sandbox_kernel.untrusted.images import check_data_url
 from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, clean_style
 from sandbox_kernel.untrusted.markup.html_tokens import End, Start, tokens
 from sandbox_kernel.untrusted.markup.html_tree import Tree
+from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
 from sandbox_kernel.untrusted.markup.tex import as_html, may_be_typeset
 from sandbox_kernel.untrusted.taken_out import in_words
 
@@ -53,15 +54,13 @@ _ATTRIBUTES = {
 _KEPT = {tag: _ATTRIBUTES["*"] | _ATTRIBUTES.get(tag, set()) for tag in _TAGS}
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
-#: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
-_TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
 
 
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
     """Return clean HTML, and a description of each kind of thing that was removed."""
     if len(markup) > MAX_HTML:
         raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
-    markup = _TABLE_STYLE.sub("", markup)
+    markup = TABLE_STYLE.sub("", markup)
     reader = _Reader(typeset=may_be_typeset(markup))
     written = reader.read(markup)
     if reader.typeset and not may_be_typeset(written):  # some formula signs were character references

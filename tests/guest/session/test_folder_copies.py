@@ -166,8 +166,26 @@ def test_a_cell_that_nobody_copied_says_so(folder: WorkFolder) -> None:
     assert folder.restore(1) == "no copy of them was kept"
 
 
-def test_going_back_forgets_what_came_later(folder: WorkFolder) -> None:
+def test_going_back_forgets_nothing_so_that_one_can_go_forward_again(folder: WorkFolder) -> None:
+    file = Path(folder.root) / "a"
     for cell in (1, 2, 3):
+        file.write_text(f"after {cell}")
         folder.take(cell)
+    for cell in (1, 3, 2):
+        assert folder.restore(cell) == ""
+        assert file.read_text() == f"after {cell}"
+
+
+def test_what_copies_share_is_counted_once_also_after_going_back(folder: WorkFolder) -> None:
+    already = folder.take(0)["held"]
+    file = Path(folder.root) / "new"
+    file.write_bytes(bytes(1000))
+    assert folder.take(1)["held"] - already == 1000
+    assert folder.take(2)["held"] - already == 1000
     folder.restore(1)
-    assert list(folder.copies) == [1]
+    assert folder.take(3)["held"] - already == 1000, "read again, and found to be the same"
+    file.write_bytes(bytes(500))
+    assert folder.take(4)["held"] - already == 1500
+    for cell in (1, 2, 3):
+        folder.forget(cell)
+    assert folder.take(5)["held"] - already == 500

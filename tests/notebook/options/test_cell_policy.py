@@ -15,7 +15,7 @@ from sandbox_kernel.notebook.options.cell_policy import policy_of
     ("name", "hint"),
     [
         ("stricct", "--policy 'stricct' is neither a preset nor a file; did you mean strict?"),
-        ("zzz", "presets: standard, strict, classroom, data, build; files end in .toml or .json"),
+        ("zzz", "presets: standard, strict, classroom, data, build, gpu; files end in .toml or .json"),
         ("missing.toml", "policy file 'missing.toml' cannot be read"),
     ],
 )

@@ -301,7 +301,9 @@ def test_line_commands_are_read(line, expected):
         ("memroy 64M", "did you mean %sandbox --memory 64M?"),
         ("pyton", "did you mean python?"),
         ("--restart", "unknown option '--restart'; did you mean %sandbox restart?"),
-        ("redo", "there is no redo; %sandbox checkpoints lists the states"),
+        ("redo 0", "%sandbox redo '0' must be a whole number from 1 upwards"),
+        ("checkout", "%sandbox checkout needs a name"),
+        ("tree 3", "unsupported language '3'"),
         ("restart rust --session a", "always fresh"),
     ],
 )

@@ -10,6 +10,7 @@ from sandbox_kernel.session.cell import displays
 from sandbox_kernel.session.cell.displays import Displays, SessionDisplay
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
+from sandbox_kernel.untrusted.frames.frame_output import FRAME
 
 
 def shown(text: str, kind: str = "display", name: str | None = None, size: int = 10) -> DisplayShown:
@@ -82,7 +83,8 @@ def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable
     assert set(script) == {"text/plain"}
     assert odd == {"text/plain": "p"}
     assert set(many) == {"text/plain"}
-    assert value["text/html"] == "<b>bold</b>"
+    assert value["text/html"].startswith('<iframe sandbox="allow-scripts" ') and "<b" not in value["text/html"]
+    assert value[FRAME]["html"] == "<b onclick=x()>bold</b><script>alert(1)</script>"
     assert any("scripts of a sandbox do not run" in item for item in result.displays[0].removed)  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,31 @@
+// Reads what a notebook and a frame say about a frame: every value is checked, because both may be hostile.
+export const FRAME = 'application/vnd.sandbox-kernel.frame+json';
+
+const MOST = { markup: 12 << 20, libraries: 16, height: 2000 };
+const LEAST_HEIGHT = 24;
+const REFUSED = { script: 'a script', style: 'a style sheet', picture: 'a picture', font: 'a font', data: 'data', page: 'something' };
+
+export function readFrame(data) {
+  const { html, libraries = [], height, widget } = data ?? {};
+  if (typeof html !== 'string' || html.length > MOST.markup) return null;
+  if (!Array.isArray(libraries) || libraries.length > MOST.libraries) return null;
+  if (!libraries.every((name) => typeof name === 'string' && /^[0-9a-f]{64}$/.test(name))) return null;
+  return { html, libraries, height: fittingHeight(height ?? 150), widget: readWidget(widget) };
+}
+
+function readWidget(widget) {
+  const { model_id: model, gate } = widget ?? {};
+  const isName = (text) => typeof text === 'string' && /^[0-9a-f-]{1,64}$/.test(text);
+  return isName(model) && isName(gate) ? { model, gate } : null;
+}
+
+export function fittingHeight(height) {
+  return Math.min(Math.max(Number(height) || 0, LEAST_HEIGHT), MOST.height);
+}
+
+// The sentence for something that a frame wanted to load; null when it is none, or when the receipt says it already.
+export function refusedSentence({ what, host }, html) {
+  if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host)) return null;
+  if (html.includes(`//${host}`)) return null;
+  return `This output wanted to load ${Object.hasOwn(REFUSED, what) ? REFUSED[what] : REFUSED.page} from ${host}: blocked`;
+}

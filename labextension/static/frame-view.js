@@ -1,0 +1,141 @@
+// One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
+import { element } from './dom.js';
+import { fittingHeight, refusedSentence } from './frame-facts.js';
+import { withLibrary } from './frame-libraries.js';
+
+const PING_MILLISECONDS = 2000;
+const SILENT_MILLISECONDS = 8000;
+const MOST_SENTENCES = 8;
+
+export class FrameView {
+  // `page` gives what all frames share: outer(), isDark(), reloadOthers(view), visible(view), comms.
+  constructor(node, facts, page) {
+    this.node = node;
+    this.facts = facts;
+    this.page = page;
+    this.iframe = null;
+    this.stopped = false;
+    this.sentences = new Set();
+    this.place = element('div', { className: 'jp-SandboxFrame-place' });
+    this.notes = element('div', { className: 'jp-SandboxFrame-notes' });
+    this.place.style.height = `${facts.height}px`;
+    node.replaceChildren(this.place, this.notes);
+    this.listen = (event) => this.receive(event);
+    addEventListener('message', this.listen);
+    this.observer = new IntersectionObserver((entries) => this.seen(entries.at(-1).isIntersecting), { rootMargin: '400px' });
+    this.observer.observe(node);
+    this.timer = setInterval(() => this.ping(), PING_MILLISECONDS);
+  }
+
+  seen(isSeen) {
+    this.isSeen = isSeen;
+    if (!isSeen || this.stopped) return;
+    this.page.visible(this);
+    if (!this.iframe) this.make();
+  }
+
+  make() {
+    const iframe = element('iframe', { attributes: { sandbox: 'allow-scripts', title: 'output of a sandbox' } });
+    this.page.outer(iframe);
+    this.iframe = iframe;
+    this.isReady = false;
+    this.answered = performance.now();
+    this.place.replaceChildren(iframe);
+  }
+
+  unload() {
+    this.page.comms?.detach(this);
+    this.iframe = null;
+    this.isReady = false;
+    this.place.replaceChildren();
+  }
+
+  reload() {
+    if (!this.iframe || this.stopped) return;
+    this.unload();
+    if (this.isSeen) this.make();
+  }
+
+  say(message, transfer = []) {
+    this.iframe?.contentWindow?.postMessage({ ...message, sandboxFrame: 1 }, '*', transfer);
+  }
+
+  theme() {
+    if (this.isReady) this.say({ type: 'theme', dark: this.page.isDark() });
+  }
+
+  receive({ source, data }) {
+    // Only the outer document of this very frame, which passes on few kinds of messages.
+    if (!this.iframe || source !== this.iframe.contentWindow || data?.sandboxFrame !== 1) return;
+    this.answered = performance.now();
+    if (data.type === 'ready') this.fill();
+    else if (data.type === 'height') this.place.style.height = `${fittingHeight(data.height)}px`;
+    else if (data.type === 'pong') this.revive();
+    else if (data.type === 'refused') this.tell(refusedSentence(data, this.facts.html));
+    else if (this.facts.widget) this.page.comms?.receive(this, data);
+  }
+
+  // Called each time that the outer document is loaded: moving a frame on the page loads it again.
+  async fill() {
+    this.isReady = true;
+    this.theme();
+    const iframe = this.iframe;
+    for (const name of this.facts.libraries) {
+      const source = await new Promise((use) => {
+        withLibrary(name, use, () => this.tell('This output needs code that is not in this notebook: run its cell again'));
+      });
+      if (this.iframe !== iframe) return;
+      this.say({ type: 'library', source });
+    }
+    this.say({ type: 'show', html: this.facts.html });
+  }
+
+  tell(sentence) {
+    if (!sentence || this.sentences.has(sentence) || this.sentences.size >= MOST_SENTENCES) return;
+    this.sentences.add(sentence);
+    this.notes.append(element('div', { text: sentence }));
+  }
+
+  ping() {
+    if (!this.isReady || !this.isSeen || document.visibilityState !== 'visible' || !this.node.isConnected) {
+      this.answered = performance.now();
+      return;
+    }
+    this.say({ type: 'ping' });
+    if (performance.now() - this.answered > SILENT_MILLISECONDS) this.offerStop();
+  }
+
+  offerStop() {
+    if (this.bar) return;
+    const button = element('button', { text: 'Stop it', attributes: { type: 'button', 'data-lm-suppress-shortcuts': 'true' } });
+    button.addEventListener('click', () => this.stop('This output was stopped: it did not answer any more.'));
+    this.bar = element('div', {
+      className: 'jp-SandboxFrame-bar',
+      attributes: { role: 'alert' },
+      children: [element('span', { text: 'This output stopped answering.' }), button],
+    });
+    this.node.prepend(this.bar);
+  }
+
+  revive() {
+    this.bar?.remove();
+    this.bar = null;
+  }
+
+  // Frames of a page share one process: a loop in one stops all, so the others are loaded again.
+  stop(why) {
+    this.stopped = true;
+    this.unload();
+    this.revive();
+    this.place.style.height = '';
+    this.tell(why);
+    this.page.reloadOthers(this);
+  }
+
+  dispose() {
+    this.unload();
+    clearInterval(this.timer);
+    this.observer.disconnect();
+    removeEventListener('message', this.listen);
+  }
+}

@@ -1,0 +1,87 @@
+// Draws output of a sandbox that needs scripts, in frames that nothing leaves. The documents of a frame come from here,
+// never from a notebook; see docs/security.md for what they allow.
+import { FRAME, readFrame } from './frame-facts.js';
+import { guardFocus } from './frame-focus.js';
+import { LIBRARY, keepLibrary } from './frame-libraries.js';
+import { FrameView } from './frame-view.js';
+
+// More frames than this do not live at once; those that were not seen for the longest time are unloaded.
+const MOST_FRAMES = 24;
+
+export async function framesPlugin(shared) {
+  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }] = await Promise.all(
+    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils'].map(shared),
+  );
+  const text = await (await fetch(new URL('./frame-document.txt', import.meta.url))).text();
+  const views = new Set();
+  let themes = null;
+
+  const page = {
+    isDark: () => Boolean(themes?.theme) && !themes.isLight(themes.theme),
+    outer(iframe) {
+      iframe.srcdoc = text;
+    },
+    // Called with a view that came into sight: it becomes the newest, and the oldest may have to go.
+    visible(view) {
+      views.delete(view);
+      views.add(view);
+      const alive = [...views].filter((each) => each.iframe && !each.isSeen);
+      alive.slice(0, Math.max(0, alive.length - MOST_FRAMES)).forEach((each) => each.unload());
+    },
+    reloadOthers(view) {
+      for (const each of views) if (each !== view) each.reload();
+    },
+  };
+
+  class Frame extends Widget {
+    constructor() {
+      super();
+      this.addClass('jp-SandboxFrame');
+    }
+
+    async renderModel(model) {
+      const facts = readFrame(model.data[FRAME]);
+      this.clear();
+      if (!facts) {
+        this.node.textContent = '[this output is damaged]';
+        return;
+      }
+      this.view = new FrameView(this.node, facts, page);
+      views.add(this.view);
+    }
+
+    clear() {
+      this.view?.dispose();
+      views.delete(this.view);
+    }
+
+    dispose() {
+      this.clear();
+      super.dispose();
+    }
+  }
+
+  class Library extends Widget {
+    async renderModel(model) {
+      await keepLibrary(model.data);
+    }
+  }
+
+  return {
+    id: 'sandbox-kernel:frames',
+    description: 'Draws interactive output of a sandbox in isolated frames.',
+    autoStart: true,
+    requires: [IRenderMimeRegistry],
+    optional: [IThemeManager],
+    activate: (_app, registry, manager) => {
+      themes = manager;
+      themes?.themeChanged.connect(() => views.forEach((view) => view.theme()));
+      registry.addFactory({ safe: true, mimeTypes: [FRAME], createRenderer: () => new Frame() }, 0);
+      registry.addFactory({ safe: true, mimeTypes: [LIBRARY], createRenderer: () => new Library() }, 0);
+      guardFocus(
+        (frame) => Boolean(frame.closest('.jp-SandboxFrame')),
+        (frame) => [...views].find(({ iframe }) => iframe === frame)?.stop('This output was stopped: it took the keyboard.'),
+      );
+    },
+  };
+}

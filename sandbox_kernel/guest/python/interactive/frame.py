@@ -1,0 +1,65 @@
+"""Frames and libraries as messages for the host: markup with scripts, and the JavaScript that several frames share."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List
+
+FRAME = "application/vnd.sandbox-kernel.frame+json"
+LIBRARY = "application/vnd.sandbox-kernel.library+json"
+
+
+def frame(markup: str, libraries: List[str], height: Any = None) -> Dict[str, Any]:
+    """Return the data of a frame."""
+    return {"html": markup, "libraries": libraries, "height": height}
+
+
+def script(code: str) -> str:
+    """Return code as an inline script; text in it cannot end the script."""
+    return "<script>" + code.replace("</", "<\\/").replace("<!--", "<\\!--") + "</script>"
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JavaScript."""
+    return json.dumps(value, default=str)
+
+
+class Libraries:
+    """Sends each library to the host once; later frames name it by its SHA-256."""
+
+    def __init__(self) -> None:
+        #: Sends a library to the host; set when the worker exists.
+        self.send: Callable[[Dict[str, Any]], bool] | None = None
+        self._known: Dict[str, str] = {}
+
+    def from_file(self, title: str, path: str) -> str:
+        """Return the SHA-256 of a library in a file; reads and sends it the first time."""
+        key = f"{path}:{os.stat(path).st_mtime_ns}"
+        if key not in self._known:
+            with open(path, encoding="utf-8") as file:
+                self._known[key] = self._sent(title, file.read())
+        return self._known[key]
+
+    def from_source(self, title: str, make: Callable[[], str]) -> str:
+        """Return the SHA-256 of a library; makes and sends it the first time that this title is asked for."""
+        if title not in self._known:
+            self._known[title] = self._sent(title, make())
+        return self._known[title]
+
+    def _sent(self, title: str, source: str) -> str:
+        data = source.encode("utf-8", "replace")
+        name = hashlib.sha256(data).hexdigest()
+        packed = base64.b64encode(gzip.compress(data, 6, mtime=0)).decode("ascii")
+        if self.send is not None:
+            self.send({LIBRARY: {"sha256": name, "title": title, "gzip": packed}})
+        return name
+
+
+LIBRARIES = Libraries()

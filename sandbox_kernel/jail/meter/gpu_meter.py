@@ -1,0 +1,133 @@
+"""Counts the memory that one sandbox holds on accelerators, by the driver's own list of processes (NVIDIA's NVML).
+
+The driver limits nothing, so the watch loop compares the count at its ticks: a program can exceed its limit for the
+time between two counts. The package ``nvidia-ml-py`` is imported only for a sandbox that may use a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.policy.gpu import GpuRule
+
+#: How often the driver is asked; a question takes about a millisecond.
+_EVERY_S = 0.05
+#: The pid namespace of the machine itself has this number on every Linux. The driver counts by its pids.
+_MACHINE_PIDS = "pid:[4026531836]"
+
+#: Returns the pids of a sandbox.
+Members = Callable[[], Collection[int]]
+
+
+class GpuCounts(Protocol):
+    """The driver's list of processes."""
+
+    def by_process(self) -> dict[int, int]:
+        """Return the memory on all cards, in bytes, by pid."""
+
+
+class GpuMeter:
+    """Counts one sandbox. ``exceeded`` is called at every tick; ``peak_bytes`` is what was seen at most.
+
+    Args:
+        members: Returns the pids of the sandbox.
+        limit_mb: The most memory that it may hold; None for no limit.
+        counts: The driver's list; None where it cannot be read, and nothing is limited.
+
+    """
+
+    def __init__(self, members: Members, limit_mb: int | None, counts: GpuCounts | None) -> None:
+        self._members, self._limit_mb, self._counts = members, limit_mb, counts
+        self._next = 0.0
+        self.peak_bytes: int | None = None
+
+    def restart(self) -> None:
+        """Measure the peak from now on. Each cell of a session has its own peak."""
+        self.peak_bytes = None
+        self._next = 0.0
+
+    def exceeded(self) -> bool:
+        """Whether the sandbox holds more than its limit. Asks the driver from time to time."""
+        now = time.monotonic()
+        if self._counts is None or now < self._next:
+            return False
+        self._next = now + _EVERY_S
+        held = self._counts.by_process()
+        used = sum(held[pid] for pid in self._members() if pid in held) if held else 0
+        self.peak_bytes = max(self.peak_bytes or 0, used)
+        return self._limit_mb is not None and used > self._limit_mb * MIB
+
+
+class Nvml:
+    """NVIDIA's management library, opened once for this process."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._nvml = pynvml
+        self._cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+    def by_process(self) -> dict[int, int]:
+        """See ``GpuCounts``."""
+        found: dict[int, int] = {}
+        for card in self._cards:
+            try:
+                running = self._nvml.nvmlDeviceGetComputeRunningProcesses(card)
+            except self._nvml.NVMLError:
+                continue
+            for process in running:
+                found[process.pid] = found.get(process.pid, 0) + (process.usedGpuMemory or 0)
+        return found
+
+
+@functools.lru_cache(maxsize=1)
+def open_counts() -> Nvml | str:
+    """Return the driver's list, or why it cannot be read here."""
+    try:
+        place = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        place = ""
+    if place != _MACHINE_PIDS:
+        return (
+            "the driver counts by the machine's own pids, which this container does not see (start it with --pid=host)"
+        )
+    try:
+        return Nvml()
+    except ImportError:
+        return "the package nvidia-ml-py is not installed (pip install nvidia-ml-py)"
+    except Exception as error:  # the library's own errors, whatever the driver lacks
+        return f"NVIDIA's management library does not answer: {error}"
+
+
+def check_gpu_limit(limit_mb: int | None, rule: GpuRule | None) -> None:
+    """Refuse a limit that cannot be held here, before anything runs.
+
+    Raises:
+        InvalidRequest: The policy allows no GPU.
+        EnforcerUnavailable: The driver's list cannot be read.
+
+    """
+    if limit_mb is None:
+        return
+    if rule is None:
+        raise InvalidRequest(
+            f"gpu_memory_mb={limit_mb} limits nothing: the policy allows no GPU; add --gpu, or policy.allow_gpu()"
+        )
+    counts = open_counts()
+    if isinstance(counts, str):
+        raise EnforcerUnavailable(
+            "gpu_memory", f"a limit of {limit_mb} MB on the card cannot be held: {counts}; run without the limit"
+        )
+
+
+def make_gpu_meter(members: Members, limit_mb: int | None) -> GpuMeter:
+    """Return the meter of a sandbox that may use a GPU; ``check_gpu_limit`` has checked that it can count."""
+    counts = open_counts()
+    return GpuMeter(members, limit_mb, None if isinstance(counts, str) else counts)

@@ -1,0 +1,138 @@
+"""The methods of ``Session`` that move in its tree of states and look at it.
+
+Going back never destroys: the line that was left stays as a branch, until it is thinned out for memory. What was
+thinned out stays in the history with its code, and ``checkout`` runs its cells again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.backends.host_failures import host_trouble
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.model import ExecResult, notes
+from sandbox_kernel.session.tree import replay
+from sandbox_kernel.session.tree.node import Node
+from sandbox_kernel.session.tree.state_tree import check_name
+from sandbox_kernel.session.worker.checkpoints import Checkpoint
+from sandbox_kernel.session.worker.memory_budget import private_bytes
+
+if TYPE_CHECKING:
+    from sandbox_kernel.session.supervisor import WorkerSupervisor
+    from sandbox_kernel.session.worker.worker import JailedWorker
+
+
+class TimeTravel:
+    """The part of ``Session`` that knows its past."""
+
+    _supervisor: WorkerSupervisor
+
+    def _stoppable(self, stop: Stop) -> AbstractContextManager[None]:
+        """Let ``interrupt`` raise this stop sign meanwhile."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _travel(self) -> Iterator[tuple[JailedWorker, Stop]]:
+        """Have the turn, with a list of living states that is up to date; ``interrupt`` ends cells that run again."""
+        with host_trouble():
+            stop = Stop()
+        with contextlib.closing(stop), host_trouble(), self._supervisor.turn() as worker, self._stoppable(stop):
+            worker.look_for_lost()
+            yield worker, stop
+
+    def history(self) -> tuple[Node, ...]:
+        """Return the tree of states, oldest first: each cell that was kept, and the beginning."""
+        with host_trouble(), self._supervisor.turn() as worker:
+            worker.look_for_lost()
+            return worker.tree.nodes(private_bytes(worker.jail.init_pid))
+
+    def checkpoint(self, name: str) -> Node:
+        """Name the present state, so that ``checkout(name)`` finds it and it is given up last.
+
+        Args:
+            name: a short text that is not a number. A state that had this name before loses it.
+
+        Raises:
+            InvalidRequest: the name cannot be used.
+
+        """
+        wanted = check_name(name)
+        with host_trouble(), self._supervisor.turn() as worker:
+            worker.look_for_lost()
+            worker.tree.name_present(wanted)
+            return worker.tree.node(worker.tree.here, private_bytes(worker.jail.init_pid))
+
+    def undo(self, n: int = 1) -> ExecResult:
+        """Go back to the state before the last ``n`` cells. ``redo`` goes forward again.
+
+        Args:
+            n: how many cells to undo; cells that were rolled back do not count.
+
+        Returns:
+            A result whose notes say what was restored.
+
+        Raises:
+            InvalidRequest: ``n`` is not a number of at least 1.
+            SessionError: there is no such state, or it is not held; the message lists what can be undone.
+
+        """
+        _check_steps("undo", n)
+        with host_trouble(), self._supervisor.turn() as worker:
+            worker.look_for_lost()
+            back = self._supervisor.go_to(worker, worker.tree.back(n), f"undo of {n} cells")
+            return self._supervisor.moved(notes.taken_back(back.names, n), back)
+
+    def redo(self, n: int = 1) -> ExecResult:
+        """Go forward again ``n`` cells after an undo or a checkout, on the branch that the session was in last.
+
+        Args:
+            n: how many cells.
+
+        Returns:
+            A result whose notes say where the session is, and which cells had to be run again.
+
+        Raises:
+            InvalidRequest: ``n`` is not a number of at least 1.
+            SessionError: there is nothing to redo.
+
+        """
+        _check_steps("redo", n)
+        with self._travel() as (worker, stop):
+            return replay.reach(self._supervisor, worker, worker.tree.forward(n), stop)
+
+    def checkout(self, where: Node | int | str) -> ExecResult:
+        """Go to any state of the tree. The state that is left stays as a branch.
+
+        A state that is no longer held is made again: its cells run again after the nearest state before it that is
+        held, and the notes of the result say so. If one of them ends in another way than it did, the session stays
+        where it was.
+
+        Args:
+            where: a node of ``history()``, its number, or a name that ``checkpoint`` gave.
+
+        Returns:
+            A result whose notes say where the session is, and which cells had to be run again.
+
+        Raises:
+            SessionError: there is no such state, or it cannot be made again.
+
+        """
+        with self._travel() as (worker, stop):
+            return replay.reach(self._supervisor, worker, worker.tree.find(where), stop)
+
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """Return the checkpoints that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
+        with host_trouble(), self._supervisor.turn() as worker:
+            worker.look_for_lost()
+            held = private_bytes(worker.jail.init_pid)
+            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.tree.reachable())
+
+
+def _check_steps(what: str, n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InvalidRequest(f"{what} takes a number of cells of at least 1, got {n!r}")

@@ -1,0 +1,79 @@
+"""Makes the documents of a frame: the outer one, whose policy the inner one inherits, and the HTML that embeds both.
+
+Pure. The policy lets exactly two scripts start in either document (``relay.js`` and ``loader.js``, by hash). What a
+sandbox wants to show stands in the outer document as JSON; ``loader.js`` evaluates it after it has taken away
+everything that the policy does not govern. The same texts are in the labextension (``frame-document.js``, written by
+``docs/generate.py``), which draws frames in JupyterLab and never uses documents from a notebook.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+
+#: The rights of both documents: scripts, and nothing else. Their origin is opaque.
+SANDBOX = "allow-scripts"
+#: Sent with the outer document where a server of ours serves it; closes what a policy cannot (WebRTC, hints).
+CONNECTION_ALLOWLIST = "()"
+#: The height of a frame where no extension of ours adapts it, in pixels.
+USUAL_HEIGHT = 450
+
+_STYLE = "html,body,iframe{margin:0;border:0;width:100%;height:100%;overflow:hidden;display:block}"
+_INNER_STYLE = "html{background:transparent}body{margin:0;font-family:sans-serif;font-size:13px}"
+
+
+@cache
+def script(name: str) -> str:
+    """Return one of our two scripts: ``relay`` or ``loader``."""
+    return resources.files(__package__).joinpath(f"{name}.js").read_text("utf-8")
+
+
+@cache
+def policy() -> str:
+    """Return the Content-Security-Policy of both documents; the inner one inherits it."""
+    started = " ".join(_hash(script(name)) for name in ("relay", "loader"))
+    return (
+        f"default-src 'none'; script-src {started} 'unsafe-eval' blob:; worker-src 'none'; "
+        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; media-src data: blob:; form-action 'none'; "
+        "base-uri 'none'; require-trusted-types-for 'script'; trusted-types raw default"
+    )
+
+
+def outer_document(payload: Sequence[Mapping[str, object]] = ()) -> str:
+    """Return the outer document. ``payload`` is untrusted and stands in it only as JSON.
+
+    Args:
+        payload: what to give to the inner document, in order: ``show``, ``needs`` (a library of another frame) and
+            ``keep`` (a library for other frames). Empty where a page of ours sends it as messages.
+
+    """
+    inner = (
+        '<!doctype html><meta charset=utf-8><meta http-equiv="x-dns-prefetch-control" content="off">'
+        f"<style>{_INNER_STYLE}</style><body><script>{script('loader')}</script>"
+    )
+    return (
+        "<!doctype html><meta charset=utf-8>"
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy())}"><style>{_STYLE}</style>'
+        f'<iframe sandbox="{SANDBOX}" srcdoc="{html.escape(inner)}"></iframe>'
+        f'<script type="application/json" id="payload">{_json(payload)}</script><script>{script("relay")}</script>'
+    )
+
+
+def frame(payload: Sequence[Mapping[str, object]], height: int = USUAL_HEIGHT) -> str:
+    """Return HTML with the frame in it, for pages without our extension. It has a fixed height; 0 hides it."""
+    size = f"width:100%;height:{height}px" if height else "position:absolute;width:0;height:0"
+    document = html.escape(outer_document(payload))
+    return f'<iframe sandbox="{SANDBOX}" style="{size};border:0" srcdoc="{document}"></iframe>'
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c")

@@ -1,0 +1,116 @@
+"""Checks frames and libraries that a session sends, and makes the MIME bundles that show them.
+
+A *frame* is markup of a sandbox with scripts; a *library* is JavaScript that several frames use, known by the SHA-256
+of its source, so that a notebook holds it once. Neither is ever part of a page: both are data for the documents of
+``document.py``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.frames.document import USUAL_HEIGHT, frame
+from sandbox_kernel.untrusted.json_value import encodable
+
+FRAME = "application/vnd.sandbox-kernel.frame+json"
+LIBRARY = "application/vnd.sandbox-kernel.library+json"
+
+MAX_MARKUP = 12 << 20
+MAX_LIBRARIES = 16
+MAX_PACKED = 8 << 20
+MAX_SOURCE = 32 << 20
+LEAST_HEIGHT, MOST_HEIGHT = 24, 2000
+
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_MODEL = re.compile(r"[0-9a-f-]{1,64}\Z")
+_TITLE = re.compile(r"[\w.@/ -]{1,60}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameOutput:
+    """Markup to be shown in a frame, the libraries that it needs, and its height where nothing adapts it."""
+
+    html: str
+    libraries: tuple[str, ...] = ()
+    height: int = USUAL_HEIGHT
+
+    def bundle(self) -> dict[str, object]:
+        """Return what the page gets: data for our renderer, and the same frame as HTML for all others."""
+        payload = [
+            *({"type": "needs", "sha256": name} for name in self.libraries),
+            {"type": "show", "html": self.html},
+        ]
+        data = {"html": self.html, "libraries": list(self.libraries), "height": self.height}
+        return {FRAME: data, "text/html": frame(payload, self.height)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameLibrary:
+    """A library: its name for the user, the SHA-256 of its source, and the source as base64 of gzip."""
+
+    title: str
+    sha256: str
+    gzip: str
+
+    def bundle(self) -> dict[str, object]:
+        """Return what the page gets. The source is in it once, in the HTML; our renderer reads it from there too."""
+        keep = {"type": "keep", "sha256": self.sha256, "gzip": self.gzip}
+        return {
+            LIBRARY: {"sha256": self.sha256, "title": self.title},
+            "text/html": frame([keep], 0),
+            "text/plain": f"[code of {self.title} for the interactive outputs of this notebook]",
+        }
+
+
+def check_frame(value: object) -> FrameOutput:
+    """Return a frame that a session sent; raises ``ContentRefused`` if it is not one."""
+    if not isinstance(value, Mapping) or not isinstance(markup := value.get("html"), str):
+        raise ContentRefused("it is no frame")
+    if len(markup) > MAX_MARKUP:
+        raise ContentRefused(f"it is larger than {MAX_MARKUP >> 20} MB")
+    names = value.get("libraries", [])
+    if not isinstance(names, list) or len(names) > MAX_LIBRARIES or not all(map(_is_digest, names)):
+        raise ContentRefused("its list of libraries is malformed")
+    height = value.get("height")
+    if isinstance(height, bool) or not isinstance(height, int | float) or not height > 0:
+        height = USUAL_HEIGHT
+    fitting = round(min(max(height, LEAST_HEIGHT), MOST_HEIGHT))
+    return FrameOutput(html=encodable(markup), libraries=tuple(names), height=fitting)
+
+
+def check_library(value: object) -> FrameLibrary:
+    """Return a library that a session sent; raises ``ContentRefused`` if its content is not what its name says."""
+    if not isinstance(value, Mapping) or not isinstance(packed := value.get("gzip"), str):
+        raise ContentRefused("it is no library")
+    name, title = value.get("sha256"), value.get("title")
+    if not _is_digest(name) or not isinstance(title, str) or not _TITLE.match(title):
+        raise ContentRefused("its name is malformed")
+    if len(packed) > MAX_PACKED * 4 // 3:
+        raise ContentRefused(f"it is larger than {MAX_PACKED >> 20} MB")
+    try:
+        source = _unpacked(base64.b64decode(packed, validate=True))
+    except (binascii.Error, zlib.error):
+        raise ContentRefused("it is not gzip in base64") from None
+    if hashlib.sha256(source).hexdigest() != name:
+        raise ContentRefused("its content is not what its SHA-256 says")
+    return FrameLibrary(title=title, sha256=str(name), gzip=packed)
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Unpack gzip, at most ``MAX_SOURCE`` bytes."""
+    unpacker = zlib.decompressobj(wbits=31)
+    source = unpacker.decompress(data, MAX_SOURCE + 1)
+    if len(source) > MAX_SOURCE or not unpacker.eof:
+        raise ContentRefused(f"it is cut off, or larger than {MAX_SOURCE >> 20} MB")
+    return source
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and bool(_SHA256.match(value))

@@ -1,0 +1,80 @@
+"""Cleans the displays of a session, like ``sanitize_bundle``, and puts those that need scripts into a frame.
+
+Whether markup needs a frame is no question of safety: a frame is isolated, and without one the markup is cleaned. It is
+the question what the user gets to see, so a textual search answers it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.frames.frame_output import (
+    FRAME,
+    LIBRARY,
+    MAX_MARKUP,
+    FrameOutput,
+    check_frame,
+    check_library,
+)
+from sandbox_kernel.untrusted.json_value import encodable
+from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, sanitize_bundle
+
+_TAGS = "script|style|link|iframe|object|embed|svg|canvas|math|audio|video|form|input|button|select|textarea"
+_NEEDS_FRAME = re.compile(rf"<(?:{_TAGS})[\s/>]|<[a-z][^<>]{{0,2000}}\son[a-z]{{3,30}}\s*=", re.IGNORECASE)
+_LOADED = re.compile(
+    r"<(script|link|img|iframe)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*[\"']?(?:https?:)?//([A-Za-z0-9.-]{1,100})",
+    re.IGNORECASE,
+)
+_WHAT = {"script": "a script", "link": "a style sheet", "img": "a picture", "iframe": "a page"}
+_MOST_SENTENCES = 8
+
+
+def sanitize_display(data: object, metadata: object) -> SanitizedBundle:
+    """Clean one display. Never raises, whatever the input is."""
+    if not isinstance(data, Mapping):
+        return sanitize_bundle(data, metadata)
+    try:
+        if LIBRARY in data:
+            return SanitizedBundle(check_library(data[LIBRARY]).bundle(), {})
+        frame = _frame_of(data)
+    except ContentRefused as reason:
+        rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}
+        clean = sanitize_bundle(rest or {"text/plain": ""}, metadata)
+        removed = (f"an interactive output was not shown: {reason}", *clean.removed)
+        return SanitizedBundle(clean.data, clean.metadata, removed)
+    if frame is None:
+        return sanitize_bundle(data, metadata)
+    rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
+    clean = sanitize_bundle(rest or {"text/plain": "[an interactive output]"}, metadata)
+    removed = (*clean.removed, *refused_hosts(frame.html))
+    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed)
+
+
+#: Forms of an output that are kept beside its frame, for viewers that show no frame.
+_BESIDE = frozenset(("text/plain", "image/png", "image/jpeg", "image/svg+xml"))
+
+
+def _frame_of(data: Mapping[object, object]) -> FrameOutput | None:
+    if FRAME in data:
+        return check_frame(data[FRAME])
+    markup = data.get("text/html")
+    if isinstance(markup, list) and len(markup) <= 1_000_000 and all(isinstance(line, str) for line in markup):
+        markup = "".join(markup)
+    if isinstance(markup, str) and len(markup) <= MAX_MARKUP and needs_frame(markup):
+        return FrameOutput(html=encodable(markup))
+    return None
+
+
+def needs_frame(markup: str) -> bool:
+    """Whether markup loses something when it is cleaned for the page: scripts, styles, drawings, controls."""
+    return bool(_NEEDS_FRAME.search(TABLE_STYLE.sub("", markup)))
+
+
+def refused_hosts(markup: str) -> tuple[str, ...]:
+    """Return a sentence for each host from which the markup wants to load something; a frame loads nothing."""
+    found = dict.fromkeys((_WHAT[tag.lower()], host.lower()) for tag, host in _LOADED.findall(markup))
+    few = list(found)[:_MOST_SENTENCES]
+    return tuple(f"this output wanted to load {what} from {host}: blocked" for what, host in few)

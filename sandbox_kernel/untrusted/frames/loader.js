@@ -1,0 +1,173 @@
+// The only script that may start in the inner document of a frame: the policy names its hash. It runs before any code of
+// the output, takes away what no policy governs (WebRTC, <link> hints), and then evaluates what the outer document sends.
+(() => {
+  const { apply } = Reflect;
+  const first = Document.prototype.querySelector;
+  const { isArray } = Array;
+  // Code of the output could otherwise change what the checks below use.
+  for (const used of [RegExp.prototype, Reflect]) Object.freeze(used);
+  const NAMES = 'link|iframe|frame|frameset|object|embed|portal|fencedframe|meta|base|applet';
+  const BAD_ANYWHERE = `*|${NAMES.split('|').join(', *|')}`;
+  const BAD = new RegExp(`^(?:${NAMES})$`, 'i');
+  const BAD_TAG = new RegExp(`<(/?)(?=(?:[^\\s<>]{0,64}:)?(?:${NAMES})(?![a-z0-9]))`, 'gi');
+  const regexTest = RegExp.prototype.test, replace = String.prototype.replace, slice = String.prototype.slice;
+  const lastIndexOf = String.prototype.lastIndexOf;
+  const harmless = (name) => {
+    const text = `${name}`;
+    const local = apply(slice, text, [apply(lastIndexOf, text, [':']) + 1]);
+    return apply(regexTest, BAD, [local]) ? 'x-removed' : text;
+  };
+  // A tag can only come from its literal name after '<', so a textual replacement is enough for whole documents.
+  const tame = (markup) => apply(replace, `${markup}`, [BAD_TAG, '<$1x-removed-']);
+  // Where there are no Trusted Types this throws, and nothing is shown: closed, not open.
+  const raw = trustedTypes.createPolicy('raw', { createHTML: (text) => text });
+  trustedTypes.createPolicy('default', {
+    createHTML: (text, _type, sink) => (/srcdoc/i.test(sink) ? '' : tame(text)),
+    createScript: (text) => text,
+    createScriptURL: () => null,
+  });
+
+  const wrap = (owner, name, make) => {
+    const real = owner && owner[name];
+    if (real) Object.defineProperty(owner, name, { value: make(real), writable: false, configurable: false });
+  };
+  // A library's own policy returns plain strings, which the default policy then sees.
+  wrap(TrustedTypePolicyFactory.prototype, 'createPolicy', () => (name, rules) => ({ name, ...rules }));
+  wrap(Document.prototype, 'createElement', (real) => function createElement(name, options) {
+    const safe = harmless(name);
+    return options === undefined ? apply(real, this, [safe]) : apply(real, this, [safe, options]);
+  });
+  wrap(Document.prototype, 'createElementNS', (real) => function createElementNS(space, name) {
+    return apply(real, this, [space, harmless(name)]);
+  });
+  wrap(DOMImplementation.prototype, 'createDocument', (real) => function createDocument(space, name) {
+    return apply(real, this, [space, name === null ? null : harmless(name ?? '')]);
+  });
+  wrap(CustomElementRegistry.prototype, 'define', (real) => function define(name, made) {
+    return apply(real, this, [name, made]); // without { extends: 'link' }
+  });
+  const parser = new DOMParser(), parseReal = DOMParser.prototype.parseFromString;
+  const parse = (text, type) => apply(parseReal, parser, [raw.createHTML(text), type]);
+  wrap(DOMParser.prototype, 'parseFromString', (real) => function parseFromString(text, type) {
+    const kind = `${type}`;
+    const made = apply(real, this, [raw.createHTML(kind === 'text/html' ? tame(text) : `${text}`), kind]);
+    if (kind !== 'text/html' && apply(first, made, [BAD_ANYWHERE]) !== null) {
+      throw new TypeError('not in a sandboxed output');
+    }
+    return made;
+  });
+
+  const gone = (owner, isGone) => {
+    for (const name of Object.getOwnPropertyNames(owner)) if (isGone(name)) delete owner[name];
+  };
+  const KEPT = /^(?:innerHTML|outerHTML|insertAdjacentHTML|getHTML|createHTMLDocument)$/;
+  const html = (name) => /html/i.test(name) && !KEPT.test(name);
+  const KINDS = [Element, ShadowRoot, Document, Range, HTMLElement, HTMLTemplateElement, DocumentFragment];
+  for (const kind of KINDS) gone(kind.prototype, html);
+  gone(Document, html);
+  gone(TrustedHTML, (name) => /literal/i.test(name));
+  gone(Document.prototype, (name) => /^(?:write|writeln|open|close|execCommand|requestStorageAccess.*)$/.test(name));
+  const NO_POLICY = /RTC|XSLT|^WebTransport|^Worker$|^SharedWorker$|Worklet|^fetchLater$|^PaymentRequest$/;
+  gone(window, (name) => NO_POLICY.test(name));
+  for (const name of ['open', 'alert', 'confirm', 'prompt', 'print']) window[name] = () => null;
+
+  const post = parent.postMessage.bind(parent);
+  const tell = (message, transfer) => post(message, '*', transfer);
+
+  // What the policy refused, by kind and host, so that the page can say it in a sentence.
+  const refused = new Set();
+  const tellRefused = (what, address) => {
+    let host;
+    try {
+      host = new URL(address).host;
+    } catch {
+      return;
+    }
+    if (!host || refused.size >= 20 || refused.has(what + host)) return;
+    refused.add(what + host);
+    tell({ type: 'refused', what, host });
+  };
+  const WORDS = { 'script-src': 'script', 'img-src': 'picture', 'style-src': 'style', 'font-src': 'font', 'connect-src': 'data' };
+  addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) => {
+    tellRefused(WORDS[effectiveDirective.replace(/-(?:elem|attr)$/, '')] ?? 'page', blockedURI);
+  });
+
+  // Event handler attributes do not run under this policy: they become listeners.
+  const listen = (node, name, code) => {
+    const run = new Function('event', code);
+    const event = name.replace(/^(?:x-)?on/, '');
+    // Nothing here has an address to load, so a load event would never come.
+    node.addEventListener(event, run);
+  };
+  const handlers = (root, use = listen) => {
+    for (const node of [root, ...root.querySelectorAll('*')]) {
+      for (const { name, value } of [...(node.attributes ?? [])]) {
+        if (!/^(?:x-)?on[a-z]/.test(name)) continue;
+        node.removeAttribute(name);
+        use(node, name, value);
+      }
+    }
+  };
+  const run = (source) => (0, eval)(source);
+  const runModule = (source) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })));
+  const SCRIPT = /^(?:(?:text|application)\/(?:x-)?(?:java|ecma)script|module)?$/i;
+  const show = (markup) => {
+    const inert = parse(markup, 'text/html');
+    for (const { src } of inert.querySelectorAll('script[src]')) tellRefused('script', src);
+    for (const { href } of inert.querySelectorAll('link[href]')) tellRefused('style', href);
+    const scripts = [...inert.querySelectorAll('script')].filter(({ src, type }) => !src && SCRIPT.test(type));
+    const sources = scripts.map(({ textContent, type }) => ({ source: textContent, isModule: type === 'module' }));
+    for (const script of scripts) script.textContent = ''; // the element stays: libraries look for what follows it
+    handlers(inert, (node, name, code) => node.setAttribute(`x-${name}`, code)); // before the policy complains of each
+    document.body.innerHTML = inert.head.innerHTML + inert.body.innerHTML;
+    for (const { name, value } of inert.body.attributes) if (name === 'class' || name === 'style') document.body.setAttribute(name, value);
+    new MutationObserver((list) => {
+      for (const { addedNodes } of list) for (const node of addedNodes) if (node.querySelectorAll) handlers(node);
+    }).observe(document.documentElement, { childList: true, subtree: true });
+    handlers(document.body);
+    for (const { source, isModule } of sources) {
+      try {
+        if (isModule) runModule(source).catch((error) => console.error(error));
+        else run(source);
+      } catch (error) {
+        console.error(error);
+      }
+    }
+    document.dispatchEvent(new Event('DOMContentLoaded'));
+    dispatchEvent(new Event('load'));
+  };
+
+  let height = 0;
+  const grow = () => {
+    const now = Math.ceil(Math.max(document.documentElement.getBoundingClientRect().height, document.body.scrollHeight));
+    if (Math.abs(now - height) > 2) tell({ type: 'height', height: (height = now) });
+  };
+  let watched = false;
+  const watchHeight = () => {
+    if (watched) return;
+    watched = true;
+    const observer = new ResizeObserver(grow);
+    observer.observe(document.documentElement);
+    observer.observe(document.body);
+  };
+  addEventListener('message', ({ source, data }) => {
+    if (source !== parent || typeof data !== 'object' || data === null || isArray(data)) return;
+    if (data.type === 'ping') tell({ type: 'pong' });
+    if (data.type === 'theme') {
+      document.documentElement.style.colorScheme = data.dark ? 'dark' : 'light';
+      document.documentElement.dataset.theme = data.dark ? 'dark' : 'light';
+    }
+    if (data.type === 'library') {
+      try {
+        run(data.source);
+      } catch (error) {
+        console.error(error);
+      }
+    }
+    if (data.type === 'show') {
+      show(data.html);
+      watchHeight();
+    }
+  });
+  tell({ type: 'ready' });
+})();

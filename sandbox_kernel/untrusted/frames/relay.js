@@ -1,0 +1,85 @@
+// The script of the outer document: gives the inner one what to show, and passes messages between it and the page.
+// Messages of the inner document are counted and bounded. In pages without our extension it finds libraries by itself:
+// it asks the other frames of the page, and checks what it gets by its SHA-256.
+(() => {
+  const inner = document.querySelector('iframe');
+  const payload = JSON.parse(document.getElementById('payload').textContent);
+  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20 };
+  const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets']);
+  const kept = new Map();
+  let budget = LIMITS.perSecond;
+  let answers = LIMITS.answers;
+  setInterval(() => { budget = LIMITS.perSecond; }, 1000);
+  const down = (item) => inner.contentWindow.postMessage(item, '*');
+
+  const size = (value, depth = 0) => {
+    if (typeof value === 'string') return value.length;
+    if (typeof value !== 'object' || value === null) return 8;
+    if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return value.byteLength;
+    if (depth > 30) return Infinity;
+    let sum = 8;
+    for (const key of Object.keys(value)) sum += key.length + size(value[key], depth + 1);
+    return sum;
+  };
+  const unpacked = async (base64) => {
+    const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text();
+  };
+  const digest = async (text) => {
+    const bytes = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text));
+    return [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  };
+
+  const waiting = new Map();
+  const library = (name) => {
+    if (kept.has(name)) return Promise.resolve(kept.get(name));
+    return new Promise((use, refuse) => {
+      let tries = 100;
+      const ask = () => {
+        if (kept.has(name)) return;
+        if (tries-- === 0) refuse(new Error('not found'));
+        for (let at = 0; at < Math.min(parent.length, 500); at += 1) parent[at].postMessage({ sandboxWants: name }, '*');
+        setTimeout(ask, 250);
+      };
+      waiting.set(name, use);
+      ask();
+    });
+  };
+  const take = async (name, source) => {
+    if (!waiting.has(name) || typeof source !== 'string' || source.length > LIMITS.source) return;
+    if ((await digest(source)) !== name) return;
+    kept.set(name, source);
+    waiting.get(name)?.(source);
+    waiting.delete(name);
+  };
+
+  const MISSING = '<p>This output needs code that is not in this page: run the notebook again.</p>';
+  const fill = async () => {
+    for (const item of payload) {
+      try {
+        if (item.type === 'keep') kept.set(item.sha256, await unpacked(item.gzip));
+        else if (item.type === 'needs') down({ type: 'library', source: await library(item.sha256) });
+        else down(item);
+      } catch {
+        down({ type: 'show', html: MISSING });
+        return;
+      }
+    }
+  };
+
+  addEventListener('message', ({ source, data }) => {
+    if (typeof data !== 'object' || data === null) return;
+    if (source === inner.contentWindow) {
+      if (budget-- <= 0 || !KINDS.has(data.type)) return;
+      if (data.type === 'ready') fill();
+      if (size(data) > LIMITS.bytes) return;
+      parent.postMessage({ ...data, sandboxFrame: 1 }, '*');
+    } else if (source === parent && data.sandboxFrame === 1) {
+      down(data);
+    } else if (typeof data.sandboxWants === 'string' && kept.has(data.sandboxWants) && answers-- > 0) {
+      source?.postMessage({ sandboxHas: data.sandboxWants, source: kept.get(data.sandboxWants) }, '*');
+    } else if (typeof data.sandboxHas === 'string') {
+      take(data.sandboxHas, data.source);
+    }
+  });
+})();

@@ -1,0 +1,50 @@
+"""Interactive output of a sandbox in real pages: drawn in frames, and nothing reaches the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+from nbconvert.preprocessors import ExecutePreprocessor
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import ARTIFACTS
+from tests.browser.lab_page import LabPage, code_cell, notebook_of
+
+pytestmark = pytest.mark.browser
+
+PLOTLY = "import plotly.graph_objects as go\nfig = go.Figure(go.Bar(x=['a', 'b'], y=[3, 5]))\nfig"
+
+
+def test_a_plotly_figure_is_drawn_in_a_frame(lab: LabPage) -> None:
+    lab.server.write_notebook("plotly.ipynb", notebook_of(code_cell(PLOTLY), code_cell("fig.show()"), kernel="sandbox"))
+    asked: list[str] = []
+    lab.page.on("request", lambda request: asked.append(request.url))
+    lab.open("plotly.ipynb")
+    lab.run_all()
+    for index in (0, 1):
+        inner = lab.output(index).frame_locator("iframe").frame_locator("iframe")
+        expect(inner.locator(".bars path")).to_have_count(2)
+    lab.screenshot("frames-plotly")
+    assert [url for url in asked if not url.startswith((lab.server.url, "data:", "blob:", "about:"))] == []
+
+
+def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLOTLY), nbformat.v4.new_code_cell("fig")])
+    notebook.metadata["kernelspec"] = {"name": "sandbox", "display_name": "Sandbox", "language": "python"}
+    executed, _ = ExecutePreprocessor(timeout=100).preprocess(notebook, {"metadata": {"path": str(tmp_path)}})
+    page_text, _ = HTMLExporter().from_notebook_node(executed)
+    assert page_text.count("H4sI") == 1  # the beginning of gzip in base64: the library is there once
+    (tmp_path / "page.html").write_text(page_text)
+    page = chromium.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "page.html").as_uri())
+    for index in (1, 2):  # the first frame holds the library
+        inner = page.frame_locator("iframe").nth(index).frame_locator("iframe")
+        expect(inner.locator(".bars path")).to_have_count(2)
+    page.screenshot(path=ARTIFACTS / "frames-nbconvert.png")
+    page.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:", "https://cdnjs."))] == []

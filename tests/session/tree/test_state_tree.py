@@ -1,0 +1,152 @@
+"""Which states there are and which of them live, without any process."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
+from sandbox_kernel.session.tree import state_tree
+from sandbox_kernel.session.tree.node import CellText
+from sandbox_kernel.session.tree.state_tree import StateTree, check_name
+from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
+
+
+def hold(tree: StateTree) -> list[int]:
+    node = tree.present
+    return tree.hold(Checkpoint(node=node, cell=tree.here.depth, pid=100 + node, time=0.0))
+
+
+def grown(keep: int, cells: int) -> StateTree:
+    tree = StateTree(keep)
+    hold(tree)
+    for _ in range(cells):
+        step(tree)
+    return tree
+
+
+def step(tree: StateTree, code: str = "pass") -> int:
+    node = tree.grow(CellText(code=code, timeout_s=1.0))
+    hold(tree)
+    return node
+
+
+def living(tree: StateTree) -> list[int]:
+    return [item.node for item in tree.living()]
+
+
+def test_undo_reaches_as_many_cells_back_as_are_kept() -> None:
+    tree = grown(3, 10)
+    assert [item.cell for item in tree.reachable()] == [9, 8, 7]
+    assert tree.back(3) == 7
+    with pytest.raises(SessionError, match="of 4 cells is not possible here; possible are: 1, 2, 3; session"):
+        tree.back(4)
+
+
+def test_the_line_that_was_left_stays_as_a_branch() -> None:
+    tree = grown(5, 3)
+    tree.go_to(1)
+    side = step(tree)
+    assert (side, tree.line()) == (4, [4, 1, 0])
+    assert tree.line(3) == [3, 2, 1, 0]
+    assert living(tree) == [0, 1, 2, 3, 4]
+
+
+def test_redo_follows_the_branch_that_was_left_last() -> None:
+    tree = grown(5, 3)
+    tree.go_to(1)
+    assert tree.forward(2) == 3
+    step(tree)
+    with pytest.raises(SessionError, match="there is nothing to redo"):
+        tree.forward(1)
+    tree.go_to(0)
+    assert tree.forward(2) == 4
+    tree.go_to(3)
+    tree.go_to(1)
+    assert tree.forward(1) == 2
+
+
+def test_named_states_tips_and_the_beginning_outlive_others_which_are_spaced_ever_wider() -> None:
+    tree = grown(3, 2)
+    tree.name_present("early")
+    step(tree)
+    tip = step(tree)
+    tree.go_to(1)
+    for _ in range(100):
+        step(tree)
+    kept = living(tree)
+    assert len(kept) == living_bound(3) + 1
+    assert {0, 2, tip} <= set(kept), "the beginning, the named one, the tip of the branch that was left"
+    assert kept[-4:] == [101, 102, 103, 104], "those that undo reaches"
+    far = [node for node in kept[:-4] if node > tip]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(far)]
+    assert gaps[0] > gaps[-1], "wider into the past"
+
+
+def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_go_last() -> None:
+    tree = grown(3, 2)
+    tree.name_present("keep me")
+    step(tree)
+    step(tree)
+    order = []
+    while (node := tree.give_up(for_memory=True)) is not None:
+        order.append(node)
+    assert order == [1, 3, 0, 2]
+    assert living(tree) == [4]
+
+
+def test_a_killed_state_is_said_and_those_around_it_stay() -> None:
+    tree = grown(5, 3)
+    assert tree.remove({2, 9}) == (2,)
+    with pytest.raises(CheckpointGone, match="the checkpoint 1 cells back is gone"):
+        tree.back(1)
+    assert [tree.here.depth - item.cell for item in tree.reachable()] == [2, 3]
+
+
+def test_what_has_to_run_again_begins_after_the_nearest_living_state() -> None:
+    tree = grown(5, 4)
+    tree.remove({2, 3, 4})
+    assert tree.replayed(4) == [2, 3, 4]
+    assert tree.replayed(1) == []
+    tree.all_ended()
+    hold(tree)
+    assert (tree.present, tree.replayed(2)) == (0, [1, 2])
+    with pytest.raises(SessionError, match="no state of this session lives"):
+        tree.remove({0})
+        tree.replayed(3)
+
+
+def test_a_state_is_found_by_node_number_and_name() -> None:
+    tree = grown(5, 2)
+    tree.name_present("two")
+    node = tree.nodes({102: 7})[2]
+    assert (node.name, node.memory_bytes, node.alive, node.present, node.number) == ("two", 7, True, True, 2)
+    assert {tree.find(where) for where in (node, 2, "2", "two")} == {2}
+    tree.go_to(1)
+    tree.name_present("two")
+    assert tree.find("two") == 1, "a name means one state"
+    for wrong in ("three", 9):
+        with pytest.raises(SessionError, match=r"there is no state .* named ones are: 'two'"):
+            tree.find(wrong)
+    with pytest.raises(InvalidRequest, match="given as a node, its number or its name"):
+        tree.find(1.5)  # type: ignore[arg-type]
+
+
+def test_a_name_is_a_short_text_and_no_number() -> None:
+    assert check_name(" before training ") == "before training"
+    for wrong in ("", " ", "7", "x" * 101, "a\nb", None):
+        with pytest.raises(InvalidRequest, match="a state's name must"):
+            check_name(wrong)
+
+
+def test_a_history_is_bounded_and_says_what_cannot_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_tree, "MAX_NODES", 30)
+    tree = grown(2, 100)
+    assert len(tree.records) == 30
+    dead = next(record.id for record in tree.records.values() if record.checkpoint is None)
+    for node in living(tree):
+        if node < dead:
+            tree.remove({node})
+    with pytest.raises(SessionError, match="the cells before it were forgotten"):
+        tree.replayed(dead)

@@ -1,0 +1,72 @@
+"""Frames and libraries of a session are checked before a page gets them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+
+import pytest
+
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.frames import frame_output
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY, check_frame, check_library
+
+DIGEST = "ab" * 32
+
+
+def library(source: bytes = b"var x = 1", **changes: object) -> dict[str, object]:
+    packed = base64.b64encode(gzip.compress(source)).decode()
+    return {"title": "x", "sha256": hashlib.sha256(source).hexdigest(), "gzip": packed, **changes}
+
+
+def test_a_frame_is_data_for_our_page_and_a_frame_for_others() -> None:
+    bundle = check_frame({"html": "<script>1</script>", "libraries": [DIGEST], "height": 300}).bundle()
+    assert bundle[FRAME] == {"html": "<script>1</script>", "libraries": [DIGEST], "height": 300}
+    assert "height:300px" in str(bundle["text/html"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, [], "x", {}, {"html": 1}, {"html": "x", "libraries": "ab"}, {"html": "x", "libraries": ["ab"]},
+        {"html": "x", "libraries": [1]}, {"html": "x", "libraries": [DIGEST] * 17}, {"html": "x" * ((12 << 20) + 1)},
+        {"html": "x", "libraries": [DIGEST.upper()]}, {"html": "x", "libraries": [DIGEST + "\n"]},
+    ],
+)  # fmt: skip
+def test_what_is_no_frame_is_refused(value: object) -> None:
+    with pytest.raises(ContentRefused):
+        check_frame(value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "height"),
+    [(None, 450), ("9", 450), (True, 450), (-5, 450), (float("nan"), 450), (1, 24), (10**9, 2000), (99.6, 100)],
+)
+def test_the_height_of_a_frame_is_one_that_fits_a_page(asked: object, height: int) -> None:
+    assert check_frame({"html": "", "height": asked}).height == height
+
+
+def test_a_library_is_in_its_output_once() -> None:
+    bundle = check_library(library()).bundle()
+    packed = str(library()["gzip"])
+    assert str(bundle).count(packed) == 1
+    assert bundle[LIBRARY] == {"sha256": library()["sha256"], "title": "x"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, {}, library(gzip="!"), library(gzip=base64.b64encode(b"x").decode()), library(sha256=DIGEST), library(title=""),
+        library(title="<b>"), library(gzip=str(library()["gzip"])[:-12]), library(gzip="A" * (12 << 20)),
+    ],
+)  # fmt: skip
+def test_what_is_no_library_is_refused(value: object) -> None:
+    with pytest.raises(ContentRefused):
+        check_library(value)
+
+
+def test_a_library_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_output, "MAX_SOURCE", 1000)
+    with pytest.raises(ContentRefused, match="larger"):
+        check_library(library(b"x" * 1001))
