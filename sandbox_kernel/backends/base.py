@@ -17,11 +17,12 @@ from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.values import dataclass
-from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:
     import asyncio
+
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 
 @dataclass(frozen=True)
