@@ -145,9 +145,9 @@ class Worker:
         """Flush the cell's output, then send ``done`` to the host."""
         self.leave_if_forked()
         self.engine.flush()
-        sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+        sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent:
-            self.channel.send({"op": "done", "id": self.cell, "status": end["status"], "names": self.engine.names()})
+            self.channel.send({"op": "done", "id": self.cell, "status": end["status"]})
         self.unfinished = False
 
     def ask(self, message: Dict[str, Any]) -> None:

@@ -123,7 +123,6 @@ class CellDone:
 
     id: int
     status: str
-    names: int
     exit_code: int | None = None
     error: CellError | None = None
     limit: str | None = None

@@ -134,7 +134,8 @@ class JailedWorker:
         self.prepare()
         beginning = self.tree.here.checkpoint
         past.all_ended()
-        past.here.checkpoint = beginning
+        if beginning is not None:
+            past.hold(beginning)
         self.tree = past
 
     def next_id(self) -> int:
@@ -220,7 +221,7 @@ class JailedWorker:
         """Return how many cells back checkpoints ended without our order since the last call, in ascending order."""
         self._note_lost()
         found, self._lost = self._lost, ()
-        line = self.tree.line()[1:]
+        line = self.tree.line()[1:] if found else []
         return sorted(line.index(node) + 1 for node in found if node in line)
 
     def _freeze(self) -> None:
