@@ -37,6 +37,8 @@ class PresentWorker:
         self._start = begin
         self._lock = threading.Lock()
         self._owner: int | None = None
+        #: Whether the thread that has the turn makes the worker ready for the next cell.
+        self._preparing = False
         #: Notes for the result of the next cell.
         self._news: list[Note] = []
         #: The history of the worker before this one.
@@ -44,8 +46,8 @@ class PresentWorker:
 
     @property
     def busy(self) -> bool:
-        """Whether a thread has the turn."""
-        return self._lock.locked()
+        """Whether a thread uses the worker; making it ready for the next cell is not a use."""
+        return self._lock.locked() and not self._preparing
 
     def _begin(self) -> JailedWorker:
         worker = self._start()
