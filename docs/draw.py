@@ -9,7 +9,7 @@ from html import escape
 
 #: The floors, top to bottom: room, what it is for. A room imports only rooms below it.
 FLOORS = (
-    ("commands · notebook · agent", "the doors: command line, kernel and magic, MCP and tool"),
+    ("commands · wrapped · notebook · agent", "the doors: command line, wrapped kernels, kernel and magic, MCP"),
     ("box · report", "the Sandbox object, and the list of what is enforced here"),
     ("session", "state between cells, checkpoints, undo"),
     ("untrusted", "what came out of a sandbox, made inert for a page"),
@@ -17,6 +17,7 @@ FLOORS = (
     ("languages", "one recipe a file"),
     ("jail", "walls, meters, streams, pool: the only room that starts a child"),
     ("workspace", "files in and out, beneath a root"),
+    ("functions", "host functions that programs may call, checked and counted"),
     ("net", "fetch policy, pinned client, egress proxy"),
     ("policy · model · receipt · limits · errors", "plain values"),
 )

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     )
     from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
     from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig
-    from sandbox_kernel.limits import Limits
+    from sandbox_kernel.limits import FunctionLimits, Limits
     from sandbox_kernel.model import (
+        Call,
+        CallOutcome,
         CellError,
         Display,
         ExecRequest,
@@ -74,6 +76,8 @@ __all__ = [
     "Availability",
     "BackendCapabilities",
     "BackendUnavailable",
+    "Call",
+    "CallOutcome",
     "CapabilityReport",
     "CellError",
     "CheckpointGone",
@@ -96,6 +100,7 @@ __all__ = [
     "FetchRequest",
     "FetchResponse",
     "FsChange",
+    "FunctionLimits",
     "InvalidRequest",
     "Language",
     "Limits",
@@ -139,8 +144,8 @@ _HOMES = {
     "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
     "languages.support.recipe": "Availability ProcessConfig",
-    "limits": "Limits",
-    "model": "CellError Display ExecRequest ExecResult FsChange Language Status Violation",
+    "limits": "FunctionLimits Limits",
+    "model": "Call CallOutcome CellError Display ExecRequest ExecResult FsChange Language Status Violation",
     "net.rules.domain_pattern": "DomainPattern",
     "net.rules.fetch_policy": "FetchPolicy",
     "net.client.fetch_messages": "FetchRequest FetchResponse",

@@ -39,6 +39,9 @@ _COMMANDS = {
     "mcp": "serve the sandbox to agents over MCP, on standard input and output",
     "prepare": "make languages ready that run inside WebAssembly",
     "report": "what is enforced here, measured",
+    "wrap": "make a copy of an installed Jupyter kernel that runs in a sandbox",
+    "unwrap": "remove a wrapped kernel",
+    "wrapped": "list the wrapped kernels and what each may touch",
 }
 
 

@@ -55,6 +55,7 @@ tests=(
   tests/test_odd_places.py
   tests/box/test_here.py
   tests/workspace/here
+  tests/session/test_rights.py
 )
 cd "$place/source"
 status=0

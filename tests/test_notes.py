@@ -30,6 +30,7 @@ def _arguments(function: object) -> list[object]:
         "float": 2.0,
         "str": "text",
         "object": "text",
+        "bool": True,
         "Sequence[int]": [1, 2],
         "Sequence[str]": ["stdout"],
     }

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.function_calls import served, with_hatch
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -48,6 +49,9 @@ from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox_kernel.functions.host_function import HostFunctions
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
@@ -130,6 +134,8 @@ class ProcessBackend(BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
         over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
 
@@ -143,7 +149,7 @@ class ProcessBackend(BlockingBackend):
         if over is not None:
             walls = replace(walls, here=over.path)
         listener = Listener(on_output) if on_output is not None else None
-        with host_trouble(listener), self.egress() as proxy:
+        with host_trouble(listener), self.egress() as proxy, served(functions, loop) as calls:
             listen = proxy.start if proxy is not None else None
 
             def attempt() -> ExecResult:
@@ -159,6 +165,7 @@ class ProcessBackend(BlockingBackend):
                     plan = recipe.plan(request, builder)
                     job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
                     job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
+                    job = with_hatch(job, calls)
                     outcome = run_job(
                         jail,
                         job,
@@ -170,7 +177,9 @@ class ProcessBackend(BlockingBackend):
                     )
                     if self._cache is not None and plan.cache_key is not None and outcome.kept:
                         self._cache.put(plan.cache_key, Compiled(*outcome.kept))
+                    made = calls.finish() if calls is not None else ()
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                    result = replace(result, calls=made)
                     if proxy is not None:
                         told = (*result.notes, *proxy.take_failures())
                         result = replace(result, violations=proxy.violations, notes=told)
@@ -205,10 +214,20 @@ class ProcessBackend(BlockingBackend):
         """Return a proxy for one run or session; None inside the block without network or without walls."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
-        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
+        return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def make_proxy(self, policy: FetchPolicy) -> EgressProxy:
+        """Return a new proxy for one run or session.
+
+        Args:
+            policy: Which hosts it lets programs reach.
+
+        """
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+
+        return (self._proxy or EgressProxy)(policy)
 
     def network_env(self) -> dict[str, str]:
         """Return the network variables of a program except the proxy address, which the jail adds; empty if offline.

@@ -74,8 +74,14 @@ class BoxRuns(BoxState):
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        over = self._here
-        result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=source, over=over)
+        result = chosen.run(
+            request,
+            on_output=on_output,
+            keep=self._folder.keep,
+            stdin_from=source,
+            over=self._here,
+            functions=self._functions,
+        )
         return self._told(result, request.language, backend)
 
     async def arun(
@@ -134,7 +140,14 @@ class BoxRuns(BoxState):
         chosen = self._backends.choose(request, backend, check, python)
         keep, over = self._folder.keep, self._here
         result = await chosen.execute(
-            request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input, over=over
+            request,
+            on_output=on_output,
+            cancel=cancel,
+            keep=keep,
+            on_usage=on_usage,
+            on_input=on_input,
+            over=over,
+            functions=self._functions,
         )
         return self._told(result, request.language, backend)
 
@@ -183,7 +196,9 @@ class BoxRuns(BoxState):
         words = (command, *args)
         request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
         self.backend.check_command(request, command)
-        result = self.backend.run(request, on_output=on_output, keep=self._folder.keep, over=self._here)
+        result = self.backend.run(
+            request, on_output=on_output, keep=self._folder.keep, over=self._here, functions=self._functions
+        )
         return self._told(result, Language.COMMAND, None)
 
     def map(
@@ -225,8 +240,10 @@ class BoxRuns(BoxState):
         # Checks the arguments even when there is no input.
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
-        over = self._here
-        starts = [partial(self._backends.choose(request, None).run, request, over=over) for request in requests]
+        starts = [
+            partial(self._backends.choose(request, None).run, request, over=self._here, functions=self._functions)
+            for request in requests
+        ]
         return run_each(starts, workers, progress)
 
     def _told(self, result: ExecResult, language: Language, backend: str | None) -> ExecResult:

@@ -6,7 +6,7 @@ Its methods come from base classes: ``runs.py``, ``sessions.py``, ``fetching.py`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.measured.canaries import OnProgress
+    from sandbox_kernel.limits import FunctionLimits
     from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
@@ -49,6 +50,8 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
         here: str | os.PathLike[str] | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        function_limits: FunctionLimits | None = None,
     ) -> None:
         """Create a sandbox. The first run starts its first process.
 
@@ -66,6 +69,9 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
                 headers of outgoing requests.
             here: A folder of the host that programs work on. They see it as it is, without the secrets in it, as their
                 working directory; what they change stays in the sandbox until ``apply``.
+            functions: Functions of this process, by name, that programs may call: ``from host import name``. Each call
+                is checked against the signature and its type hints, and written to ``result.calls``.
+            function_limits: How many calls, bytes and seconds the functions may take in one run or cell.
 
         Raises:
             InvalidRequest: An argument has a wrong type or value.
@@ -81,6 +87,8 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             resolver=resolver,
             secrets=secrets,
             here=here,
+            functions=functions,
+            function_limits=function_limits,
         )
         if require:
             self.report(require=require)

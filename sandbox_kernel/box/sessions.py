@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.box.given_files import named_files
-from sandbox_kernel.box.state import BoxState
+from sandbox_kernel.box.state import BoxState, checked_functions
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits
 from sandbox_kernel.model import Language
@@ -55,6 +55,7 @@ class BoxSessions(BoxState):
         backend: str | None = None,
         files: Mapping[str, bytes | str] | None = None,
         here: str | os.PathLike[str] | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
     ) -> Session:
         """Open a session. Its variables stay from cell to cell; a cell that a limit ended is rolled back.
 
@@ -72,6 +73,7 @@ class BoxSessions(BoxState):
             files: Contents by path, written to the work folder before the session starts.
             here: A folder of the host to work on, copy-on-write; see ``Sandbox``. A new sandbox works on it from now
                 on; one that has run already, or works on another folder, refuses.
+            functions: Functions of this process that cells may call, in addition to those of the sandbox.
 
         Returns:
             The open session. ``close`` ends it, and so does ``destroy`` of the sandbox.
@@ -88,6 +90,7 @@ class BoxSessions(BoxState):
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
         if here is not None:
             self.work_on(here)
+        offered = checked_functions(functions, self._function_limits, self._functions)
         for path, data in named_files(files).items():
             self.write_file(path, data)
         if chosen == "wasm":
@@ -117,6 +120,7 @@ class BoxSessions(BoxState):
             limits=limits,
             share=self._link(),
             chosen=self._backends.why(Language.parse(language), backend),
+            functions=offered,
         )
         self._sessions.add(opened)
         return opened

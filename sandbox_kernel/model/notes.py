@@ -31,6 +31,8 @@ class NoteKind(StrEnum):
     LOST_THREADS = "lost_threads"
     #: Checkpoints that were killed, so that some cells cannot be undone.
     LOST_CHECKPOINTS = "lost_checkpoints"
+    #: Calls of host functions that a rollback did not undo.
+    CALLS_HAPPENED = "calls_happened"
     #: The cell left no state: that of the cell before it stays.
     STATE_NOT_SAVED = "state_not_saved"
     #: Why the worker of a session was ended, or how it ended.
@@ -57,6 +59,8 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: The interpreter was started from nothing, which takes longer.
+    NOT_BOOTED = "not_booted"
     #: The program needs a package that is not installed.
     MISSING_PACKAGE = "missing_package"
     #: Part of an output was not shown, because a page must not show it.
@@ -67,6 +71,8 @@ class NoteKind(StrEnum):
     CUT_OUTPUT = "cut_output"
     #: Output that did not arrive.
     LOST_OUTPUT = "lost_output"
+    #: The cell wrote text into another cell of the notebook, or was not allowed to.
+    NEXT_CELL = "next_cell"
     #: The cell asked for input and got none.
     NO_ANSWER = "no_answer"
     #: The cell did not run in the notebook's session.
@@ -154,6 +160,15 @@ def lost_files(why: str) -> Note:
 def lost_threads(count: int) -> Note:
     """Threads do not survive a checkpoint."""
     return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
+
+
+def calls_happened(names: Sequence[str]) -> Note:
+    """Host functions that the cell had called before it was rolled back; what they did outside stays."""
+    counted = {name: names.count(name) for name in dict.fromkeys(names)}
+    listed = [name if count == 1 else f"{name} ({count} times)" for name, count in list(counted.items())[:10]]
+    more = f" and {len(counted) - 10} others" if len(counted) > 10 else ""
+    text = f"host functions had been called already, and what they did stays: {', '.join(listed)}{more}"
+    return Note(text, NoteKind.CALLS_HAPPENED)
 
 
 def lost_checkpoints(steps: Sequence[int]) -> Note:
@@ -319,6 +334,11 @@ def compile_cached() -> Note:
     return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
 
 
+def not_booted(language: str, why: str) -> Note:
+    """The interpreter could not start from its image."""
+    return Note(f"{language} was started from nothing, which takes longer: {why}", NoteKind.NOT_BOOTED)
+
+
 def decorators_need_package(remedy: str) -> Note:
     """TypeScript with decorators, and no package that translates them."""
     return Note(f"decorators need another package: {remedy}", NoteKind.MISSING_PACKAGE)
@@ -336,6 +356,18 @@ def clear_ignored() -> Note:
     """The program asked to clear a cell in which a line command has shown something."""
     text = "clear_output was ignored: it would take away what %sandbox has shown in this cell"
     return Note(text, NoteKind.REMOVED_OUTPUT)
+
+
+def next_cell_written(replaced: bool) -> Note:
+    """The program put text into the notebook (``%load``, ``set_next_input``)."""
+    where = "this cell" if replaced else "the cell below"
+    return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
+
+
+def next_cell_refused() -> Note:
+    """The program wanted to put text into the notebook that must not stand there."""
+    text = "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line"
+    return Note(text, NoteKind.NEXT_CELL)
 
 
 def displays_dropped(count: int) -> Note:

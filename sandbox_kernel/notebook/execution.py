@@ -7,7 +7,7 @@ between is here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +25,7 @@ from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, Value,
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
 from sandbox_kernel.values import dataclass
 
 if TYPE_CHECKING:
@@ -103,11 +104,15 @@ class Door(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CellReply:
-    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own."""
+    """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
+
+    ``reply`` is what the session gives the front end; None when no session ran the cell.
+    """
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    reply: FrontEndReply | None = None
 
 
 class CellExecution:
@@ -121,8 +126,11 @@ class CellExecution:
         cancel: asyncio.Event,
         number: int | None = None,
         cell_id: str = "",
+        expressions: Mapping[str, str] | None = None,
     ) -> None:
         self._state = state
+        self._expressions = expressions
+        self._reply: FrontEndReply | None = None
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
@@ -150,7 +158,7 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
-        return CellReply(failure=failure, value=self._value)
+        return CellReply(failure=failure, value=self._value, reply=self._reply)
 
     def _failed(self, failure: Failure) -> CellReply:
         self._door.message(failure)
@@ -182,6 +190,7 @@ class CellExecution:
             on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
+            front_end=self._front_end(),
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
@@ -191,8 +200,16 @@ class CellExecution:
             batch.close()
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
-        result = replace(outcome.result, notes=(*outcome.result.notes, *_few(self._notes)))
+        told = self._reply.told if self._reply is not None and outcome.result.ok else ()
+        result = replace(outcome.result, notes=(*outcome.result.notes, *told, *_few(self._notes)))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _front_end(self) -> FrontEnd | None:
+        return None if self._expressions is None else FrontEnd(expressions=self._expressions, on_reply=self._keep)
+
+    def _keep(self, reply: FrontEndReply) -> None:
+        """Called on the thread that runs the cell; read when the cell has ended."""
+        self._reply = reply
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None
@@ -229,7 +246,7 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
-        desk = LineCommands(self._state.runner, defaults, self._state.files)
+        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

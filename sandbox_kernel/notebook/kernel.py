@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import comm
@@ -127,7 +127,9 @@ class SandboxKernel(Kernel):
         from sandbox_kernel.notebook.execution import CellExecution
         from sandbox_kernel.notebook.options.option_table import usage
         from sandbox_kernel.notebook.page.kernel_door import Wire, failure_fields
+        from sandbox_kernel.notebook.page.reply_parts import expressions, payload
         from sandbox_kernel.notebook.page.stdin_channel import NotebookPrompts, StdinChannel
+        from sandbox_kernel.session.cell.front_end import unanswered
         from sandbox_kernel.untrusted.json_value import encodable
 
         number = self.execution_count
@@ -144,7 +146,8 @@ class SandboxKernel(Kernel):
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
-            execution = CellExecution(self.state, wire, questions.ask, cancel, number, str(cell_id or ""))
+            asked = user_expressions or {}
+            execution = CellExecution(self.state, wire, questions.ask, cancel, number, str(cell_id or ""), asked)
             done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
@@ -152,7 +155,9 @@ class SandboxKernel(Kernel):
             self.history.add(HistoryEntry(number, encodable(str(code)), done.value))
         if done.failure is not None:
             return {"status": "error", "execution_count": number, **failure_fields(done.failure)}
-        return {"status": "ok", "execution_count": number, "payload": [], "user_expressions": {}}
+        reply = done.reply or unanswered(asked)
+        parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
+        return {"status": "ok", "execution_count": number, **parts}
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
@@ -244,7 +249,7 @@ class SandboxKernel(Kernel):
 
         text = explain_magic(code, cursor_pos)
         if text is None:
-            known = await self._ask_session("inspect", code, cursor_pos)
+            known = await self._ask_session("inspect", code, cursor_pos, detail_level)
             if known:
                 # A docstring comes from the sandbox and is shown on the page, so it is cleaned like an output. Cleaning
                 # runs in a thread, so that this loop stays free for other requests.
@@ -284,7 +289,7 @@ class SandboxKernel(Kernel):
                 rows = []
         return {"status": "ok", "history": rows}
 
-    async def _ask_session(self, what: str, code: str, position: int) -> Mapping[str, object] | None:
+    async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> Mapping[str, object] | None:
         """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
         from sandbox_kernel.errors import SandboxError
         from sandbox_kernel.notebook.editor.complete import program_of
@@ -294,7 +299,7 @@ class SandboxKernel(Kernel):
             session = self.state.runner.sessions.of_cell(plan) if plan is not None else None
             if plan is None or session is None:
                 return None
-            ask = session.complete if what == "complete" else session.inspect
+            ask = session.complete if what == "complete" else partial(session.inspect, detail=detail)
             return await asyncio.get_running_loop().run_in_executor(None, ask, plan.code, position)
         except SandboxError as error:
             self.log.info("the session could not %s: %s", what, error)

@@ -33,6 +33,8 @@ class LineCommands:
     runner: CellRunner
     defaults: CellOptions
     files: Sequence[FsChange] = ()
+    #: The defaults before the line of this command.
+    before: CellOptions | None = None
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -149,8 +151,12 @@ def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return (static, ReportPanel(report.to_dict()))
 
 
-def _nothing(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    return ()
+def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """Let running sessions follow the new defaults. One that cannot is an error, and the defaults stay as they were."""
+    if context.before is None or context.before == context.defaults:
+        return ()
+    told = context.runner.grow(context.before, context.defaults)
+    return _text("\n".join(told)) if told else ()
 
 
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
@@ -167,8 +173,8 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
     "show": _show,
     "help": _help,
-    "defaults": _nothing,
-    "reset": _nothing,
+    "defaults": _defaults,
+    "reset": _defaults,
     "policy": _policy,
     "changes": lambda command, context: show_changes(_here(context), command.paths),
     "apply": lambda command, context: apply_changes(_here(context), command.paths),
@@ -179,6 +185,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
     "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
     "tree": lambda command, context: tree_view.tree(session_of(command, context)),
+    "diff": lambda command, context: tree_view.diff(session_of(command, context), command.targets),
     "branches": lambda command, context: tree_view.branches(session_of(command, context)),
     "checkpoints": _checkpoints,
     "restart": _restart,

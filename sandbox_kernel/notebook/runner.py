@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
@@ -29,6 +30,7 @@ from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.values import dataclass
 
@@ -49,6 +51,8 @@ class CellIO:
     #: Hears, on the cell's loop, how far a language is that must be made ready first.
     on_prepare: OnPrepare | None = None
     number: int | None = None
+    #: What the notebook wants of a session beside the result.
+    front_end: FrontEnd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,9 @@ class CellOutcome:
     result: ExecResult
     variables: Mapping[str, object] = field(default_factory=dict)
 
+
+#: The indentation of the first line that is not empty.
+_FIRST_INDENT = re.compile(r"(?:[ \t]*\n)*([ \t]*)")
 
 Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
 
@@ -205,6 +212,22 @@ class CellRunner:
                 self._boxes[key] = made
             return self._boxes[key]
 
+    def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
+        """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.
+
+        They keep their work folder: later cells under the new defaults share it.
+        """
+        told = self.sessions.grow(after)
+        if told and before.here == after.here:
+            old = self.box(before)
+            policy, here = policy_of(after), None if after.here is None else os.path.abspath(after.here)
+            key = (policy, after.backend or "auto", config_of(after), here)
+            with self._lock:
+                if key not in self._boxes:
+                    self._boxes[key] = self._factory(*key[:3])
+                    self._boxes[key].share_files(old)
+        return told
+
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
         self.sessions.prepare(options)
@@ -274,6 +297,7 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
         cpu_seconds=options.cpu_s,
         output_bytes=options.output_bytes,
         cancel=io.cancel,
+        front_end=io.front_end,
     )
     # What was shown while the cell ran is not shown again.
     return replace(result, displays=()) if io.on_display is not None else result
@@ -282,10 +306,11 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
 def _numbered(code: str, language: Language) -> str:
     """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
 
-    Not before a cell magic of its own, which must stand first.
+    Not before a cell magic of its own, which must stand first. The comment is indented like the first line of code:
+    IPython removes from all lines the indentation that the first one has.
     """
     if language is Language.PYTHON and code.startswith("\n") and not code.lstrip().startswith("%%"):
-        return f"#{code}"
+        return f"{_FIRST_INDENT.match(code)[1]}#{code}"  # type: ignore[index] # it matches every text
     return code
 
 

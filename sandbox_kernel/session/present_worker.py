@@ -10,12 +10,17 @@ from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
+
+
+class StillBusy(SessionError):
+    """Raised when the turn did not come in the time that the caller would wait."""
 
 
 class PresentWorker:
@@ -25,29 +30,30 @@ class PresentWorker:
         spec: what the session was opened with.
         begin: starts a worker; called for the first one and for each that replaces it.
         share: the link to the box's shared folder; None when the session shares no files.
+        rights: what the session was given since it began; None where nothing can be given.
 
     """
 
-    def __init__(self, spec: SessionSpec, begin: Callable[[], JailedWorker], share: FolderLink | None = None) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        begin: Callable[[], JailedWorker],
+        share: FolderLink | None = None,
+        rights: SessionRights | None = None,
+    ) -> None:
         self.spec = spec
         self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
+        self.rights = rights
         self.closed = False
         self.memory_mb = spec.memory_mb
         self.live: JailedWorker | None = begin()
         self._start = begin
         self._lock = threading.Lock()
         self._owner: int | None = None
-        #: Whether the thread that has the turn makes the worker ready for the next cell.
-        self._preparing = False
         #: Notes for the result of the next cell.
         self._news: list[Note] = []
         #: The history of the worker before this one.
         self._past: StateTree | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a thread uses the worker; making it ready for the next cell is not a use."""
-        return self._lock.locked() and not self._preparing
 
     def _begin(self) -> JailedWorker:
         worker = self._start()
@@ -91,18 +97,25 @@ class PresentWorker:
                 self.live = self._begin()
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it."""
+    def lock(self, patience_s: float | None = None) -> Iterator[None]:
+        """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it.
+
+        With ``patience_s``, raises ``StillBusy`` when the turn has not come after that time, or cannot come.
+        """
         if self._owner == threading.get_ident():
+            if patience_s is not None:
+                raise StillBusy(f"session {self.spec.name!r} runs a cell on this thread")
             raise SessionError(
                 f"session {self.spec.name!r} is already running a cell on this thread; wait for its result first"
             )
-        with self._lock:
+        if not self._lock.acquire(timeout=-1 if patience_s is None else patience_s):
+            raise StillBusy(f"session {self.spec.name!r} runs a cell; ask again when it has ended")
+        try:
             self._owner = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._owner = None
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
 
     @contextlib.contextmanager
     def lock_after_kill(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -19,18 +19,22 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.errors import SessionError
+from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.policy import Mount
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.present_worker import StillBusy
+from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.jail.streams.asking import AnyOnInput
 
-#: How long a question about code may take; jedi stops by itself before that.
+#: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
 
 
@@ -62,6 +66,7 @@ class Session(TimeTravel):
         begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
         on_close: called once when the session is closed.
         share: the link to the box's shared folder; None when the session shares no files.
+        rights: what the session is given while it runs; None where nothing can be given.
 
     """
 
@@ -71,13 +76,14 @@ class Session(TimeTravel):
         begin: Callable[[], JailedWorker],
         on_close: Callable[[], None] | None = None,
         share: FolderLink | None = None,
+        rights: SessionRights | None = None,
     ) -> None:
         self._spec = spec
         self._on_close = on_close
         self._guard = threading.Lock()
         self._stop: Stop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._supervisor = WorkerSupervisor(spec, begin, share)
+        self._supervisor = WorkerSupervisor(spec, begin, share, rights)
         self._finalizer = weakref.finalize(self, self._supervisor.end)
         _sessions.add(self)
 
@@ -209,6 +215,7 @@ class Session(TimeTravel):
         cpu_seconds: float | None = None,
         output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
+        front_end: FrontEnd | None = None,
     ) -> ExecResult:
         """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
@@ -224,8 +231,11 @@ class Session(TimeTravel):
             cpu_seconds: see ``run``.
             output_bytes: see ``run``.
             cancel: an event; setting it interrupts the cell.
+            front_end: what the notebook wants beside the result; see ``FrontEnd``.
 
         """
+        import asyncio  # slow to import, and ``run`` does not need it
+
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         self._supervisor.refuse_if_closed()
@@ -242,6 +252,8 @@ class Session(TimeTravel):
             on_input=on_this_loop(on_input),
             on_display=on_display,
             on_usage=on_usage,
+            loop=asyncio.get_running_loop(),
+            front_end=front_end,
         )
         check_listeners(asked)
 
@@ -266,6 +278,60 @@ class Session(TimeTravel):
                 return False
             self._stop.set()
             return True
+
+    def allow(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Mapping[str, str] | None = None,
+        memory_mb: int | None = None,
+    ) -> None:
+        """Give the running session more; its variables stay. Waits for a running cell.
+
+        Args:
+            domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
+            mount: A folder that it is shown read-only, as ``HOST:GUEST``, at ``/data`` or below ``/mnt``.
+            env: Variables of its environment.
+            memory_mb: A higher memory limit.
+
+        Raises:
+            PolicyViolation: A running session cannot be given this; the message says what works instead.
+
+        """
+        asked = asked_rights(domain, mount, env, memory_mb)
+        with host_trouble(), self._supervisor.turn() as worker:
+            self._rights().allow(self._supervisor, worker, asked)
+
+    def revoke(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Iterable[str] | None = None,
+    ) -> None:
+        """Take back what ``allow`` has given. Waits for a running cell; connections to a domain end at once.
+
+        Args:
+            domain: The domain, as it was given.
+            mount: The folder, as it was given.
+            env: Names of variables.
+
+        Raises:
+            PolicyViolation: It was not given, or something in the session still uses it; the message says what to do.
+
+        """
+        asked = asked_rights(domain, mount, dict.fromkeys(env or (), ""), None)
+        with host_trouble(), self._supervisor.turn() as worker:
+            self._rights().revoke(self._supervisor, worker, asked)
+
+    def _rights(self) -> SessionRights:
+        if self._supervisor.rights is None:
+            raise PolicyViolation(
+                "a WebAssembly session has what it began with; open a new one with the right, or save this one and "
+                "load it in a sandbox that has it: session.save(path), Sandbox(policy).load_session(path)"
+            )
+        return self._supervisor.rights
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the content of a file; waits for a running cell.
@@ -305,7 +371,7 @@ class Session(TimeTravel):
             self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return completions in Jupyter's form; empty while a cell runs.
+        """Return completions in Jupyter's form; waits a few seconds for a running cell, then it returns none.
 
         Args:
             code: the source of the cell so far.
@@ -317,15 +383,19 @@ class Session(TimeTravel):
         """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
-    def inspect(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return documentation of the name at a position as a MIME bundle; empty when unknown or while a cell runs.
+    def inspect(self, code: str, pos: int, detail: int = 0) -> Mapping[str, object]:
+        """Return documentation of the name at a position as a MIME bundle; empty when it is unknown.
+
+        Waits a few seconds for a running cell, then it returns nothing.
 
         Args:
             code: the source of the cell so far.
             pos: the cursor, in characters from the start.
+            detail: 1 adds the source code, where the session has it; only Python sessions of processes do.
 
         """
-        return code_answers.documentation(self._ask("inspect", code, pos))
+        in_ipython = self.language is Language.PYTHON and self._spec.frame.backend == "process"
+        return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
         """Say whether code is complete.
@@ -367,15 +437,16 @@ class Session(TimeTravel):
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not code_answers.worth_asking(code, pos):
             return {}
-        if self._supervisor.busy:
-            # A cell runs: the worker cannot answer now, and an editor must not wait for it.
+        try:
+            with host_trouble(), self._supervisor.turn(ASK_S) as worker:
+                try:
+                    return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
+                except SessionError:
+                    self._supervisor.revive(worker)
+                    return {}
+        except StillBusy:
+            # A cell runs for longer: the worker cannot answer now, and an editor must not wait for ever.
             return {}
-        with host_trouble(), self._supervisor.turn() as worker:
-            try:
-                return worker.ask(what, code, min(max(0, pos), len(code)), ASK_S).answer
-            except SessionError:
-                self._supervisor.revive(worker)
-                return {}
 
     if not TYPE_CHECKING:
 

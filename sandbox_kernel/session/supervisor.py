@@ -16,7 +16,8 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
-from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
+from sandbox_kernel.session.cell.cell_check import make_order
+from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder, CellRequest
 from sandbox_kernel.session.cell.cell_result import (
     CellFacts,
     Frame,
@@ -35,20 +36,25 @@ from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 
 _GONE = "its sandbox was ended"
+#: How long a line of ours may take.
+QUIET_S = 10.0
 
 
 class WorkerSupervisor(PresentWorker):
     """Runs cells in the present life, and brings it back when it ends before its time."""
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[JailedWorker]:
-        """Wait for the turn, and have a worker that waits."""
+    def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
+        """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``."""
         self.refuse_if_closed()
-        with self.lock():
+        with self.lock(patience_s):
             self.refuse_if_closed()
             if self.live is None:
                 self.live = self._begin()
-            yield self._ready(self.live)
+            live = self._ready(self.live)
+            if self.rights is not None:
+                self.rights.renew(self, live)
+            yield live
 
     #: A worker that could not be made ready between cells, and why; the next turn deals with it.
     _unready: tuple[JailedWorker, SessionError | GateLost] | None = None
@@ -60,7 +66,6 @@ class WorkerSupervisor(PresentWorker):
         """
         if not self._lock.acquire(blocking=False):
             return
-        self._preparing = True
         try:
             live = self.live
             if live is not None and not self.closed and self._unready is None:
@@ -69,7 +74,6 @@ class WorkerSupervisor(PresentWorker):
                 except (SessionError, GateLost) as error:
                     self._unready = live, error
         finally:
-            self._preparing = False
             self._lock.release()
 
     def run(self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None) -> ExecResult:
@@ -122,9 +126,13 @@ class WorkerSupervisor(PresentWorker):
                 live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
             )
             told += more
+            if happened := [call.name for call in end.calls if call.happened]:
+                told.append(notes.calls_happened(happened))
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
+        if kept:
+            live.tree.changed_files(changes)
         told += [*more, *lost_notes(live.take_lost()), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,
@@ -189,6 +197,8 @@ class WorkerSupervisor(PresentWorker):
             raise SessionError(f"{asked} failed: {_GONE} and its state is lost; it was started anew") from None
         with contextlib.suppress(GateLost):  # the next turn notices
             self.files.undone(live)
+        if self.rights is not None:
+            self.rights.travelled = True
         return back
 
     def moved(self, note: Note, back: RolledBack) -> ExecResult:
@@ -202,6 +212,26 @@ class WorkerSupervisor(PresentWorker):
             rolled_back=True,
             notes=(note, *loss_notes(back)),
         )
+
+    def raise_memory(self, live: JailedWorker, memory_mb: int) -> None:
+        """Let the session use more memory from now on; less is left as it is."""
+        if memory_mb > self.memory_mb:
+            live.limit_memory(memory_mb * MIB)
+            self.memory_mb = memory_mb
+
+    def quietly(self, live: JailedWorker, code: str) -> None:
+        """Run a line of ours as part of the present state: it is no cell, and undo does not count it."""
+        live.prepare()
+        with contextlib.closing(Stop()) as stop:
+            order = make_order(self.spec, self.memory_mb, CellRequest(code=code, timeout=QUIET_S))
+            cell = Cell(live, order, stop)
+            end = cell.watch()
+            if end.how is not Ending.DONE:
+                self._roll_back(live, end, for_memory=False)
+                raise SessionError("the session did not take the change; it is as it was before")
+            live.recommit(live.tree.present)
+            cell.settle()
+            live.prepare()
 
     def revive(self, live: JailedWorker) -> None:
         """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""

@@ -88,12 +88,62 @@ def test_javascript_and_python_share_no_display(kernel):
     assert of_javascript != of_python
 
 
-def test_a_cell_writes_no_other_cell(kernel):
-    """IPython's own way to put text into the notebook ends inside the sandbox."""
-    reply, _ = kernel.run(
-        "get_ipython().set_next_input('%%sandbox --mount /root:/root', replace=True)\n%load /etc/passwd"
-    )
-    assert reply.get("payload", []) == []
+def test_a_cell_puts_no_line_of_options_into_another_cell(kernel):
+    reply, outputs = kernel.run("get_ipython().set_next_input('%%sandbox --mount /root:/root', replace=True)")
+    assert reply["payload"] == []
+    assert "text for another cell was refused" in outputs[-1][1]["data"]["text/plain"]
+
+
+def test_load_and_recall_write_cells_and_the_receipt_says_so(kernel):
+    reply, outputs = kernel.run("open('a.py', 'w').write('a = 41')\n%load a.py")
+    assert reply["payload"] == [{"source": "set_next_input", "text": "# %load a.py\na = 41", "replace": True}]
+    assert "wrote this cell" in outputs[-1][1]["data"]["text/plain"]
+    number = kernel.run("recalled = 1")[0]["execution_count"]
+    (found,) = kernel.run(f"%recall {number}")[0]["payload"]
+    assert (found["source"], found["text"].strip()) == ("set_next_input", "recalled = 1")
+
+
+def test_a_question_mark_opens_the_pager(kernel):
+    kernel.run("def f():\n    'what f does'")
+    reply, outputs = kernel.run("f?\n")
+    (page,) = reply["payload"]
+    assert page["source"] == "page"
+    assert "what f does" in page["data"]["text/plain"]
+    assert [kind for kind, _ in outputs] == ["display_data"]
+
+
+def test_expressions_are_evaluated_in_the_sandbox_after_the_cell(kernel):
+    asked = {"os": "__import__('os').getcwd()", "no": "1/0", "mark": "'\u25a3 forged'"}
+    found = kernel.run("x = 1", user_expressions=asked)[0]["user_expressions"]
+    assert found["os"]["data"]["text/plain"] == "'/box'"
+    assert found["no"]["ename"] == "ZeroDivisionError"
+    assert "\u25a3" not in str(found["mark"])
+    fresh = kernel.run("%%sandbox --fresh\nx = 1", user_expressions={"a": "x"})[0]["user_expressions"]
+    assert "only they evaluate expressions" in fresh["a"]["evalue"]
+
+
+def test_an_expression_that_does_not_end_is_ended_with_its_cell(kernel):
+    kernel.run("import time")
+    reply, _ = kernel.run("%%sandbox --timeout 1\nx = 1", user_expressions={"a": "time.sleep(60)"}, stop_on_error=False)
+    assert reply["ename"] == "SandboxTimeout"
+
+
+def test_inspection_in_detail_shows_the_source(kernel):
+    kernel.run("def g():\n    return 'the body'")
+    assert "the body" not in kernel.reply(kernel.kc.inspect("g"))["data"]["text/plain"]
+    assert "the body" in kernel.reply(kernel.kc.inspect("g", detail_level=1))["data"]["text/plain"]
+
+
+def test_common_indentation_is_taken_off_as_ipython_does(kernel):
+    assert kernel.run("\n    indented = 1\n    if indented:\n        indented = 2")[0]["status"] == "ok"
+    assert kernel.text("%%sandbox\n\n    print(indented)") == "2\n"
+    assert "line 3" in str(kernel.run("%%sandbox\n\n    1/0", stop_on_error=False)[0]["traceback"])
+
+
+def test_a_completion_knows_the_variables_at_once_and_leaves_no_traceback(kernel):
+    kernel.run("alphabet = alpine = 5")
+    assert {"alphabet", "alpine"} <= set(complete(kernel, "al")["matches"])
+    assert kernel.text("pass", name="stderr") == ""
 
 
 def test_an_error_of_a_program_does_not_pass_for_one_of_ours(kernel):

@@ -106,3 +106,24 @@ def test_the_environment_could_name_no_folder(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("SANDBOX_KERNEL_HERE", value)
         assert first_defaults() == CellOptions(here=here)
     assert parse_cell("%sandbox reset\n1", CellOptions(here="x")).defaults == CellOptions()
+
+
+def test_allowing_something_cost_the_variables(notebook: Notebook, project: Path) -> None:
+    notebook.run("kept = 41")
+    said = notebook.run("%sandbox --mount data:/data --env WHO=me --memory 800M\nimport os")
+    assert "keeps its variables" in said and "/data" in said
+    code = "print(kept, os.environ['WHO'], open('/data/rows.csv').read().split())"
+    assert notebook.run(code) == "41 me ['a,b', '1,2']\n"
+    notebook.run("open('left', 'w').write('1')")
+    assert "lost /data" in notebook.run("%sandbox reset")
+    assert notebook.run("print(kept, os.listdir('/data'), os.path.exists('left'))") == "41 [] True\n"
+
+
+def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebook, project: Path) -> None:
+    notebook.run("kept = 41")
+    for line in ("--here", "--mount data:/elsewhere", "--mount data:/data:rw", "--policy strict"):
+        said = notebook.run(f"%sandbox {line}")
+        assert "PolicyViolation" in said and "%sandbox restart" in said, said
+    assert notebook.run("print(kept)") == "41\n"
+    notebook.run("%sandbox restart")
+    assert notebook.run("%sandbox --here\nimport os; print('data' in os.listdir('.'))") == "True\n"

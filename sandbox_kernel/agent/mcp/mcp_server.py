@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.agent.answer import as_text
 from sandbox_kernel.agent.mcp.call_progress import CallProgress
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
-from sandbox_kernel.agent.mcp.toolbox import Call, Reply, Toolbox
+from sandbox_kernel.agent.mcp.toolbox import Reply, Toolbox, ToolCall
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.policy import SandboxPolicy
@@ -84,7 +84,7 @@ async def _watched_call(
     args: Mapping[str, object] = params.arguments or {}
     seconds = args.get("timeout_secs")
     progress = CallProgress(float(seconds) if isinstance(seconds, int) and not isinstance(seconds, bool) else None)
-    call = Call(args=args, on_output=progress.add)
+    call = ToolCall(args=args, on_output=progress.add)
     tell = context.session.report_progress
     async with anyio.create_task_group() as group:
         group.start_soon(progress.keep_telling, tell)

@@ -49,7 +49,7 @@ _STATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ToolCall:
     """One call: its arguments, the callback for output, and the event that cancels it."""
 
     args: Mapping[str, object]
@@ -82,7 +82,7 @@ class Toolbox:
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._sessions: dict[str, _NamedSession] = {}
         self._writing = threading.Lock()
-        self._acts: dict[str, Callable[[Call], Awaitable[Reply]]] = {
+        self._acts: dict[str, Callable[[ToolCall], Awaitable[Reply]]] = {
             self.exec.name: self._exec,
             "session_run": self._session_run,
             "session_undo": self._session_undo,
@@ -112,7 +112,7 @@ class Toolbox:
         session = replace(specs.SESSION_RUN, open_world=self._open_world)
         return (run, session, specs.SESSION_UNDO, specs.READ_FILE, specs.WRITE_FILE, specs.LIST_DIR, specs.REPORT)
 
-    async def call(self, name: str, call: Call) -> Reply:
+    async def call(self, name: str, call: ToolCall) -> Reply:
         """Call a tool by its name and return the reply. Never raises for a known name."""
         act = self._acts[name]
         began = time.monotonic()
@@ -124,11 +124,11 @@ class Toolbox:
             _log.exception("the tool %s failed", name)
             return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
 
-    async def _exec(self, call: Call) -> Reply:
+    async def _exec(self, call: ToolCall) -> Reply:
         answer = await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel)
         return Reply(answer=with_failures(answer))
 
-    async def _session_run(self, call: Call) -> Reply:
+    async def _session_run(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
         language = _language(fields)
         name, code = _session_name(fields, language), fields.text("code")
@@ -155,7 +155,7 @@ class Toolbox:
         }
         return Reply(answer=answer, pictures=pictures_of(result.displays))
 
-    async def _session_undo(self, call: Call) -> Reply:
+    async def _session_undo(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("session", "cells"))
         name = _session_name(fields)
         cells = fields.whole("cells", 1, 1, specs.MOST_CELLS_UNDONE)
@@ -167,7 +167,7 @@ class Toolbox:
             result = await asyncio.to_thread(named.session.undo, cells)
         return Reply(answer={**result_answer(result), "session": name})
 
-    async def _read_file(self, call: Call) -> Reply:
+    async def _read_file(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("path", "offset", "max_bytes"))
         path, offset = fields.text("path"), fields.whole("offset", 0, 0, 1 << 62)
         most = fields.whole("max_bytes", specs.DEFAULT_READ_BYTES, 1, specs.MOST_FILE_BYTES)
@@ -178,7 +178,7 @@ class Toolbox:
             answer["next_offset"] = offset + taken
         return Reply(answer=answer)
 
-    async def _write_file(self, call: Call) -> Reply:
+    async def _write_file(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("path", "content", "encoding"))
         path, content = fields.text("path"), fields.text("content")
         data = _as_bytes(content, fields.choice("encoding", specs.ENCODINGS[0], specs.ENCODINGS))
@@ -201,7 +201,7 @@ class Toolbox:
                 )
             self.box.write_file(path, data)
 
-    async def _list_dir(self, call: Call) -> Reply:
+    async def _list_dir(self, call: ToolCall) -> Reply:
         path = Fields(call.args, ("path",)).optional_text("path")
         found = await asyncio.to_thread(self.box.list_dir, path if path is not None else ".")
         listed = [
@@ -213,7 +213,7 @@ class Toolbox:
             answer["left_out"] = len(found) - len(listed)
         return Reply(answer=answer)
 
-    async def _report(self, call: Call) -> Reply:
+    async def _report(self, call: ToolCall) -> Reply:
         again = Fields(call.args, ("again",)).flag("again")
         report = await asyncio.to_thread(lambda: self.box.report(again=again))
         return Reply(answer={"status": "success", **report.to_dict()})

@@ -28,7 +28,7 @@ from sandbox_kernel.backends.dask.dask_worker import (
     stop_on_worker,
 )
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.readable import readable
@@ -42,7 +42,11 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
 if TYPE_CHECKING:
+    import asyncio
+
     from distributed import Client, Future
+
+    from sandbox_kernel.functions.host_function import HostFunctions
 
 #: Seconds that a run may take beyond its time limit after it began: to start, to end, to send its files.
 PATIENCE_S = 120.0
@@ -99,6 +103,8 @@ class DaskBackend(BlockingBackend):
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
         over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
 
@@ -106,6 +112,11 @@ class DaskBackend(BlockingBackend):
         """
         if over is not None:
             request, keep = over.copied_for(request), over.keep
+        if functions is not None:
+            raise InvalidRequest(
+                "host functions live in this process, and backend='dask' runs programs on other machines; "
+                "use backend='process', or leave functions out"
+            )
         source = unless_terminal(stdin_from)
         request = request if source is None else replace(request, stdin=read_to_end(source))
         name = f"sandbox-{uuid.uuid4().hex}"

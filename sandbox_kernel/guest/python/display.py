@@ -60,6 +60,8 @@ class Screen:
 
     def __init__(self) -> None:
         self.send: Send | None = None
+        #: Whether a front end runs the cell, which has a place for pages of documentation.
+        self.has_pager: Callable[[], bool] = lambda: False
 
     def show(self, kind: str, data: Dict[str, Any], metadata: Dict[str, Any], display_id: str | None = None) -> None:
         """Send one display, after everything that was printed before it."""
@@ -126,4 +128,5 @@ class WorkerDisplayHook(DisplayHook):
         SCREEN.show("result", format_dict, md_dict or {})
 
     def finish_displayhook(self) -> None:
-        """Do nothing: nothing was written to a stream."""
+        """Write nothing to a stream; the object has been shown."""
+        self._is_active = False

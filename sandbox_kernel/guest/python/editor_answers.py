@@ -1,12 +1,14 @@
 """Answers questions about Python code: completion, documentation, completeness. Runs in the worker, beside the objects.
 
 Static analysis (jedi) knows types and documentation but may take long, so it runs under an alarm. When the alarm
-rings, the answer comes from the live objects alone.
+rings, the answer comes from the live objects alone. IPython catches what the alarm raises, prints it and answers with
+what it has so far; so ``AnswerAlarm`` remembers that it rang, and nothing is printed.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +30,13 @@ class AnswerAlarm:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.rang = False
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> AnswerAlarm:
+        self.hook, sys.excepthook = sys.excepthook, self.print_nothing
         self.before = signal.signal(signal.SIGALRM, self.ring)
         self.timer = signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        return self
 
     def __exit__(self, *error: object) -> None:
         rings = True
@@ -44,30 +49,26 @@ class AnswerAlarm:
                 # The alarm rang at the very end; the handler must still be removed.
                 continue
         signal.setitimer(signal.ITIMER_REAL, *self.timer)
+        sys.excepthook = self.hook
+
+    def ring(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler: raise ``TooSlow``."""
+        self.rang = True
+        raise TooSlow
 
     @staticmethod
-    def ring(number: int, frame: FrameType | None) -> None:
-        """The signal handler: raise ``TooSlow``."""
-        raise TooSlow
+    def print_nothing(*error: object) -> None:
+        """Takes the place of ``sys.excepthook``: a failure of an answer is no output of a cell."""
 
 
 def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
     """Return matches with their types, in Jupyter's form."""
-    found: List[Any] = []
-    if shell.Completer.use_jedi:
-        try:
-            with AnswerAlarm(PATIENCE_S):
-                found = completions(shell, code, position)
-        except TooSlow:
-            found = []
+    found = in_time(shell, code, position) if shell.Completer.use_jedi else []
     if not found:
         before = shell.Completer.use_jedi
         shell.Completer.use_jedi = False
         try:
-            with AnswerAlarm(PATIENCE_S):
-                found = completions(shell, code, position)
-        except TooSlow:
-            found = []
+            found = in_time(shell, code, position)
         finally:
             shell.Completer.use_jedi = before
     start = found[0].start if found else position
@@ -78,6 +79,17 @@ def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
         for item in found
     ]
     return {"matches": matches, "cursor_start": start, "cursor_end": end, "metadata": {_TYPES: types}}
+
+
+def in_time(shell: Any, code: str, position: int) -> List[Any]:
+    """Return IPython's completions; none when they took too long, because they would not be complete."""
+    alarm = AnswerAlarm(PATIENCE_S)
+    try:
+        with alarm:
+            found = completions(shell, code, position)
+    except TooSlow:
+        return []
+    return [] if alarm.rang else found
 
 
 def completions(shell: Any, code: str, position: int) -> List[Any]:

@@ -15,13 +15,13 @@ import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
-from . import editor_answers
-from .display import SCREEN
+from . import editor_answers, look
+from .display import SCREEN, bundle, plain
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Callable, Dict, Iterator, List
 
 
 def text_of(error: BaseException) -> str:
@@ -38,10 +38,12 @@ class PythonCells(CellEngine):
     def __init__(self, shell: WorkerShell) -> None:
         self.shell = shell
         self._libc = ctypes.CDLL(None)
+        self._code = ""
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
         SCREEN.send = worker.show
+        SCREEN.has_pager = lambda: self.expressions is not None
         self.worker = worker
 
         def ask(prompt: object = "", /) -> str:
@@ -57,15 +59,31 @@ class PythonCells(CellEngine):
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
-        shell = self.shell
-        shell.traceback = []
+        shell: Any = self.shell
+        shell.traceback, shell.display_error = [], None
+        self._code = code
         if number is not None:
             self.count_from(number)
-        result = shell.run_cell(code, store_history=True)  # type: ignore[no-untyped-call]
-        error = result.error_before_exec or result.error_in_exec
-        if error is None:
-            return {"status": "ok", "exit_code": 0}
-        return self.failed(error)
+        shell.payload_manager.clear_payload()
+        result = shell.run_cell(code, store_history=True)
+        error = result.error_before_exec or result.error_in_exec or shell.display_error
+        if error is not None:
+            return self.failed(error)
+        if shell.traceback:
+            # The cell itself asked for it: ``get_ipython().showtraceback()``.
+            print("\n".join(shell.traceback), file=sys.stderr)
+        return {"status": "ok", "exit_code": 0, **self.reply()}
+
+    def reply(self) -> Dict[str, Any]:
+        """Return what a front end gets beside the output, if one runs this cell: values of expressions, payloads."""
+        if self.expressions is None:
+            return {}
+        shell: Any = self.shell
+        values = shell.user_expressions(self.expressions)
+        for value in values.values():
+            if "data" in value:
+                value["data"] = bundle(value["data"])
+        return {"reply": {"expressions": plain(values), "payload": plain(shell.payload_manager.read_payload())}}
 
     def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``: the interrupt came while IPython's own code ran, not the user's."""
@@ -108,16 +126,26 @@ class PythonCells(CellEngine):
         """See ``CellEngine``."""
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
-        if what == "inspect":
-            return editor_answers.inspect(self.shell, code, position)
+        if what in ("inspect", "source"):
+            return editor_answers.inspect(self.shell, code, position, int(what == "source"))
         return editor_answers.is_complete(self.shell, code)
 
     def names(self) -> int:
         """See ``CellEngine``."""
+        return len(self.variables())
+
+    def variables(self) -> Dict[str, Any]:
+        """Return the variables that the user has defined."""
         space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
-        return sum(
-            1 for name, value in space.items() if not name.startswith("_") and value is not hidden.get(name, nothing)
-        )
+        return {
+            name: value
+            for name, value in space.items()
+            if not name.startswith("_") and value is not hidden.get(name, nothing)
+        }
+
+    def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
+        """See ``CellEngine``."""
+        return lambda: look.look(self.variables(), self._code)
 
     def touch(self) -> None:
         """See ``CellEngine``: run an empty cell without calling the shell's event callbacks."""

@@ -52,6 +52,8 @@ class WorkerShell(InteractiveShell):
 
     def __init__(self, **kwargs: Any) -> None:
         self.traceback: List[str] = []
+        #: The exception of an object that could not be shown.
+        self.display_error: BaseException | None = None
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
 
     def init_events(self) -> None:
@@ -73,6 +75,11 @@ class WorkerShell(InteractiveShell):
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
+
+    def set_next_input(self, text: str, replace: bool = False) -> None:
+        """Ask the front end to put text into the next cell, or into this one; the host decides whether it may."""
+        payloads: Any = self.payload_manager
+        payloads.write_payload({"source": "set_next_input", "text": text, "replace": replace})
 
     def ask_exit(self) -> None:
         """End only the cell on ``exit()``: the host decides when the session ends."""
@@ -114,6 +121,8 @@ class WorkerShell(InteractiveShell):
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
         """Keep IPython's traceback for the host and print nothing, so that a page shows the error once."""
         self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+        if self.displayhook.is_active:
+            self.display_error = evalue
 
 
 def from_cell(trace: TracebackType) -> bool:
@@ -161,9 +170,12 @@ def forget_all(shell: WorkerShell) -> None:
     gc.collect()
 
 
-def show_page(shell: Any, data: Any, *args: object, **kwargs: object) -> None:
-    """Show documentation asked for with ``?`` as output of the cell, in place of a pager."""
+def show_page(shell: Any, data: Any, start: int = 0, *args: object, **kwargs: object) -> None:
+    """Send documentation asked for with ``?`` to the front end's pager; without one it is output of the cell."""
     content = data if isinstance(data, dict) else {"text/plain": str(data)}
     shown = {mime: text for mime, text in content.items() if mime == "text/plain"} or content
+    if SCREEN.has_pager():
+        shell.payload_manager.write_payload({"source": "page", "data": shown, "start": int(start)}, single=False)
+        return
     shown = {mime: _COLOURS.sub("", text) if isinstance(text, str) else text for mime, text in shown.items()}
     SCREEN.show("display", shown, {})

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
 #: when a user has too many signals queued, the kernel drops the sender of those.
 WAKE = signal.SIGUSR2
+#: The signal that makes a checkpoint look at its variables.
+LOOK = signal.SIGUSR1
 #: How long the gate waits for killed processes to be gone before it gives up the handover.
 DEATH_S = 5.0
 
@@ -107,6 +109,13 @@ class CheckpointGate:
                 held.close()
             if not order["wait"]:
                 return
+        elif op == "look":
+            for cell in order["cells"]:
+                if cell in self.held:
+                    self.held[cell].send(LOOK)
+            return
+        elif op == "compare":
+            answer.update(self.folder.compare(order["before"], order["after"]))
         elif op == "handover":
             answer.update(self.handover(order))
         self.send(answer)

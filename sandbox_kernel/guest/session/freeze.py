@@ -28,11 +28,13 @@ from .signals import EVERY_SIGNAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Callable, Dict, List, Tuple
 
 
 #: The same signal as ``checkpoint_gate.WAKE``.
 WAKE = signal.SIGUSR2
+#: The same signal as ``checkpoint_gate.LOOK``.
+LOOK = signal.SIGUSR1
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
 _fork, _waitpid = os.fork, os.waitpid
@@ -115,9 +117,10 @@ class Freezer:
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
 
-    def freeze(self, *, sealed: bool) -> Tuple[int, Marks]:
+    def freeze(self, *, sealed: bool, look: Callable[[], None]) -> Tuple[int, Marks]:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
+        The checkpoint calls ``look`` when the gate asks for that; it must leave no trace in the state.
         The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process.
         """
         self.reap()
@@ -145,8 +148,14 @@ class Freezer:
         os.setsid()
         while True:
             received = signal.sigwaitinfo(EVERY_SIGNAL)
-            if received.si_signo == WAKE and received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
-                break
+            if received.si_signo == signal.SIGCHLD:
+                reap_any()
+            elif received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
+                if received.si_signo == WAKE:
+                    break
+                if received.si_signo == LOOK:
+                    look()
+        reap_any()
         _set_dumpable(open_before)
         forget_signals()
         set_oom_score(self.score)
@@ -161,6 +170,15 @@ class Freezer:
                     self.children.remove(pid)
             except ChildProcessError:
                 self.children.remove(pid)
+
+
+def reap_any() -> None:
+    """Reap the processes that have looked at the variables: a checkpoint has no other children."""
+    try:
+        while _waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
 
 
 def forget_signals() -> None:

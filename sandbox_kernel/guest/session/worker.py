@@ -14,12 +14,13 @@ import threading
 
 from . import children
 from .freeze import Freezer, Marks
+from .observer import Observer
 from .signals import Signals
 from .worker_channel import HostChannel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Callable, Dict, Iterator, List
 
 
 #: The longest prompt of an input request, in characters; the host accepts no longer one.
@@ -31,11 +32,14 @@ _leave = os._exit
 class CellEngine:
     """Runs the cells of one language; subclasses are in ``*_session.py``."""
 
+    #: Expressions of a front end, by name, to be evaluated after the cell; None when no front end runs the cell.
+    expressions: Dict[str, str] | None = None
+
     def begin(self, worker: Worker) -> None:
         """Prepare for the first cell; the worker calls this once, in the process that will run the cells."""
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
-        """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit."""
+        """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit, reply."""
         raise NotImplementedError
 
     def interrupted_end(self) -> Dict[str, Any]:
@@ -52,6 +56,10 @@ class CellEngine:
     def names(self) -> int:
         """Return the number of variables that the user has defined."""
         return 0
+
+    def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
+        """Return a function that looks at the variables, for a fork that ends afterwards; None where there are none."""
+        return None
 
     def flush(self) -> None:
         """Write everything that the cell has printed to the pipes."""
@@ -73,6 +81,7 @@ class Worker:
         self.channel = HostChannel(channel)
         self.engine = engine
         self.freezer = Freezer()
+        self.observer = Observer()
         self.pid = os.getpid()
         self.cell = 0
         self.unfinished = False
@@ -123,6 +132,7 @@ class Worker:
         self.freezer.reap()
         self.signals.forget_interrupts()
         self.engine.forget_interrupts()
+        self.engine.expressions = message.get("expressions")
         self.unfinished = True
         self.channel.send({"op": "began", "id": self.cell})
         self.finish(self.interruptible(message["code"], message.get("number")))
@@ -146,6 +156,9 @@ class Worker:
         self.leave_if_forked()
         self.engine.flush()
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
+        if not sent and "reply" in end:
+            end.pop("reply")
+            sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent:
             self.channel.send({"op": "done", "id": self.cell, "status": end["status"]})
         self.unfinished = False
@@ -153,6 +166,9 @@ class Worker:
     def ask(self, message: Dict[str, Any]) -> None:
         """Answer a question about code; an empty answer when the engine fails."""
         answer: Dict[str, Any] = {}
+        if message["what"] == "looks":
+            for cell, found in self.observer.finished([int(cell) for cell in message["code"].split()]):
+                self.channel.send({"op": "look", "cell": cell, "found": found})
         try:
             # The engine may set itself an alarm; the host ends a worker that does not answer in time.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
@@ -166,9 +182,10 @@ class Worker:
 
     def freeze(self, cell: int, *, sealed: bool) -> None:
         """Fork a checkpoint of this process. The worker sends ``frozen``; the checkpoint, once woken, ``restored``."""
+        self.observer.expect(cell)
         with self.channel.lock:
             try:
-                pid, marks = self.freezer.freeze(sealed=sealed)
+                pid, marks = self.freezer.freeze(sealed=sealed, look=lambda: self.look(cell))
             except OSError as error:
                 pid, marks = -1, None
                 reason = str(error.strerror)
@@ -180,6 +197,12 @@ class Worker:
                 self.engine.touch()
         else:
             self.take_over(cell, marks)
+
+    def look(self, cell: int) -> None:
+        """Look at the variables after a cell; called in its checkpoint."""
+        look = self.engine.look()
+        if look is not None:
+            self.observer.start(cell, look)
 
     def take_over(self, cell: int, marks: Marks) -> None:
         """Become the worker: this process was a checkpoint and the gate has woken it."""

@@ -31,6 +31,8 @@ class Job:
     files: Sequence[JobFile] = ()
     #: Open files for the first step. The caller closes them.
     descriptors: Sequence[int] = ()
+    #: The hatch to host functions, for every step that has ``functions``. The caller closes it.
+    hatch: int | None = None
     stdin: bytes | None = None
     #: A descriptor of the host that is copied to standard input.
     stdin_from: int | None = None

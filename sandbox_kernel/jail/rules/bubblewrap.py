@@ -127,7 +127,9 @@ def bubblewrap_args(
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))
-    # Empty folders that programs list or expect. No user's home is shown.
+    # Empty folders that programs list or expect, or where a running session is shown more (``late_grants.py``). No
+    # user's home is shown.
+    args += ["--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/mnt"]
     args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
     for device in walls.devices:

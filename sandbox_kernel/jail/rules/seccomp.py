@@ -153,13 +153,15 @@ def build_filter(
     return _program(arch, verdicts)
 
 
-def build_namespace_filter(shows_host_files: bool) -> bytes:
+def build_namespace_filter(shows_host_files: bool, lists_interfaces: bool = False) -> bytes:
     """Return the base filter of a jail with namespaces, for this machine.
 
     A program can write to a unix socket of the host although its folder is shown read-only. So if the policy shows any
-    files of the host, unix sockets are refused.
+    files of the host, unix sockets are refused. With ``lists_interfaces``, a program may list the interfaces of its own
+    network.
     """
-    return build_filter(host_arch(), families=INTERNET if shows_host_files else DEFAULT_FAMILIES)
+    families = INTERNET if shows_host_files else DEFAULT_FAMILIES
+    return build_filter(host_arch(), families=(*families, AF_NETLINK) if lists_interfaces else families)
 
 
 def build_no_spawn_filter(arch: str) -> bytes:

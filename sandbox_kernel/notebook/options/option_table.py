@@ -85,6 +85,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
     LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
     LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
+    LineCommandSpec("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
     LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
     LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),

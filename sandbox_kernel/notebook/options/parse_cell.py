@@ -33,7 +33,7 @@ _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 _MAX_TOKENISED = 1 << 20
 #: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
 _COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "checkpoint", "checkout")
-OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "branches", "restart")
+OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "diff", "branches", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,7 @@ class LineCommand:
     name: str
     count: int = 1
     target: str | None = None
+    targets: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     options: CellOptions = field(default_factory=CellOptions)
 
@@ -102,6 +103,7 @@ def parse_line(line: str) -> LineCommand:
     if words[0] not in COMMAND_NAMES:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     name, rest, count, target = words[0], words[1:], 1, None
+    targets: tuple[str, ...] = ()
     if name in ("changes", "apply", "discard"):
         return LineCommand(name=name, paths=tuple(rest))
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
@@ -111,12 +113,19 @@ def parse_line(line: str) -> LineCommand:
             raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
         # The name of a state may be any short text, in quotes; that of a file may not.
         target = rest.pop(0) if name.startswith("check") else parse_name(rest.pop(0), f"%sandbox {name}")
+    if name == "diff":
+        while rest and not rest[0].startswith("-"):
+            targets = (*targets, rest.pop(0))
+        if len(targets) > 2:
+            raise InvalidRequest(
+                f"%sandbox diff takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
+            )
     if name not in OF_A_SESSION and rest:
         raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
     options = parse_options(rest)
     if options != CellOptions(language=options.language, session=options.session):
         raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
-    return LineCommand(name=name, count=count, target=target, options=options.check_together())
+    return LineCommand(name=name, count=count, target=target, targets=targets, options=options.check_together())
 
 
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.worker.messages import CellDone
 from sandbox_kernel.values import dataclass
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +32,9 @@ class CellRequest:
     on_input: OnInput | None = None
     on_display: OnDisplay | None = None
     on_usage: OnUsage | None = None
+    #: Where coroutine functions of the host run.
+    loop: asyncio.AbstractEventLoop | None = None
+    front_end: FrontEnd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,3 +65,4 @@ class CellEnd:
     code: int | None = None
     problem: str = ""
     failure: BaseException | None = None
+    calls: tuple[Call, ...] = ()

@@ -182,4 +182,5 @@ def make_result(
         gpu_memory_limit_mb=frame.gpu_memory_mb,
         notes=tuple(told),
         chosen=frame.chosen,
+        calls=end.calls,
     )

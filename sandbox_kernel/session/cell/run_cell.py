@@ -18,10 +18,12 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
 from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.cell_prompt import CellPrompt
 from sandbox_kernel.session.cell.displays import Displays
+from sandbox_kernel.session.cell.front_end import front_end_reply
 from sandbox_kernel.session.cell.listeners import ListenerFailed, guarded
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.messages import (
@@ -34,6 +36,9 @@ from sandbox_kernel.session.worker.messages import (
     Run,
 )
 from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
+
+#: A cell that sleeps on is interrupted a second time after this time.
+_AGAIN_S = 1.0
 
 
 class Cell(WatchLoop):
@@ -62,7 +67,11 @@ class Cell(WatchLoop):
         """Run the cell until it ended or must be ended."""
         self._started = time.monotonic()
         self._deadline = self._started + self.order.timeout_s
+        calls = self.live.calls
+        made: tuple[Call, ...] = ()
         try:
+            if calls is not None:
+                calls.begin(self.order.request.loop)
             self.limits.begin()
             self._register()
             self._send()
@@ -88,6 +97,8 @@ class Cell(WatchLoop):
             self.selector.close()
             if self._question is not None:
                 self._question.close()
+            if calls is not None:
+                made = calls.finish()
         assert self.ending is not None
         return CellEnd(
             how=self.ending,
@@ -98,6 +109,7 @@ class Cell(WatchLoop):
             code=self.live.keeper.gone,
             problem=self.problem,
             failure=self.failure,
+            calls=made,
         )
 
     def settle(self) -> None:
@@ -121,6 +133,8 @@ class Cell(WatchLoop):
         message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
         if self.order.request.number is not None:
             message["number"] = self.order.request.number
+        if (front_end := self.order.request.front_end) is not None:
+            message["expressions"] = dict(front_end.expressions)
         self.live.channel.put(message)
 
     def _look_again(self) -> None:
@@ -187,7 +201,7 @@ class Cell(WatchLoop):
             self._interrupt_at = time.monotonic()
         if self._began and not self._signalled:
             self._signalled = True
-            self._again_at = time.monotonic() + self.order.grace_s / 2
+            self._again_at = time.monotonic() + min(_AGAIN_S, self.order.grace_s / 2)
             self.live.keeper.interrupt()
 
     def _interrupt_again(self) -> None:
@@ -214,6 +228,8 @@ class Cell(WatchLoop):
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
+                if (front_end := self.order.request.front_end) is not None:
+                    front_end.on_reply(front_end_reply(front_end, message.reply))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
 

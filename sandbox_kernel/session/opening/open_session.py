@@ -10,6 +10,8 @@ from dataclasses import replace
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.functions.call_server import CallServer
+from sandbox_kernel.functions.host_function import HostFunctions
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
@@ -30,6 +32,7 @@ from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
@@ -94,6 +97,7 @@ def open_session(
     on_close: Callable[[], None] | None = None,
     share: FolderLink | None = None,
     chosen: str = "",
+    functions: HostFunctions | None = None,
 ) -> Session:
     """Open a session with a backend's policy. Wrong arguments raise before anything starts.
 
@@ -108,6 +112,7 @@ def open_session(
         on_close: called once when the session is closed.
         share: the link to the box's shared folder; None when the session shares no files.
         chosen: why this backend was chosen, for the receipt; empty when the user named it.
+        functions: host functions that the cells may call; None for none.
 
     Raises:
         InvalidRequest: an argument is wrong, or the language has no sessions.
@@ -164,7 +169,17 @@ def open_session(
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
-            worker = JailedWorker(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
+            calls = CallServer(functions) if functions is not None else None
+            worker = JailedWorker(
+                jail,
+                checkpoints,
+                memory_mb * MIB,
+                limit.processes,
+                proxy,
+                sealed=sealed,
+                calls=calls,
+                looks=engine.looks,
+            )
         except BaseException:
             jail.destroy()
             raise
@@ -183,7 +198,7 @@ def open_session(
             raise
         return worker
 
-    return Session(spec, begin, on_close, share)
+    return Session(spec, begin, on_close, share, SessionRights(backend))
 
 
 def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:

@@ -170,7 +170,7 @@ class _Opening:
         return [Grant(folder, folder, False)]
 
     def _step(self, jail: Jail, state: State | None) -> Step:
-        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
+        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
         plan = {

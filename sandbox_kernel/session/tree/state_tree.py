@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.session.tree.looks import LookDelta, Seen, apply, changes, delta
 from sandbox_kernel.session.tree.node import CellText, Changes, Node
 from sandbox_kernel.session.tree.thinning import LivingNode, first_to_go
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
@@ -39,6 +41,10 @@ class StateRecord:
     children: list[int] = field(default_factory=list)
     changes: Changes = field(default_factory=Changes)
     lacks: tuple[str, ...] = ()
+    #: What its variables are, as a difference; None when they are not known.
+    look: LookDelta | None = None
+    #: Whether its variables were looked at, with or without success.
+    looked: bool = False
     #: Whether a cell between it and the beginning was forgotten, so that the way there cannot be run again.
     cut: bool = False
 
@@ -213,6 +219,44 @@ class StateTree:
             + (f"named ones are: {names:.300}" if names else "no state has a name yet")
             + "; session.history() (%sandbox tree) lists all"
         )
+
+    def looked(self, node: int, found: Mapping[str, Seen]) -> None:
+        """Note what the variables of a node are; the first look at a node counts."""
+        record = self.records.get(node)
+        if record is None or record.look is not None:
+            return
+        record.looked = True
+        before = self.look_at(record.parent) if record.parent is not None else {}
+        record.look = delta(before, found)
+        record.changes = replace(changes(before, found), files=record.changes.files)
+
+    def unseen(self) -> list[int]:
+        """Return the living nodes whose variables were not looked at, oldest first."""
+        return [item.node for item in self.living() if not self.records[item.node].looked and item.node]
+
+    def not_seen(self, node: int) -> None:
+        """Note that a look at a node brought nothing, if it brought nothing."""
+        record = self.records[node]
+        if not record.looked:
+            record.looked = True
+            record.changes = replace(record.changes, unknown="its variables could not be looked at")
+
+    def changed_files(self, files: tuple[FsChange, ...]) -> None:
+        """Note which files the cell of the present node has changed."""
+        self.here.changes = replace(self.here.changes, files=files)
+
+    def seen(self, node: int) -> dict[str, Seen] | None:
+        """Return what the variables of a node are; None when it was not looked at. The beginning has none."""
+        return self.look_at(node) if node == 0 or self.records[node].look is not None else None
+
+    def look_at(self, node: int) -> dict[str, Seen]:
+        """Return what the variables of a node are, or of its nearest ancestor that was looked at."""
+        found: dict[str, Seen] = {}
+        for at in reversed(self.line(node)):
+            known = self.records[at].look
+            if known is not None:
+                found = apply(found, known)
+        return found
 
     def name_present(self, name: str) -> None:
         """Give the present node a name; another node that had the name loses it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Literal, NotRequired, TypedDict
 
 from sandbox_kernel.model import CellError
@@ -16,16 +17,22 @@ from sandbox_kernel.values import dataclass
 HEADER = struct.Struct(">I")
 
 #: The kinds of questions. ``image`` writes the state of a WebAssembly guest to a file; ``code`` is its name then.
-What = Literal["complete", "inspect", "is_complete", "image"]
+#: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
+#: ``source`` is ``inspect`` with the source code.
+What = Literal["complete", "inspect", "source", "is_complete", "image", "looks"]
 
 
 class Run(TypedDict):
-    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``."""
+    """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``.
+
+    ``expressions``: a front end runs the cell and wants these evaluated after it.
+    """
 
     op: Literal["run"]
     id: int
     code: str
     number: NotRequired[int]
+    expressions: NotRequired[dict[str, str]]
 
 
 class Freeze(TypedDict):
@@ -118,7 +125,7 @@ class Question:
 class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
-    ``unsaved``: a shell ended without saving its variables.
+    ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
     """
 
     id: int
@@ -127,6 +134,7 @@ class CellDone:
     error: CellError | None = None
     limit: str | None = None
     unsaved: bool = False
+    reply: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,15 @@ class Answer:
     answer: Mapping[str, object]
 
 
-FromWorker = Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+@dataclass(frozen=True)
+class Looked:
+    """What the variables were after a cell: by name their type, a mark that changes with the value, and a few words."""
+
+    cell: int
+    found: Mapping[str, tuple[str, str, str]]
+
+
+FromWorker = Looked | Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
 
 
 def encode(message: ToWorker) -> bytes:

@@ -29,7 +29,7 @@ _LOADED = re.compile(
     re.IGNORECASE,
 )
 _WHAT = {"script": "a script", "link": "a style sheet", "img": "a picture", "iframe": "a page"}
-_MOST_SENTENCES = 8
+_MOST_HOSTS = 3
 
 
 def sanitize_display(data: object, metadata: object) -> SanitizedBundle:
@@ -74,7 +74,14 @@ def needs_frame(markup: str) -> bool:
 
 
 def refused_hosts(markup: str) -> tuple[str, ...]:
-    """Return a sentence for each host from which the markup wants to load something; a frame loads nothing."""
-    found = dict.fromkeys((_WHAT[tag.lower()], host.lower()) for tag, host in _LOADED.findall(markup))
-    few = list(found)[:_MOST_SENTENCES]
-    return tuple(f"this output wanted to load {what} from {host}: blocked" for what, host in few)
+    """Return one sentence on what the markup wants to load, and from where; a frame loads nothing."""
+    found: dict[str, list[str]] = {}
+    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(markup)):
+        found.setdefault(_WHAT[tag], []).append(host)
+    parts = [f"{what} from {_few(hosts)}" for what, hosts in found.items()]
+    return (f"this output wanted to load {' and '.join(parts)}: blocked",) if parts else ()
+
+
+def _few(hosts: list[str]) -> str:
+    more = len(hosts) - _MOST_HOSTS
+    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")

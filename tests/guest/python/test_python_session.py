@@ -177,3 +177,17 @@ def test_an_error_was_rehearsed_where_nobody_waits_and_nothing_of_it_is_left() -
         found = fresh.run("import sys; hasattr(sys, 'last_value'), hasattr(sys, 'last_traceback'), len(In)")
         assert data(found)["text/plain"] == "(False, False, 2)"
         assert data(fresh.run("'pygments.lexers.python' in sys.modules"))["text/plain"] == "True"
+
+
+def test_an_object_that_cannot_be_shown_fails_its_cell(python: Session) -> None:
+    found = python.run("class Broken:\n    def __repr__(self):\n        1 / 0\nBroken()")
+    assert found.error is not None
+    assert found.error.ename == "ZeroDivisionError"
+    assert python.run("1").ok
+
+
+def test_a_traceback_that_a_cell_asks_for_is_printed_and_the_cell_is_fine(python: Session) -> None:
+    python.run("Broken = 1; Broken")
+    found = python.run("try:\n    1 / 0\nexcept Exception:\n    get_ipython().showtraceback()")
+    assert found.ok
+    assert "division by zero" in found.stderr

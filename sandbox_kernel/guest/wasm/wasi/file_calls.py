@@ -98,6 +98,14 @@ class FileCalls(GuestMemory):
         elif handle.letter is not None and handle.flags:
             self._answer = self._letter(bytes(handle.letter))
 
+    def _fd_renumber(self, number: int, to: int) -> None:
+        moved = self._handle(number)
+        if moved.preopened or self._handle(to).preopened:
+            raise WasiRefusal(NOT_PERMITTED)
+        if number != to:
+            self._fd_close(to)
+            self._handles[to] = self._handles.pop(number)
+
     def _fd_filestat_get(self, number: int, at: int) -> None:
         if number in (0, 1, 2) or self._handle(number).letter is not None:
             self._put(at, struct.pack("<QQBxxxxxxxQQQQQ", 0, number, _CHARACTER_DEVICE, 1, 0, 0, 0, 0))

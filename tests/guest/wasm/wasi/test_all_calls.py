@@ -106,7 +106,7 @@ def test_no_path_leads_out(guest: Guest, tmp_path: Path, path: str) -> None:
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-def test_a_read_only_folder_stays_so_and_links_are_refused(guest: Guest, tmp_path: Path) -> None:
+def test_a_read_only_folder_stays_so_and_links_stay_beneath_writable_ones(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "fixed" / "f").write_text("x")
     assert guest.open("f", folder=FIXED)[0] == 0
     assert guest.open("f", folder=FIXED, rights=WRITE)[0] == READ_ONLY
@@ -118,7 +118,22 @@ def test_a_read_only_folder_stays_so_and_links_are_refused(guest: Guest, tmp_pat
     assert (tmp_path / "fixed" / "f").read_text() == "x"
     assert os.listdir(tmp_path / "fixed") == ["f"]
     assert guest.call("path_symlink", *guest.put(1000, b"/etc"), BOX, *guest.put(1100, b"l")) == NOT_PERMITTED
-    assert guest.call("path_link", FIXED, 0, *guest.put(1000, b"f"), BOX, *guest.put(1100, b"l")) == NOT_PERMITTED
+    assert guest.call("path_link", FIXED, 0, *guest.put(1000, b"f"), BOX, *guest.put(1100, b"l")) == READ_ONLY
+    assert guest.call("path_symlink", *guest.put(1000, b"x"), FIXED, *guest.put(1100, b"l")) == READ_ONLY
+    (tmp_path / "box" / "a").write_text("a")
+    assert guest.call("path_symlink", *guest.put(1000, b"a"), BOX, *guest.put(1100, b"l")) == 0
+    assert guest.call("path_link", BOX, 0, *guest.put(1000, b"a"), BOX, *guest.put(1100, b"h")) == 0
+    assert (os.readlink(tmp_path / "box" / "l"), (tmp_path / "box" / "h").read_text()) == ("a", "a")
+
+
+def test_a_descriptor_can_take_the_place_of_another(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "box" / "a").write_text("a")
+    (tmp_path / "box" / "b").write_text("b")
+    first, second = guest.open("a")[1], guest.open("b")[1]
+    assert guest.call("fd_renumber", second, first) == 0
+    assert guest.wasi.open_files() == ["/box/b"]
+    assert guest.call("fd_renumber", first, BOX) == NOT_PERMITTED
+    assert guest.call("fd_renumber", 99, first) != 0
 
 
 def test_a_folder_is_listed_piece_by_piece(guest: Guest, tmp_path: Path) -> None:
