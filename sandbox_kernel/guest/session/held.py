@@ -144,8 +144,8 @@ def open_same(pid: int, started: int) -> int | None:
 def end_all(processes: Dict[int, int], deadline: float) -> None:
     """Kill the processes that ``alive.descendants`` found and wait until they are gone, at most until ``deadline``.
 
-    The kernel wakes us when the last one is gone. A process beyond what ``select`` can take is killed and not waited for:
-    the caller looks again.
+    The kernel wakes us when the last one is gone. A process that ``select`` cannot take is killed and not
+    waited for: the caller looks again.
     """
     fds: List[int] = []
     try:
