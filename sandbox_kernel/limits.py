@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.values import dataclass
+from sandbox_kernel.ground.values import dataclass
 
 MIB = 1 << 20
 

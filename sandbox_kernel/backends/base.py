@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput
@@ -16,7 +17,6 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import LANDLOCK, Walls, sizes
@@ -16,7 +17,6 @@ from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.values import dataclass
 
 #: Best first: ``auto`` takes the first that works on this host.
 LADDER = (bubblewrap.NAME, LANDLOCK)

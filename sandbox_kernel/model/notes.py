@@ -35,6 +35,8 @@ class NoteKind(StrEnum):
     CALLS_HAPPENED = "calls_happened"
     #: The cell left no state: that of the cell before it stays.
     STATE_NOT_SAVED = "state_not_saved"
+    #: The session has a context on a GPU: no checkpoints are made from now on.
+    STATE_ON_GPU = "state_on_gpu"
     #: Why the worker of a session was ended, or how it ended.
     WORKER_ENDED = "worker_ended"
     #: The worker died between two cells, and a checkpoint replaced it.
@@ -188,6 +190,12 @@ def state_not_saved() -> Note:
     """A shell that replaced or killed itself could not write down its variables."""
     text = "the shell ended without leaving its state: variables and functions are as before this cell"
     return Note(text, NoteKind.STATE_NOT_SAVED)
+
+
+def state_on_gpu() -> Note:
+    """The cell made a context on a GPU, which no checkpoint can hold."""
+    text = "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
+    return Note(f"{text}cell that must be ended takes the session back to before this one", NoteKind.STATE_ON_GPU)
 
 
 def broke_protocol(problem: str) -> Note:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
@@ -21,7 +22,6 @@ from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.session_growth import GROWING, rights_between
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.values import dataclass
 
 #: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
 _GRANTS = frozenset(("--allow-net", "--mount", "--policy", "--gpu", "--here"))

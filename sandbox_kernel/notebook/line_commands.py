@@ -8,6 +8,7 @@ from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.options.cell_options import CellOptions
@@ -22,7 +23,6 @@ from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.here.hidden import HIDDEN
 
 

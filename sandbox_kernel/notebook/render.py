@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from sandbox_kernel import receipt, visible
+from sandbox_kernel import receipt
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground import visible
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
 from sandbox_kernel.receipt import unmarked
@@ -20,7 +22,6 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
-from sandbox_kernel.values import dataclass
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

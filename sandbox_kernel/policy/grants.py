@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.policy.access import AccessMode
 from sandbox_kernel.policy.places import current_folder, is_own_place, normal
 from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
-from sandbox_kernel.values import dataclass
 
 #: Every jail shows these already, so allowing them is accepted and changes nothing.
 _ALWAYS_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64")

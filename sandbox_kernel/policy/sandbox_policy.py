@@ -8,13 +8,13 @@ from dataclasses import field, replace
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.policy.access import AccessMode, flag
 from sandbox_kernel.policy.gpu import GpuRule, gpu_rule
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
 from sandbox_kernel.policy.places import current_folder, mount_target, path_text
-from sandbox_kernel.values import dataclass
 
 PRESETS = ("standard", "strict", "classroom", "data", "build", "gpu")
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from sandbox_kernel.values import dataclass
-from sandbox_kernel.visible import INVISIBLE
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.ground.visible import INVISIBLE
 
 #: The most matches of one answer, and the longest match: a page shows them in a list.
 MAX_MATCHES = 1000

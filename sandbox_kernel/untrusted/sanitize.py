@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.markup.tex import check_latex
-from sandbox_kernel.values import dataclass
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32

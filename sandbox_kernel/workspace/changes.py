@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits

@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, check_file_name
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.refusals import explained, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.values import dataclass
+from sandbox_kernel.ground.values import dataclass
 
 Maker = Callable[..., Any]
 

@@ -15,6 +15,7 @@ still kill it (the gate notices), lower its priority, and write to memory that b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -24,6 +25,7 @@ import threading
 import warnings
 
 from ..gate import lockdown
+from . import accelerator
 from .signals import EVERY_SIGNAL
 
 TYPE_CHECKING = False
@@ -121,9 +123,12 @@ class Freezer:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
         The checkpoint calls ``look`` when the gate asks for that; it must leave no trace in the state.
-        The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process.
+        The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
+        uses an accelerator.
         """
         self.reap()
+        if accelerator.in_use():
+            raise OSError(errno.ENOTSUP, accelerator.REASON)
         marks = Marks()
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.

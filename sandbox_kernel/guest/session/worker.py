@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 
-from . import children
+from . import accelerator, children
 from .freeze import Freezer, Marks
 from .observer import Observer
 from .signals import Signals
@@ -155,6 +155,8 @@ class Worker:
         """Flush the cell's output, then send ``done`` to the host."""
         self.leave_if_forked()
         self.engine.flush()
+        if accelerator.in_use():
+            end = {**end, "accelerator": True}
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent and "reply" in end:
             end.pop("reply")

@@ -12,11 +12,11 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
 from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan, plans, why_none
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group, mounts, own_chain, own_folder, own_groups, own_groups_text
 from sandbox_kernel.jail.cgroups.user_scope import ScopeRefused, enter_scope, may_ask
-from sandbox_kernel.values import dataclass
 
 __all__ = ["GROUP_PREFIX", "Hierarchies", "Shortfall", "find_hierarchies", "shortfall"]
 

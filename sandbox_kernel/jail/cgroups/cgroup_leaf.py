@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, Hierarchies, find_hierarchies
 from sandbox_kernel.jail.cgroups.cgroup_files import number, read, table, write
-from sandbox_kernel.values import dataclass
 
 #: The files of the counters, by version of control groups.
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}

@@ -18,8 +18,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group
-from sandbox_kernel.values import dataclass
 
 #: The prefix of all our groups, and the longer prefix of the place of a host process.
 GROUP_PREFIX = "sandbox-kernel-"

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import field
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup_files import read
-from sandbox_kernel.values import dataclass
 
 #: Limits of a version 2 group that would not apply to a sandbox outside of it.
 LIMITS = (

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.walls import Warm
-from sandbox_kernel.values import dataclass
 
 #: The largest message that the gate may send.
 MAX_FRAME = 64 << 10

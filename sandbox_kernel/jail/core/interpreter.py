@@ -12,9 +12,9 @@ import sys
 import sysconfig
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.values import dataclass
 
 #: Every jail shows everything below these.
 SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64")

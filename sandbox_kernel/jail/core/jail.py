@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
 from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
@@ -31,7 +32,6 @@ from sandbox_kernel.jail.root import root_view
 from sandbox_kernel.jail.root.sandbox_user import own_user
 from sandbox_kernel.jail.streams.output import CHUNK
 from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.values import dataclass
 
 #: How long the start of a jail may take on a busy machine.
 START_TIMEOUT_S = 30.0

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from sandbox_kernel.values import dataclass
+from sandbox_kernel.ground.values import dataclass
 
 #: The child, or what kept it from starting. A ``Future`` would import logging and its formats at every start.
 _Answer = queue.SimpleQueue[subprocess.Popen[bytes] | BaseException]

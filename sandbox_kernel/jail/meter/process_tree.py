@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterable
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.process_view import (
     PARENT,
     RESIDENT_PAGES,
@@ -24,7 +25,6 @@ from sandbox_kernel.jail.meter.process_view import (
     with_memory,
     without_twins,
 )
-from sandbox_kernel.values import dataclass
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from sandbox_kernel.values import dataclass
+from sandbox_kernel.ground.values import dataclass
 
 #: Where the stage shows the sources.
 PLACE = "/run"

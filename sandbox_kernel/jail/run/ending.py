@@ -11,8 +11,8 @@ from enum import StrEnum
 from signal import SIGABRT, SIGTRAP
 from typing import NamedTuple
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Limit, Status
-from sandbox_kernel.values import dataclass
 
 
 class Ending(StrEnum):

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import TICK_S
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
-from sandbox_kernel.values import dataclass
 
 #: Called with the descriptor that is ready.
 OnReady = Callable[[int], None]

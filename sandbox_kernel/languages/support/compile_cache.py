@@ -15,8 +15,8 @@ import stat
 import struct
 import time
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder, weakness
 
 MAX_BYTES = 256 * MIB

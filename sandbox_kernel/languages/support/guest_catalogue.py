@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
-from sandbox_kernel.values import dataclass
 
 ENTRIES = ("command", "quickjs", "turn", "zig", "rustc")
 REGISTRIES = ("npm", "pypi")

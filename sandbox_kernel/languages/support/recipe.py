@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import interpreter_name
 from sandbox_kernel.jail.core.walls import TMP, Places, sizes
@@ -19,7 +20,6 @@ from sandbox_kernel.languages.support.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.values import dataclass
 
 #: PATH inside; the interpreter's own folder is put before it.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

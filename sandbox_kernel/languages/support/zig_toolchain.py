@@ -18,11 +18,11 @@ import tempfile
 from collections.abc import Mapping
 
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import TMP
 from sandbox_kernel.languages.support.compile_cache import default_folder
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.own_folder import make_own_folder
 
 REMEDY = "pip install ziglang"

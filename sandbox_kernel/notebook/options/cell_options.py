@@ -12,12 +12,12 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule
-from sandbox_kernel.values import dataclass
 
 #: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
 HERE_VARIABLE = "SANDBOX_KERNEL_HERE"

@@ -7,8 +7,8 @@ Each option is written once, here. ``parse_options.py`` parses by this table, ``
 from __future__ import annotations
 
 from sandbox_kernel.backends.choice import BACKENDS
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.notebook.options.units import DURATION_FORM, SIZE_FORM
-from sandbox_kernel.values import dataclass
 
 COUNT_FORM = "a whole number, like 5"
 NAME_FORM = "a name: letters, digits, _ . -"

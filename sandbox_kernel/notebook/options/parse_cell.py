@@ -13,13 +13,13 @@ import tokenize
 from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
 from sandbox_kernel.notebook.options.units import parse_count
-from sandbox_kernel.values import dataclass
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")

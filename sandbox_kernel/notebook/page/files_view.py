@@ -15,13 +15,13 @@ from itertools import islice
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import ShowOutput, one_line
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_image
 from sandbox_kernel.untrusted.markup.tex import defused
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.tree.paths import display_name
 
 MAX_ROWS = 200

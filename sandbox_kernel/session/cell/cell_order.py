@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
@@ -12,7 +13,6 @@ from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.worker.messages import CellDone
-from sandbox_kernel.values import dataclass
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,5 +64,7 @@ class CellEnd:
     disk_full: bool
     code: int | None = None
     problem: str = ""
+    #: Whether an earlier cell's result said already that the session uses a GPU.
+    told_of_gpu: bool = False
     failure: BaseException | None = None
     calls: tuple[Call, ...] = ()

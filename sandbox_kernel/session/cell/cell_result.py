@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
 from sandbox_kernel.jail.streams.output import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Limit, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.worker.worker import RolledBack
-from sandbox_kernel.values import dataclass
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -144,6 +144,8 @@ def _cell_notes(end: CellEnd, facts: CellFacts) -> Iterator[Note]:
         yield notes.child_out_of_memory()
     if end.done is not None and end.done.unsaved:
         yield notes.state_not_saved()
+    if end.done is not None and end.done.accelerator and not end.told_of_gpu:
+        yield notes.state_on_gpu()
 
 
 def make_result(

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display
 from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
-from sandbox_kernel.values import dataclass
 
 #: What one cell may show; the rest is dropped and said so.
 MAX_DISPLAYS = 2000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import Interpreter
 from sandbox_kernel.jail.core.walls import Places
@@ -17,7 +18,6 @@ from sandbox_kernel.session.worker.matplotlib_fonts import FOLDER as FONTS
 from sandbox_kernel.session.worker.matplotlib_fonts import font_lists
 from sandbox_kernel.session.worker.node_freeze import NAME as FREEZE
 from sandbox_kernel.session.worker.node_freeze import freeze_addon
-from sandbox_kernel.values import dataclass
 
 #: Variables that set native thread pools to one thread: the pools do not survive a fork, and checkpoints are forks. The
 #: policy's environment can override them.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.session.cell.cell_result import Frame
-from sandbox_kernel.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.meter.process_view import speaker
 from sandbox_kernel.jail.root.sandbox_user import held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.session.worker.channel import inner_pid
-from sandbox_kernel.values import dataclass
 
 #: Page tables and stacks of our own processes.
 _SLACK = 16 << 20

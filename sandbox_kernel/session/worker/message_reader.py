@@ -193,6 +193,7 @@ class _Reader:
             error=self._error(),
             limit=str(limit) if limit is not None else None,
             unsaved=self._message.get("unsaved") is True,
+            accelerator=self._message.get("accelerator") is True,
             reply=self.table("reply") if "reply" in self._message and self._size <= MAX_REPLY else {},
         )
 

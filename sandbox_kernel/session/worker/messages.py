@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal, NotRequired, TypedDict
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import CellError
-from sandbox_kernel.values import dataclass
 
 HEADER = struct.Struct(">I")
 
@@ -126,6 +126,7 @@ class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
+    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more.
     """
 
     id: int
@@ -134,6 +135,7 @@ class CellDone:
     error: CellError | None = None
     limit: str | None = None
     unsaved: bool = False
+    accelerator: bool = False
     reply: Mapping[str, object] = field(default_factory=dict)
 
 

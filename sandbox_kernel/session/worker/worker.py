@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.functions.call_server import CallServer
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
@@ -41,7 +42,6 @@ from sandbox_kernel.session.worker.messages import (
     Restored,
     What,
 )
-from sandbox_kernel.values import dataclass
 from sandbox_kernel.workspace.here.here_link import SessionLayer
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class JailedWorker:
         #: Nodes that were given up and whose checkpoints still look at their variables.
         self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
+        self._on_gpu = False
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
@@ -298,6 +299,11 @@ class JailedWorker:
                 "may have; nothing was run: delete what is large, undo, or give the cell more memory"
             )
         self._make_room()
+
+    def told_of_gpu(self, uses_it: bool) -> bool:
+        """Whether the cell before used a GPU too, so that its result said so; remembers it for the next one."""
+        before, self._on_gpu = self._on_gpu, uses_it
+        return before
 
     def take_violations(self) -> tuple[Violation, ...]:
         """Return what the network rules have refused since the last cell."""
