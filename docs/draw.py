@@ -19,7 +19,7 @@ FLOORS = (
     ("workspace", "files in and out, beneath a root"),
     ("functions", "host functions that programs may call, checked and counted"),
     ("net", "fetch policy, pinned client, egress proxy"),
-    ("policy · model · receipt · limits · errors", "plain values"),
+    ("policy · model · receipt · limits · errors · ground", "plain values"),
 )
 
 #: Who takes part in a cell, from left to right.
