@@ -59,17 +59,13 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     policy = policy_of(context.defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
-        (
-            "folder",
-            f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"
-            if context.defaults.here
-            else "none",
-        ),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
         ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
+    if context.defaults.here is not None:
+        rows.insert(0, ("folder", f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
     return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
 
 
@@ -107,8 +103,13 @@ def session_of(command: LineCommand, context: LineCommands) -> Session:
 
 
 def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    result = session_of(command, context).undo(command.count)
-    return _text("\n".join(result.notes))
+    session = session_of(command, context)
+    if command.count == 1 and session.acknowledge_rollback():
+        return _text(
+            "The last cell was rolled back when it was stopped: nothing of it is left to take back. "
+            "%sandbox undo once more takes back the cell before it."
+        )
+    return _text("\n".join(session.undo(command.count).notes))
 
 
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:

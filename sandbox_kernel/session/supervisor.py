@@ -151,6 +151,7 @@ class WorkerSupervisor(PresentWorker):
             self.again()
         if cell.failure is not None:
             raise cell.failure
+        self.just_rolled_back = back is not None
         result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
         return replace(result, changes=changes, here=self.files.here(live))
 
@@ -197,6 +198,7 @@ class WorkerSupervisor(PresentWorker):
             raise SessionError(f"{asked} failed: {_GONE} and its state is lost; it was started anew") from None
         with contextlib.suppress(GateLost):  # the next turn notices
             self.files.undone(live)
+        self.just_rolled_back = False
         if self.rights is not None:
             self.rights.travelled = True
         return back
