@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 
 MIB = 1 << 20
 

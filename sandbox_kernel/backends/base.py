@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput
@@ -16,13 +17,13 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.backends.functions.host_function import HostFunctions
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ from sandbox_kernel.languages.support.recipe import (
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
-from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
@@ -18,6 +16,7 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
     from sandbox_kernel.workspace.manifest import Manifest
 
 
@@ -25,7 +24,7 @@ class BoxFiles:
     """The file methods of ``Sandbox``. Paths are relative to the work folder ``/box``, or begin with ``/box``."""
 
     def __init__(self, here: str | os.PathLike[str] | None = None) -> None:
-        self._folder = BoxFolder() if here is None else HereFolder(here)
+        self._folder = BoxFolder() if here is None else _here_folder(here)
         self._owns_folder = True
         self._destroyed = False
 
@@ -177,11 +176,19 @@ class BoxFiles:
 
     @property
     def _here(self) -> HereFolder | None:
+        if type(self._folder) is BoxFolder:
+            return None
+        from sandbox_kernel.workspace.here.here_folder import HereFolder
+
         return self._folder if isinstance(self._folder, HereFolder) else None
 
     def _link(self) -> FolderLink:
         """Return a new session's share in the work folder."""
-        return self._folder.link() if self._here is None else HereLink(self._here)
+        if self._here is None:
+            return self._folder.link()
+        from sandbox_kernel.workspace.here.here_link import HereLink
+
+        return HereLink(self._here)
 
     def work_on(self, here: str | os.PathLike[str]) -> None:
         """Work on a folder of the host from now on, copy-on-write; the same as ``Sandbox(here=…)``.
@@ -194,7 +201,7 @@ class BoxFiles:
 
         """
         self._check_alive()
-        wanted = HereFolder(here)
+        wanted = _here_folder(here)
         if self.here == wanted.path:
             return
         if self._folder.is_used or not self._owns_folder:
@@ -270,3 +277,9 @@ class BoxFiles:
     def _check_alive(self) -> None:
         if self._destroyed:
             raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")
+
+
+def _here_folder(here: str | os.PathLike[str]) -> HereFolder:
+    from sandbox_kernel.workspace.here.here_folder import HereFolder  # most sandboxes have a folder of their own
+
+    return HereFolder(here)

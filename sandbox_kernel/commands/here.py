@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
@@ -47,7 +46,8 @@ def settle_changes(box: Sandbox, options: argparse.Namespace) -> None:
             print(patch, end="")
         else:
             try:
-                Path(options.diff).write_text(patch, encoding="utf-8")
+                with open(options.diff, "w", encoding="utf-8") as file:
+                    file.write(patch)
             except OSError as error:
                 raise InvalidRequest(f"--diff {options.diff!r} cannot be written: {error.strerror}") from None
     if not changes:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
-from pathlib import Path
 from typing import BinaryIO
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
@@ -70,7 +68,7 @@ def execute(options: argparse.Namespace) -> int:
         language = options.language or "python"
     else:
         raw = _program(options.file)
-        language = options.language or _SUFFIXES.get(Path(options.file).suffix.lower(), "")
+        language = options.language or _SUFFIXES.get(os.path.splitext(options.file)[1].lower(), "")
         if not language:
             raise InvalidRequest(f"cannot tell the language of {options.file!r}; add --language NAME")
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
@@ -107,7 +105,8 @@ def _program(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read()
     try:
-        return Path(name).read_bytes()
+        with open(name, "rb") as file:
+            return file.read()
     except OSError as error:
         raise InvalidRequest(f"program {name!r} cannot be read: {error.strerror}; give a FILE, or -c CODE") from None
 
@@ -145,6 +144,8 @@ def _input() -> BinaryIO | bytes | None:
 
 def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     if options.json:
+        import json  # imported here, because most runs print text
+
         print(json.dumps(result.to_dict(), indent=2))
     elif not options.quiet:
         for violation in result.violations:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxTimeout
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model.call import Call
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle

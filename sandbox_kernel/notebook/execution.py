@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.options.cell_options import CellOptions

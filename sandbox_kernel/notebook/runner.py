@@ -13,11 +13,12 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value

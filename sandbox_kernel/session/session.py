@@ -261,7 +261,12 @@ class Session(TimeTravel):
             on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
             return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop)
 
-        return await in_thread(work, cancel, self._threads)
+        try:
+            return await in_thread(work, cancel, self._threads)
+        finally:
+            # While the caller shows the result: the checkpoint that the next cell would wait for.
+            if not self._supervisor.closed:
+                self._threads.submit(self._supervisor.make_ready)
 
     @property
     def present_state(self) -> tuple[str, int]:

@@ -56,6 +56,26 @@ class WorkerSupervisor(PresentWorker):
                 self.rights.renew(self, live)
             yield live
 
+    #: A worker that could not be made ready between cells, and why; the next turn deals with it.
+    _unready: tuple[JailedWorker, SessionError | GateLost] | None = None
+
+    def make_ready(self) -> None:
+        """Take in the checkpoint of the last cell, now that nobody waits; the next turn raises what went wrong.
+
+        Does nothing when another thread has the turn: that one makes the worker ready itself.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            live = self.live
+            if live is not None and not self.closed and self._unready is None:
+                try:
+                    live.prepare()
+                except (SessionError, GateLost) as error:
+                    self._unready = live, error
+        finally:
+            self._lock.release()
+
     def run(self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
 
@@ -227,6 +247,9 @@ class WorkerSupervisor(PresentWorker):
     def _ready(self, live: JailedWorker) -> JailedWorker:
         """A worker that waits for a cell. One that died between cells is brought back."""
         try:
+            unready, self._unready = self._unready, None
+            if unready is not None and unready[0] is live:
+                raise unready[1]
             live.prepare()
             if live.keeper.gone is None:
                 return live

@@ -7,7 +7,6 @@ Made when first needed, mode 0700, removed with the sandbox. Nothing in it is ev
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -116,6 +115,8 @@ class BoxFolder:
 
     def opened(self) -> Rooted:
         """The folder, made now if nobody needed it before; ``BackendUnavailable`` where there is no room for one."""
+        import tempfile  # most sandboxes never need a folder on the host
+
         with self.lock:
             if self._root is None:
                 path = ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.notebook.page.told_apart import error_name_of_program
 from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.receipt import unmarked
@@ -14,7 +15,6 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
-from sandbox_kernel.visible import one_line
 
 Table = dict[str, object]
 

@@ -484,7 +484,7 @@ async function cellDone(message) {
   // Unhandled rejections are reported after the promise jobs of this turn, and belong to this cell.
   await new Promise((told) => afterTicks(told));
   running = false;
-  send({ op: 'done', id: message.id, names: (await names()).size, ...end });
+  send({ op: 'done', id: message.id, ...end });
 }
 
 serve();

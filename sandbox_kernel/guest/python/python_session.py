@@ -167,7 +167,6 @@ class PythonCells(CellEngine):
         try:
             with contextlib.suppress(Exception):
                 shell.run_cell("pass", silent=True)
-                self.names()
         finally:
             shell.events.callbacks = listeners
             shell.last_execution_result, shell.last_execution_succeeded = last

@@ -27,7 +27,7 @@ import time
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signals, signal_same
+from .held import Held, Refused, await_ends, await_no_signals, end_all, signal_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -224,15 +224,13 @@ class CheckpointGate:
                 for pid, started in alive.items()
                 if pid == self.worker or started not in (stay.get(pid), known.get(pid))
             }
-            for pid, started in victims.items():
-                signal_same(pid, started, signal.SIGKILL)
-            self.reap()
             if not victims:
                 break
             if time.monotonic() > deadline:
                 reason = "the processes of the cell could not be killed"
                 return {"ok": False, "pid": 0, "reason": reason, "folder": ""}
-            time.sleep(0.0005)
+            end_all(victims, deadline)
+            self.reap()
         for pid, started in alive.items():
             signal_same(pid, started, signal.SIGCONT)
         if not chosen.alive or not await_no_signals(chosen.pid, DEATH_S):

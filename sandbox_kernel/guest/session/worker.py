@@ -161,12 +161,12 @@ class Worker:
         self.engine.flush()
         if accelerator.in_use():
             end = {**end, "accelerator": True}
-        sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+        sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent and "reply" in end:
             end.pop("reply")
-            sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+            sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent:
-            self.channel.send({"op": "done", "id": self.cell, "status": end["status"], "names": self.engine.names()})
+            self.channel.send({"op": "done", "id": self.cell, "status": end["status"]})
         self.unfinished = False
 
     def ask(self, message: Dict[str, Any]) -> None:

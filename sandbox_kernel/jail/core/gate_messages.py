@@ -11,9 +11,10 @@ import marshal
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.walls import Warm
 
 #: The largest message that the gate may send.

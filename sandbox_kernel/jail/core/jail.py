@@ -18,9 +18,10 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
 from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step, StepExit
 from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.run.ending import Ending

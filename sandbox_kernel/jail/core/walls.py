@@ -6,8 +6,9 @@ Requests with equal walls can use the same kind of spare, so ``Walls`` is also t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu
@@ -17,6 +18,8 @@ WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
 TMP = "/tmp"
+#: The enforcer of hosts where bubblewrap does not work.
+LANDLOCK = "landlock"
 #: Where the root of a template shows the folder that its jails work on; covered in every jail.
 HERE = "/here"
 

@@ -8,7 +8,6 @@ used is retired: it ends with its last jail.
 
 from __future__ import annotations
 
-import glob
 import marshal
 import os
 import socket
@@ -143,6 +142,8 @@ def system(walls: Walls) -> tuple[tuple[int, ...], ...]:
     folders = [guest_folder(), walls.interpreter, *(grant.source for grant in walls.runtime)]
     same = [_identity(path) for path in (*folders, *(f"/etc/{name}" for name in HOST_ETC))]
     prefix = os.path.dirname(os.path.dirname(walls.interpreter))
+    import glob  # a single run makes no template
+
     packages = glob.glob(f"{prefix}/lib/python3*/*-packages")
     return (*same, *((*_identity(path), _changed_at(path)) for path in sorted(packages)))
 

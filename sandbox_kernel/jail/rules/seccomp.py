@@ -15,7 +15,7 @@ The same arguments always give the same bytes, so a filter can be cached, compar
 
 from __future__ import annotations
 
-import platform
+import os
 import struct
 
 from sandbox_kernel.errors import EnforcerUnavailable
@@ -91,11 +91,11 @@ _YES = give(ALLOW)
 
 def host_arch() -> str:
     """Return the architecture of this machine. Raises ``EnforcerUnavailable`` when there is no table for it."""
-    machine = platform.machine()
-    if platform.system() != "Linux":
+    machine = os.uname().machine
+    if os.uname().sysname != "Linux":
         raise EnforcerUnavailable(
             "seccomp",
-            f"it is a part of Linux and this is {platform.system()}; use a Linux virtual machine",
+            f"it is a part of Linux and this is {os.uname().sysname}; use a Linux virtual machine",
         )
     if machine not in ARCHES:
         raise EnforcerUnavailable(

@@ -7,9 +7,10 @@ import importlib.resources
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import interpreter_name
 from sandbox_kernel.jail.core.walls import TMP, Places, sizes

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text

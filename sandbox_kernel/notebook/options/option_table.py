@@ -7,9 +7,8 @@ Names, values and help of each option are written here; its effect is in ``parse
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sandbox_kernel.backends.choice import BACKENDS
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.notebook.options.units import DURATION_FORM, SIZE_FORM
 
 COUNT_FORM = "a whole number, like 5"

@@ -10,9 +10,10 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import islice
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import ShowOutput, one_line
 from sandbox_kernel.session.session import Session

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
 from sandbox_kernel.jail.streams.output import Capture

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display
 from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import Interpreter
 from sandbox_kernel.jail.core.walls import Places

@@ -6,8 +6,9 @@ which living node is given up first; a node that was given up stays in the histo
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
@@ -57,6 +58,9 @@ class StateTree:
         #: The node whose state the session has now.
         self.present = 0
         self._next = 1
+        #: The nodes that live. A session may have thousands of nodes, and few of them live: nothing that each cell does
+        #: looks at all nodes.
+        self._living: set[int] = set()
 
     @property
     def here(self) -> StateRecord:
@@ -65,7 +69,8 @@ class StateTree:
 
     def living(self) -> tuple[Checkpoint, ...]:
         """Return every checkpoint that lives, oldest node first."""
-        return tuple(record.checkpoint for record in self.records.values() if record.checkpoint is not None)
+        held = (self.records[node].checkpoint for node in sorted(self._living))
+        return tuple(checkpoint for checkpoint in held if checkpoint is not None)
 
     def grow(self, cell: CellText) -> int:
         """Add the state after a cell as a child of the present node, and make it the present one."""
@@ -81,8 +86,12 @@ class StateTree:
 
     def go_to(self, node: int) -> None:
         """Make a node the present one."""
-        self.present = node
+        before, self.present = self.present, node
         child = self.records[node]
+        if child.parent == before:
+            # Above the parent every ``last`` leads to it already.
+            self.records[before].last = node
+            return
         while child.parent is not None:
             parent = self.records[child.parent]
             parent.last, child = child.id, parent
@@ -91,14 +100,15 @@ class StateTree:
         """Note the checkpoint of its node. Returns the nodes whose checkpoints the caller has to drop for it."""
         record = self.records[checkpoint.node]
         record.checkpoint, record.killed = checkpoint, False
+        self._living.add(record.id)
         dropped: list[int] = []
-        while len(self.living()) > living_bound(self.keep) + 1 and (node := self.give_up(for_memory=False)) is not None:
+        while len(self._living) > living_bound(self.keep) + 1 and (node := self.give_up(for_memory=False)) is not None:
             dropped.append(node)
         return dropped
 
     def give_up(self, *, for_memory: bool) -> int | None:
         """Let the least worthy checkpoint go and return its node; None when only the present one is left."""
-        near = set(self.line()[: self.keep + 1])
+        near = set(itertools.islice(self._upwards(self.present), self.keep + 1))
         candidates = [
             LivingNode(
                 id=record.id,
@@ -107,44 +117,49 @@ class StateTree:
                 named=bool(record.name) or record.id == 0,
                 tip=not record.children,
             )
-            for record in self.records.values()
-            if record.checkpoint is not None and record.id != self.present
+            for record in map(self.records.__getitem__, sorted(self._living - {self.present}))
         ]
         chosen = first_to_go(candidates, newest=self._next, for_memory=for_memory)
         if chosen is not None:
-            self.records[chosen].checkpoint = None
+            self._release(chosen)
         return chosen
 
     def remove(self, nodes: Collection[int]) -> tuple[int, ...]:
         """Note that the checkpoints of these nodes ended without our order. Returns the nodes that had one."""
         gone = tuple(node for node in nodes if node in self.records and self.records[node].checkpoint is not None)
         for node in gone:
-            self.records[node].checkpoint, self.records[node].killed = None, True
+            self._release(node)
+            self.records[node].killed = True
         return gone
 
     def taken_over(self, node: int) -> tuple[int, ...]:
         """The checkpoint of a node becomes the worker. Returns the nodes whose checkpoints stay."""
-        self.records[node].checkpoint = None
+        self._release(node)
         return tuple(item.node for item in self.living())
 
     def all_ended(self) -> None:
         """Forget every checkpoint: their jail has ended. The session is at its beginning again."""
-        for record in self.records.values():
-            record.checkpoint = None
+        for node in tuple(self._living):
+            self._release(node)
         self.go_to(0)
+
+    def _release(self, node: int) -> None:
+        self.records[node].checkpoint = None
+        self._living.discard(node)
 
     def line(self, node: int | None = None) -> list[int]:
         """Return a node and its ancestors, nearest first; of the present node when none is given."""
-        found: list[int] = []
-        at: int | None = self.present if node is None else node
+        return list(self._upwards(self.present if node is None else node))
+
+    def _upwards(self, node: int) -> Iterator[int]:
+        at: int | None = node
         while at is not None:
-            found.append(at)
+            yield at
             at = self.records[at].parent
-        return found
 
     def nearest(self) -> Checkpoint | None:
         """Return the checkpoint that a rollback goes back to: of the present node or its nearest living ancestor."""
-        for node in self.line():
+        for node in self._upwards(self.present):
             checkpoint = self.records[node].checkpoint
             if checkpoint is not None:
                 return checkpoint
@@ -152,7 +167,8 @@ class StateTree:
 
     def reachable(self) -> tuple[Checkpoint, ...]:
         """Return the checkpoints that ``undo`` can go back to, nearest first."""
-        found = (self.records[node].checkpoint for node in self.line()[1 : self.keep + 1])
+        near = itertools.islice(self._upwards(self.present), 1, self.keep + 1)
+        found = (self.records[node].checkpoint for node in near)
         return tuple(checkpoint for checkpoint in found if checkpoint is not None)
 
     def back(self, steps: int) -> int:
@@ -293,7 +309,7 @@ class StateTree:
 
     def _forget_oldest(self) -> bool:
         """Remove the oldest node that does not live, has no name and is not the beginning; False without one."""
-        kept = set(self.line()[: self.keep + 1])
+        kept = set(itertools.islice(self._upwards(self.present), self.keep + 1))
         for record in self.records.values():
             if record.checkpoint is None and not record.name and record.id not in kept and record.parent is not None:
                 parent = self.records[record.parent]

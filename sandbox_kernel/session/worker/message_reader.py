@@ -189,7 +189,6 @@ class _Reader:
         return CellDone(
             id=self.count("id"),
             status=str(status),
-            names=self.count("names"),
             exit_code=code,
             error=self._error(),
             limit=str(limit) if limit is not None else None,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NotRequired, TypedDict
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import CellError
 
 HEADER = struct.Struct(">I")
@@ -132,7 +133,6 @@ class CellDone:
 
     id: int
     status: str
-    names: int
     exit_code: int | None = None
     error: CellError | None = None
     limit: str | None = None

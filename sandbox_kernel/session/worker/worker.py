@@ -13,11 +13,12 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
@@ -154,7 +155,8 @@ class JailedWorker:
         self.prepare()
         beginning = self.tree.here.checkpoint
         past.all_ended()
-        past.here.checkpoint = beginning
+        if beginning is not None:
+            past.hold(beginning)
         self.tree = past
 
     def next_id(self) -> int:
@@ -256,7 +258,7 @@ class JailedWorker:
         """Return how many cells back checkpoints ended without our order since the last call, in ascending order."""
         self._note_lost()
         found, self._lost = self._lost, ()
-        line = self.tree.line()[1:]
+        line = self.tree.line()[1:] if found else []
         return sorted(line.index(node) + 1 for node in found if node in line)
 
     def _freeze(self) -> None:

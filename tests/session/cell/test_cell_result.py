@@ -22,7 +22,7 @@ def end(how: str, *, interrupted: bool = False, code: int | None = None, disk_fu
 
 
 def done(status: str, *, interrupted: bool = False, limit: str | None = None) -> CellEnd:
-    said = CellDone(id=1, status=status, names=0, exit_code=0 if status == "ok" else 1, limit=limit)
+    said = CellDone(id=1, status=status, exit_code=0 if status == "ok" else 1, limit=limit)
     return CellEnd(how=Ending.DONE, done=said, duration_s=1.0, interrupted=interrupted, disk_full=False)
 
 
