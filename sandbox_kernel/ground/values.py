@@ -43,7 +43,28 @@ def _made(cls: type[T], frozen: bool, kw_only: bool) -> type[T]:
             made.__init__(self, *args, **named)
 
         made.__init__ = first  # type: ignore[method-assign]
+        made.__signature__ = _Signature()  # type: ignore[attr-defined]
     return made
+
+
+class _Signature:
+    """What ``inspect.signature`` and ``help`` show of a class before its first object: its fields, with their types."""
+
+    def __get__(self, instance: object, owner: type) -> object:
+        import inspect  # slow to import, and only readers of documentation need it
+
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        shown = []
+        for field in sorted(dataclasses.fields(owner), key=lambda each: bool(each.kw_only)):
+            default: object = inspect.Parameter.empty
+            if field.default is not dataclasses.MISSING:
+                default = field.default
+            elif field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            if field.init:
+                kind = kinds[bool(field.kw_only)]
+                shown.append(inspect.Parameter(field.name, kind, default=default, annotation=field.type))
+        return inspect.Signature(shown, return_annotation=None)
 
 
 def _compiled_init(cls: type) -> Callable[..., None]:

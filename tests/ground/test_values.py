@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -150,3 +152,14 @@ def test_the_first_objects_may_be_made_by_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert made == [Fresh(1)] * 8
+
+
+def test_the_signature_of_a_public_class_shows_its_fields_before_any_object_was_made() -> None:
+    code = (
+        "import inspect; from sandbox_kernel import ExecRequest, Limits; "
+        "print(list(inspect.signature(ExecRequest).parameters)[:3]); print(inspect.signature(Limits))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(
+        "['language', 'code', 'timeout']\n(*, cpu_seconds: 'float | None' = None, processes: 'int' = 64"
+    )
