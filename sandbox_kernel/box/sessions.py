@@ -22,7 +22,9 @@ class _LoadSession:
 
     def __get__(self, box: BoxSessions | None, owner: type[BoxSessions]) -> Callable[..., Session]:
         def load_session(path: str | os.PathLike[str], *, name: str | None = None) -> Session:
-            """Load a wasm session that ``save`` wrote, on this or another machine with the same versions.
+            """Load a session that ``save`` wrote, on this or another machine with the same versions.
+
+            Variables are made again inside the sandbox only. What could not be stored is named in ``restored``.
 
             Args:
                 path: The file on the host.
@@ -166,5 +168,12 @@ class BoxSessions(BoxState):
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
         self._check_alive()
         from sandbox_kernel.session.opening.open_wasm import load_wasm_session
+        from sandbox_kernel.session.opening.python_state import PythonSession, read_python
 
+        saved = read_python(path)
+        if saved is not None:
+            opened = self.session(name=name, memory_mb=saved.header.memory_mb, backend="process")
+            assert isinstance(opened, PythonSession), "a Python session of processes"
+            opened.load(saved)
+            return opened
         return load_wasm_session(self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._link())

@@ -20,6 +20,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.model.hints import Stumble, hints
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -149,7 +150,7 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
             print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
-        for note in result.notes:
+        for note in (*result.notes, *hints(result, Stumble(line="", beside=os.path.exists))):
             print(_printable(f"[{note}]"), file=sys.stderr)
         print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:

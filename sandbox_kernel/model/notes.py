@@ -10,6 +10,9 @@ import signal as signals
 from collections.abc import Iterable, Sequence
 from enum import StrEnum, unique
 
+#: How many cells a note names, and how much of each.
+_NAMED_CELLS, _CELL_WORDS = 3, 60
+
 
 @unique
 class NoteKind(StrEnum):
@@ -61,6 +64,8 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: What the user could write to get further.
+    HINT = "hint"
     #: The interpreter was started from nothing, which takes longer.
     NOT_BOOTED = "not_booted"
     #: The program needs a package that is not installed.
@@ -137,10 +142,12 @@ def rolled_back(names: int, steps: int = 0) -> Note:
     return Note(text, NoteKind.ROLLED_BACK)
 
 
-def taken_back(names: int, steps: int) -> Note:
-    """An undo of ``steps`` cells."""
-    word = "cell" if steps == 1 else f"{steps} cells"
-    return Note(f"the last {word} taken back; {_kept(names)}", NoteKind.TAKEN_BACK)
+def taken_back(names: int, cells: Sequence[tuple[int, str]]) -> Note:
+    """An undo of these cells, newest first: the number and the source of each."""
+    shown = [f"[{number}]: {_first_line(code)}" for number, code in cells[:_NAMED_CELLS]]
+    more = f", and {len(cells) - _NAMED_CELLS} before" if len(cells) > _NAMED_CELLS else ""
+    word = "cell" if len(cells) == 1 else f"{len(cells)} cells"
+    return Note(f"took back {word} {', '.join(shown)}{more}; {_kept(names)}", NoteKind.TAKEN_BACK)
 
 
 def moved(names: int, where: str) -> Note:
@@ -262,7 +269,7 @@ def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
 
 def more_files_not_shared(count: int) -> Note:
     """So many more files for which the same holds as for those named before."""
-    return Note(f"{count} more files: the same", NoteKind.FILES_NOT_SHARED)
+    return Note(f"and {count} more files were not shared", NoteKind.FILES_NOT_SHARED)
 
 
 def large_file_not_shared(path: str, most_mb: int) -> Note:
@@ -403,7 +410,42 @@ def output_lost(waited_s: float) -> Note:
 
 def no_answer(why: object) -> Note:
     """The cell asked for input and got the end of a file."""
-    return Note(f"its question had no answer: {why}", NoteKind.NO_ANSWER)
+    return Note(f"input() got no answer: {why}", NoteKind.NO_ANSWER)
+
+
+# Hints: what to write, where people stumble. ``line`` is how an option is written at this door.
+
+
+def hint_time(line: str, more: str) -> Note:
+    """The time limit ended it; ``more`` is a longer one."""
+    return Note(f"the time was over; to give it more: {line}--timeout {more}", NoteKind.HINT)
+
+
+def hint_memory(line: str, more: str) -> Note:
+    """The memory limit ended it; ``more`` is a higher one."""
+    return Note(f"the memory was used up; to give it more: {line}--memory {more}", NoteKind.HINT)
+
+
+def hint_file(line: str, path: str, where: str, mount: str) -> Note:
+    """A file that the program missed is on the host, beside ``where``. ``mount`` is empty, or keeps the variables."""
+    first = f"{line}restart, then " if mount else ""
+    keeps = f", or with the variables kept {line}--mount {mount}" if mount else ""
+    text = f"{path} is beside {where} and not shown to the sandbox: {first}{line}--here{keeps}"
+    return Note(text, NoteKind.HINT)
+
+
+def hint_read_only(line: str, place: str) -> Note:
+    """The program wrote to a folder that is shown read-only."""
+    text = (
+        f"{place} can only be read; write into the working folder, or let it be written: {line}--mount HOST:{place}:rw"
+    )
+    return Note(text, NoteKind.HINT)
+
+
+def hint_package(line: str, name: str) -> Note:
+    """The program imported a package that its Python does not have."""
+    text = f"{name} is not installed in this Python: pip install {name} on the host, or {line}--python PATH"
+    return Note(text, NoteKind.HINT)
 
 
 # Notebooks.
@@ -431,6 +473,13 @@ def signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _first_line(code: str) -> str:
+    """The first line of a cell that says something, cut to what somebody recognises it by."""
+    line = next((line.strip() for line in code.splitlines() if line.strip()), "")
+    shown = "".join(char if char.isprintable() else " " for char in line)
+    return shown if len(shown) <= _CELL_WORDS else f"{shown[:_CELL_WORDS]}…"
 
 
 def _kept(names: int) -> str:

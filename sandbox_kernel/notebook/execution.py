@@ -7,12 +7,14 @@ between is here.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
@@ -200,7 +202,9 @@ class CellExecution:
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
-        result = replace(outcome.result, notes=(*outcome.result.notes, *told, *_few(self._notes)))
+        stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
+        more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *more))
         return self._send(*render_result(result, quiet=plan.options.quiet))
 
     def _front_end(self) -> FrontEnd | None:

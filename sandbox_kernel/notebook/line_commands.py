@@ -58,17 +58,13 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     policy = policy_of(context.defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
-        (
-            "folder",
-            f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"
-            if context.defaults.here
-            else "none",
-        ),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
         ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
+    if context.defaults.here is not None:
+        rows.insert(0, ("folder", f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
     return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
 
 
@@ -106,8 +102,13 @@ def session_of(command: LineCommand, context: LineCommands) -> Session:
 
 
 def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    result = session_of(command, context).undo(command.count)
-    return _text("\n".join(result.notes))
+    session = session_of(command, context)
+    if command.count == 1 and session.acknowledge_rollback():
+        return _text(
+            "The last cell was rolled back when it was stopped: nothing of it is left to take back. "
+            "%sandbox undo once more takes back the cell before it."
+        )
+    return _text("\n".join(session.undo(command.count).notes))
 
 
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -128,19 +129,21 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     save = getattr(session_of(command, context), "save", None)
     if save is None:
         raise InvalidRequest(
-            f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
-            "to save a file of the work folder, use %sandbox files"
+            f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
+            "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
-    save(command.target)
-    return _text(f"Saved as {command.target}.")
+    report = save(command.target)
+    return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     session = context.runner.box(context.defaults).load_session(command.target)
     # It serves cells of its own language, which may differ from the notebook's.
-    options = replace(command.options, language=session.language, backend="wasm")
-    context.runner.sessions.adopt(options, session)
-    return _text(f"Going on with {command.target}: {session.language} cells run in it.")
+    restored = getattr(session, "restored", None)
+    backend = "wasm" if restored is None else None
+    context.runner.sessions.adopt(replace(command.options, language=session.language, backend=backend), session)
+    said = f"Going on with {command.target}: {session.language} cells run in it."
+    return _text(said if restored is None else f"{said}\n{restored}")
 
 
 def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:

@@ -44,6 +44,8 @@ class PresentWorker:
         self.spec = spec
         self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
         self.rights = rights
+        #: Whether the last cell was rolled back.
+        self.just_rolled_back = False
         self.closed = False
         self.memory_mb = spec.memory_mb
         self.live: JailedWorker | None = begin()

@@ -446,7 +446,7 @@ class Session(TimeTravel):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise for ``fork`` and ``save``, which only WebAssembly sessions have, an error that says so."""
+            """Raise for ``fork`` and ``save``, which not every session has, an error that says so."""
             if name in ("fork", "save"):
                 raise NotOfThisSession(
                     f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "

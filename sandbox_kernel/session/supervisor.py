@@ -41,7 +41,7 @@ QUIET_S = 10.0
 
 
 class WorkerSupervisor(PresentWorker):
-    """Runs cells in the present life, and brings it back when it ends before its time."""
+    """Runs cells in the current worker, and replaces a worker that dies."""
 
     @contextlib.contextmanager
     def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
@@ -89,7 +89,7 @@ class WorkerSupervisor(PresentWorker):
         before, kills = meter.read(), meter.oom_kills()
         cell = Cell(live, order, stop)
         end = cell.watch()
-        # Before the checkpoint, which takes a place too. A cell that forks and ends is faster than any tick.
+        # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
         meter.last_look()
         told, self._news = self._news, []
         back: RolledBack | None = None
@@ -131,6 +131,7 @@ class WorkerSupervisor(PresentWorker):
             self.again()
         if cell.failure is not None:
             raise cell.failure
+        self.just_rolled_back = back is not None
         result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
         return replace(result, changes=changes, here=self.files.here(live))
 
@@ -163,7 +164,7 @@ class WorkerSupervisor(PresentWorker):
         ``asked`` is what the user asked for, for messages. The whole state is lost only when the jail is.
         """
         try:
-            # Looked at before anything is ended for it: a program of the session may have killed it.
+            # Check that the checkpoint lives before the worker is ended for it: a program of the session may have killed it.
             live.look_for_lost()
             target = live.tree.records[node].checkpoint
             if target is None:
@@ -177,6 +178,7 @@ class WorkerSupervisor(PresentWorker):
             raise SessionError(f"{asked} failed: {_GONE} and its state is lost; it was started anew") from None
         with contextlib.suppress(GateLost):  # the next turn notices
             self.files.undone(live)
+        self.just_rolled_back = False
         if self.rights is not None:
             self.rights.travelled = True
         return back

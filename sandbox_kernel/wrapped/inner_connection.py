@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from sandbox_kernel.wrapped import zmtp
 from sandbox_kernel.wrapped.zmtp import ZmtpReader
 
-#: Our own name towards the kernel. It sends a prompt to the front end that sent the cell, on another socket: both must
-#: have the same name. The name of the front end follows in the routing prefix, which kernels return unchanged.
+#: Our own name towards the kernel. It sends a prompt to the peer that sent the cell, on another socket: both must have
+#: the same name.
 IDENTITY = b"sandbox-relay"
 _CHUNK = 1 << 20
 

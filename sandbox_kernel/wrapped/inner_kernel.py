@@ -16,7 +16,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from sandbox_kernel.backends.outcome import judge
+from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
@@ -251,7 +251,7 @@ def _expanded(value: str, env: dict[str, str]) -> str:
 
 def _end(outcome: JobOutcome, job: Job) -> KernelEnd:
     code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
-    return KernelEnd(verdict=judge(outcome, job), exit_code=code)
+    return KernelEnd(verdict=judge_run(outcome, job), exit_code=code)
 
 
 def _log(stream: str, text: str) -> None:

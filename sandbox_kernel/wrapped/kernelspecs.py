@@ -7,11 +7,10 @@ wrapped. Its metadata say what it wraps, so that it can be listed and removed.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def find_original(name: str) -> Original:
         raise InvalidRequest(f"there is no kernel {name!r}; installed here: {known}") from None
     if METADATA in spec.metadata:
         raise InvalidRequest(f"kernel {name!r} is wrapped already; unwrap it first: sandbox-kernel unwrap {name}")
-    if _starts_us(spec.argv):
+    if starts_us(spec.argv):
         raise InvalidRequest(f"kernel {name!r} is the Sandbox kernel itself: its cells run in a sandbox already")
     return Original(
         name=name,
@@ -173,5 +172,6 @@ def _read(name: str, folder: str) -> WrappedKernel | None:
         return None
 
 
-def _starts_us(argv: list[str]) -> bool:
-    return "sandbox_kernel" in argv or os.path.basename(argv[0] if argv else "") == "sandbox-kernel"
+def starts_us(argv: Sequence[str]) -> bool:
+    """Whether a kernelspec starts the Sandbox kernel or the launcher: its cells run in a sandbox already."""
+    return any(word in ("sandbox_kernel", LAUNCHER) for word in argv[1:3])

@@ -32,7 +32,7 @@ from sandbox_kernel.wrapped.zmtp import ZmtpError
 _MAX_BEAT = 4096
 #: The longest wait between two checks that the front end still lives, in seconds.
 _CHECK_S = 1.0
-#: How many signatures and completion requests are remembered.
+#: How many signatures and routes, and how many completion requests, are remembered.
 _MOST_REMEMBERED = 65_536
 _MOST_COMPLETIONS = 100
 PROTOCOL = "5.4"
@@ -53,6 +53,7 @@ class Relay:
         self._outputs = OutputCleaner()
         self._clock = CellClock(kernel.options.timeout_s)
         self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._routes: OrderedDict[str, list[bytes]] = OrderedDict()
         self._completions: OrderedDict[str, CompletionRequest] = OrderedDict()
         self._session = uuid.uuid4().hex
         self._shutting_down = False
@@ -144,6 +145,7 @@ class Relay:
             return
         header = from_json(packet.parts[0]) or {}
         kind = header.get("msg_type")
+        self._remember_route(str(header.get("msg_id")), packet.routing)
         if kind == "execute_request":
             self._clock.sent(str(header.get("msg_id")), SentCell(header, tuple(packet.routing)))
             self._outputs.begin()
@@ -161,7 +163,7 @@ class Relay:
             ports = {f"{name}_port": port for name, port in self._ports.items()}
             self._reply(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
             return
-        inner.send(joined(self._ours, packet.routing, packet.parts, packet.buffers))
+        inner.send(joined(self._ours, (), packet.parts, packet.buffers))
 
     def _is_genuine(self, packet: Packet) -> bool:
         """Whether a message is signed with the outside key and was not seen before."""
@@ -173,6 +175,12 @@ class Relay:
         if len(self._seen) > _MOST_REMEMBERED:
             self._seen.popitem(last=False)
         return True
+
+    def _remember_route(self, message_id: str, routing: list[bytes]) -> None:
+        """Keep where the reply to a message goes. Kernels need not return a routing prefix of several parts."""
+        self._routes[message_id] = routing
+        if len(self._routes) > _MOST_REMEMBERED:
+            self._routes.popitem(last=False)
 
     def _remember_completion(self, message_id: str, packet: Packet) -> None:
         content = from_json(packet.parts[3]) or {}
@@ -232,7 +240,9 @@ class Relay:
             clean = clean_reply(kind, content, self._completions.pop(parent_id, None))
             if kind == "input_request":
                 self._clock.asked()
-            routing = packet.routing[:4]
+            if parent_id not in self._routes:
+                raise MalformedMessage
+            routing = self._routes[parent_id]
         if clean is not None:
             parts = [to_json(header), to_json(parent), to_json(clean_parts.metadata(raw_metadata)), to_json(clean)]
             self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
@@ -263,7 +273,7 @@ class Relay:
             self._kernel.interrupt()
         elif "control" in self._inner:
             parts = [to_json(part) for part in (self._header("interrupt_request"), {}, {}, {})]
-            self._inner["control"].send(joined(self._ours, [b"sandbox"], parts))
+            self._inner["control"].send(joined(self._ours, (), parts))
 
     def _take_last(self) -> None:
         """The kernel has ended: send what it sent last, then say how it ended unless a front end asked for it."""

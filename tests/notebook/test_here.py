@@ -53,7 +53,10 @@ class Notebook:
             return await CellExecution(self.state, page, _no_input, asyncio.Event()).run(text)  # type: ignore[arg-type]
 
         reply = asyncio.run(go())
-        return page.text + ("" if reply.failure is None else f"{reply.failure.ename}: {reply.failure.evalue}")
+        failure = reply.failure
+        return page.text + (
+            "" if failure is None else "\n".join([f"{failure.ename}: {failure.evalue}", *failure.traceback])
+        )
 
 
 @pytest.fixture
@@ -127,3 +130,17 @@ def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebo
     assert notebook.run("print(kept)") == "41\n"
     notebook.run("%sandbox restart")
     assert notebook.run("%sandbox --here\nimport os; print('data' in os.listdir('.'))") == "True\n"
+
+
+def test_a_missing_file_beside_the_notebook_was_a_bare_error(notebook: Notebook) -> None:
+    said = notebook.run("open('data/rows.csv')")
+    assert "%sandbox --here" in said, said
+
+
+def test_undo_did_not_say_which_cell_it_took(notebook: Notebook) -> None:
+    notebook.run("first = 1")
+    notebook.run("second = 2")
+    notebook.run("%sandbox --timeout 1s\nwhile True: pass")
+    assert "rolled back when it was stopped" in notebook.run("%sandbox undo")
+    assert notebook.run("%sandbox undo").startswith("took back cell [2]: second = 2")
+    assert notebook.run("print(first, 'second' in globals())") == "1 False\n"

@@ -60,7 +60,7 @@ def test_input_is_asked_from_the_client_that_sent_the_cell_and_is_marked(kernel)
 
 def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(kernel):
     kernel.run("kept = 7")
-    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)")
+    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)", stop_on_error=False)
     kernel.wait_for_output(request, "begun")
     kernel.km.interrupt_kernel()
     assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
@@ -68,7 +68,7 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(kernel):
 
 
 def test_a_signal_to_the_launcher_interrupts_too(kernel):
-    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)")
+    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)", stop_on_error=False)
     kernel.wait_for_output(request, "begun")
     os.kill(kernel.pid, signal.SIGINT)
     assert kernel.reply(request)["ename"] == "KeyboardInterrupt"

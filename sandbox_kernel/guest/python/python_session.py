@@ -15,7 +15,7 @@ import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, look
+from . import editor_answers, look, save_answers
 from .display import SCREEN, bundle, plain
 from .shell import WorkerShell, forget_all, make_shell
 
@@ -124,6 +124,10 @@ class PythonCells(CellEngine):
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
+        if what == "image":
+            return save_answers.save(self.variables(), code)
+        if what == "load":
+            return save_answers.load(self.shell.user_ns, code)
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
         if what in ("inspect", "source"):

@@ -119,10 +119,11 @@ class Freezer:
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
 
-    def freeze(self, *, sealed: bool, look: Callable[[], None]) -> Tuple[int, Marks]:
+    def freeze(self, *, sealed: bool, look: Callable[[bool], None]) -> Tuple[int, Marks]:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
-        The checkpoint calls ``look`` when the gate asks for that; it must leave no trace in the state.
+        The checkpoint calls ``look(False)`` when the gate asks to look at the variables, and ``look(True)`` when the
+        process that looked has ended. Neither may leave a trace in the state.
         The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
         uses an accelerator.
         """
@@ -155,11 +156,12 @@ class Freezer:
             received = signal.sigwaitinfo(EVERY_SIGNAL)
             if received.si_signo == signal.SIGCHLD:
                 reap_any()
+                look(True)
             elif received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
                 if received.si_signo == WAKE:
                     break
                 if received.si_signo == LOOK:
-                    look()
+                    look(False)
         reap_any()
         _set_dumpable(open_before)
         forget_signals()

@@ -62,6 +62,13 @@ class Observer:
             finally:
                 _exit(0)
 
+    def ended(self, cell: int) -> None:
+        """Note that nothing more will come from the look at a cell: its process has ended, in whatever way."""
+        area = self._areas.get(cell)
+        if area is not None:
+            size, half, _ = _FRONT.unpack_from(area)
+            _FRONT.pack_into(area, 0, size, half, 1)
+
     def finished(self, cells: List[int]) -> List[Tuple[int, Found]]:
         """Return the looks at these cells and forget them; waits for those that are not done."""
         deadline = time.monotonic() + SECONDS + 0.5

@@ -187,7 +187,7 @@ class Worker:
         self.observer.expect(cell)
         with self.channel.lock:
             try:
-                pid, marks = self.freezer.freeze(sealed=sealed, look=lambda: self.look(cell))
+                pid, marks = self.freezer.freeze(sealed=sealed, look=lambda ended: self.look(cell, ended))
             except OSError as error:
                 pid, marks = -1, None
                 reason = str(error.strerror)
@@ -200,10 +200,12 @@ class Worker:
         else:
             self.take_over(cell, marks)
 
-    def look(self, cell: int) -> None:
-        """Look at the variables after a cell; called in its checkpoint."""
+    def look(self, cell: int, ended: bool) -> None:
+        """Begin to look at the variables after a cell, or note that the look has ended; called in its checkpoint."""
         look = self.engine.look()
-        if look is not None:
+        if ended:
+            self.observer.ended(cell)
+        elif look is not None:
             self.observer.start(cell, look)
 
     def take_over(self, cell: int, marks: Marks) -> None:

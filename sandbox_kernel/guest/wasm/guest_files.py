@@ -156,7 +156,7 @@ class Folders:
 
     def places(self) -> list[str]:
         """Return the guest's names of the folders, outermost first."""
-        return [name for name, _, _ in reversed(self._roots)]
+        return [name or "/" for name, _, _ in reversed(self._roots)]
 
     def absolute(self, path: str) -> str:
         """Return the guest's path as an absolute path without ``.`` and ``..``."""

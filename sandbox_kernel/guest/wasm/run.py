@@ -114,7 +114,8 @@ class GuestThread:
         plan = self.plan
         js = QuickJs(self.store, module, self.parts.linker)
         self._watch(js.memory, js.export.find(REFUSED))
-        folders = Folders(plan.preopens)
+        # The folders of JavaScript and of the shell are beneath a root of their own.
+        folders = Folders([folder for folder in plan.preopens if folder.guest != "/"])
         with open(plan.handles or "", "rb") as file:
             guest = JavaScriptRunner(js, json.load(file), folders)
         if plan.asks:

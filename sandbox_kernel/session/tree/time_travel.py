@@ -21,7 +21,7 @@ from sandbox_kernel.session.tree import explore, replay
 from sandbox_kernel.session.tree.explore import Exploration
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.state_diff import StateDiff, compare
-from sandbox_kernel.session.tree.state_tree import check_name
+from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.worker.checkpoints import Checkpoint
 from sandbox_kernel.session.worker.memory_budget import private_bytes
 
@@ -134,8 +134,16 @@ class TimeTravel:
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
             worker.look_at_variables()
-            back = self._supervisor.go_to(worker, worker.tree.back(n), f"undo of {n} cells")
-            return self._supervisor.moved(notes.taken_back(back.names, n), back)
+            target = worker.tree.back(n)
+            cells = [worker.tree.records[node] for node in worker.tree.line()[:n]]
+            back = self._supervisor.go_to(worker, target, f"undo of {n} cells")
+            taken = [(_number(record), "" if record.cell is None else record.cell.code) for record in cells]
+            return self._supervisor.moved(notes.taken_back(back.names, taken), back)
+
+    def acknowledge_rollback(self) -> bool:
+        """Return whether the last cell was rolled back, once: an undo would take back the good cell before it."""
+        found, self._supervisor.just_rolled_back = self._supervisor.just_rolled_back, False
+        return found
 
     def redo(self, n: int = 1) -> ExecResult:
         """Go forward again ``n`` cells after an undo or a checkout, on the branch that the session was in last.
@@ -189,6 +197,12 @@ class TimeTravel:
             worker.look_for_lost()
             held = private_bytes(worker.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.tree.reachable())
+
+
+def _number(record: StateRecord) -> int:
+    """Return the number of a cell as the user knows it."""
+    given = record.cell.number if record.cell is not None else None
+    return record.depth if given is None else given
 
 
 def _check_steps(what: str, n: int) -> None:

@@ -15,10 +15,10 @@ from sandbox_kernel.model import CellError
 
 HEADER = struct.Struct(">I")
 
-#: The kinds of questions. ``image`` writes the state of a WebAssembly guest to a file; ``code`` is its name then.
+#: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
-What = Literal["complete", "inspect", "source", "is_complete", "image", "looks"]
+What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
 
 
 class Run(TypedDict):

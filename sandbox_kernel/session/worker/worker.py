@@ -172,6 +172,11 @@ class JailedWorker:
         self.tree.grow(cell)
         self._keep_state()
 
+    def begin_again(self) -> None:
+        """Make the present state the beginning of the history: a saved state was loaded."""
+        self.tree.here.looked = False
+        self._keep_state()
+
     def recommit(self, node: int) -> None:
         """Keep the state after a cell that was run again, as that of the node that it was first run for."""
         self.tree.go_to(node)

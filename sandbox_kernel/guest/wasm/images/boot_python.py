@@ -43,7 +43,7 @@ _WRAPPER = """import sys, types
 for name, source in {sources!r}.items():
     sys.modules[name] = types.ModuleType(name)
     exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
-sys.modules["_boot"]._boot({buffer_bytes})
+sys.modules["_boot"]._boot({buffer_bytes}, {post})
 del sys, types, name, source
 """
 _CHECK = """import os, random, sys
@@ -51,6 +51,10 @@ with open("/box/checked", "w") as file: print(sys.argv[1:], os.environ.get("CHEC
 with open("/box/drawn", "w") as file: print(random.random(), file=file)
 sys.exit(5)
 """
+
+
+#: Room for the record of an image.
+RECORD_BYTES = 8192
 
 
 class NotBootable(Exception):
@@ -96,8 +100,8 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
     os.mkdir(folder)
     try:
         booted = _Booted(plan, engine, module, folder)
+        old_stack = booted.first_stack
         entry = booted.settle()
-        content, stack = booted.memory_image()
         shim = StartShim(
             program=booted.entries["program"],
             index=entry,
@@ -107,6 +111,9 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
                          for number in range(plan.spares)),
             spare_bytes=plan.spare_bytes,
         )  # fmt: skip
+        record = json.dumps({"index": entry, "turn": booted.entries["turn"], "spares": shim.spares}).encode()
+        place = booted.leave_record(old_stack, record)
+        content, stack = booted.memory_image()
         image = bake(module, content)
         facts = inspect(image, TRUSTED)
         image = with_start(image, facts, shim_code(shim, image, facts), stack)
@@ -114,7 +121,7 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
         _check(plan, engine, compiled, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return compiled, {"booted": True, "index": entry, "entries": booted.entries, "version": booted.version}
+    return compiled, {"booted": True, "record": place, "version": booted.version}
 
 
 class _Booted:
@@ -127,7 +134,10 @@ class _Booted:
         memory, table, stack = exports["memory"], exports[TABLE], exports[STACK]
         if not isinstance(memory, wasmtime.Memory) or not isinstance(table, wasmtime.Table):
             raise NotBootable("the module exports no memory")
-        self.memory, self.table, self.stack = memory, table, stack
+        if not isinstance(stack, wasmtime.Global):
+            raise NotBootable("the module has no stack pointer")
+        self.memory, self.table = memory, table
+        self.first_stack = int(stack.value(self.store))
         code = run_to_exit(self.store, exports)
         if code != _BOOTED:
             raise NotBootable(f"the boot program ended with {code}, not in its exit handler")
@@ -177,6 +187,17 @@ class _Booted:
             raise NotBootable("a Python function could not be called in the booted memory")
         return index
 
+    def leave_record(self, stack: int, record: bytes) -> int:
+        """Write what a session must know into the stack of the boot, which nothing uses any more; returns the place.
+
+        The place depends on the module alone, so the memory of a saved session says of itself how to enter it.
+        """
+        place = stack - RECORD_BYTES
+        if len(record) > RECORD_BYTES - 4 or place < 0:
+            raise NotBootable("the stack of the boot has no room for the record")
+        self.memory.write(self.store, len(record).to_bytes(4, "little") + record, place)
+        return place
+
     def memory_image(self) -> tuple[bytes, int]:
         """Return the memory with a new stack behind it, and the first value of the stack pointer."""
         used = self.memory.data_len(self.store)
@@ -196,7 +217,9 @@ def _wrapper(plan: BootPlan) -> str:
     for name, path in plan.programs.items():
         with open(os.path.join(folder, path), encoding="utf-8") as file:
             sources[name] = file.read()
-    return _WRAPPER.format(sources=sources, buffer_bytes=plan.buffer_bytes)
+    # The last of the folders that every run has holds the program, which sessions do not have.
+    post = 3 + len(plan.places) - 1
+    return _WRAPPER.format(sources=sources, buffer_bytes=plan.buffer_bytes, post=post)
 
 
 def make_store(

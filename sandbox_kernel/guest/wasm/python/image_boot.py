@@ -2,7 +2,7 @@
 
 Runs on Python 3.12, as the module ``_boot``. ``images/boot_python.py`` runs it to the interpreter's first exit handler:
 then the interpreter is whole and no Python function is running, so its memory can be entered again. The host finds
-``settle``, ``program`` and ``serve`` by the addresses in the file that this program writes.
+``settle``, ``program`` and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
 """
 
 import atexit
@@ -120,7 +120,7 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _boot(buffer_bytes: int) -> None:
+def _boot(buffer_bytes: int, post: int) -> None:
     global _threading
     for name in _PRELOADED.split():
         try:
@@ -130,7 +130,8 @@ def _boot(buffer_bytes: int) -> None:
     buffer.extend(bytes(buffer_bytes))
     for at in range(64):  # written byte by byte, so that the host finds this mark in one place only
         buffer[at] = at * 37 + 11 & 255
-    entries = {entry.__name__: id(entry) for entry in (settle, program)}
+    sys.modules["_sandbox"]._post = post  # type: ignore[attr-defined]
+    entries = {entry.__name__: id(entry) for entry in (settle, program, sys.modules["_sandbox"].turn)}
     facts = {"entries": entries, "function_bytes": type(_boot).__basicsize__, "version": sys.version.split()[0]}
     with open("/box/boot.json", "w") as file:
         json.dump(facts, file)

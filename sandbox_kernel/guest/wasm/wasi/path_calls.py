@@ -19,7 +19,7 @@ class PathCalls(FileCalls):
     def _path(self, number: int, start: int, size: int) -> str:
         name = self._get(start, size & 0xFFFFFFFF if size >= 0 else 0).decode("utf-8", "surrogateescape")
         folder = self._handle(number).path
-        return name if name.startswith("/") else f"{folder}/{name}"
+        return name if name.startswith("/") else f"{folder.rstrip('/')}/{name}"
 
     def _path_open(
         self, number: int, _lookup: int, name: int, size: int, how: int, rights: int, _passed: int, flags: int, at: int

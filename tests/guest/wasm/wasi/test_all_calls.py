@@ -39,7 +39,12 @@ class Guest:
             return b"answer to " + data
 
         self.wasi = PlainWasi(
-            Folders(folders), ["/box", "/fixed"], ["prog"], {"K": "v"}, lambda *pair: self.printed.append(pair), letter
+            Folders(folders),
+            ["/sandbox", "/box", "/fixed"],
+            ["prog"],
+            {"K": "v"},
+            lambda *pair: self.printed.append(pair),
+            letter,
         )
         self.store = wasmtime.Store()
         self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(wasmtime.Limits(2, 2)))
@@ -196,3 +201,15 @@ def test_an_exit_leaves_with_its_code(guest: Guest) -> None:
     with pytest.raises(GuestExit) as told:
         guest.wasi._proc_exit(200)
     assert told.value.code == 200
+
+
+def test_a_descriptor_can_be_the_letter_box(guest: Guest) -> None:
+    guest.wasi.make_post(FIXED)
+    for part, letters in ((b"one ", []), (b"letter\n", [b"one letter\n"])):
+        at, size = guest.put(1000, part)
+        guest.put(2000, at.to_bytes(4, "little") + size.to_bytes(4, "little"))
+        assert guest.call("fd_write", FIXED, 2000, 1, 3000) == 0
+        assert guest.letters == letters
+    guest.put(2000, (4000).to_bytes(4, "little") + (100).to_bytes(4, "little"))
+    assert guest.call("fd_read", FIXED, 2000, 1, 3000) == 0
+    assert guest.wasi._get(4000, 22) == b"answer to one letter\n\n"
