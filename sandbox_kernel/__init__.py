@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         BackendUnavailable,
         CheckpointGone,
         CommandNotFound,
+        Conflict,
         EnforcerFailed,
         EnforcerUnavailable,
         ExecutionFailed,
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
     )
     from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
     from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig
-    from sandbox_kernel.limits import Limits
+    from sandbox_kernel.limits import FunctionLimits, Limits
     from sandbox_kernel.model import (
+        Call,
+        CallOutcome,
         CellError,
         Display,
         ExecRequest,
@@ -73,10 +76,13 @@ __all__ = [
     "Availability",
     "BackendCapabilities",
     "BackendUnavailable",
+    "Call",
+    "CallOutcome",
     "CapabilityReport",
     "CellError",
     "CheckpointGone",
     "CommandNotFound",
+    "Conflict",
     "DaskBackend",
     "DirEntry",
     "Display",
@@ -94,6 +100,7 @@ __all__ = [
     "FetchRequest",
     "FetchResponse",
     "FsChange",
+    "FunctionLimits",
     "InvalidRequest",
     "Language",
     "Limits",
@@ -131,13 +138,14 @@ _HOMES = {
     "backends.dask.dask_backend": "DaskBackend",
     "backends.process": "ProcessBackend",
     "backends.wasm.wasm_backend": "WasmBackend",
-    "errors": "BackendUnavailable CheckpointGone CommandNotFound EnforcerFailed EnforcerUnavailable ExecutionFailed "
+    "errors": "BackendUnavailable CheckpointGone CommandNotFound Conflict EnforcerFailed EnforcerUnavailable "
+    "ExecutionFailed "
     "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
     "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
     "languages.support.recipe": "Availability ProcessConfig",
-    "limits": "Limits",
-    "model": "CellError Display ExecRequest ExecResult FsChange Language Status Violation",
+    "limits": "FunctionLimits Limits",
+    "model": "Call CallOutcome CellError Display ExecRequest ExecResult FsChange Language Status Violation",
     "net.rules.domain_pattern": "DomainPattern",
     "net.rules.fetch_policy": "FetchPolicy",
     "net.client.fetch_messages": "FetchRequest FetchResponse",

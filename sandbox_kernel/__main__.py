@@ -19,9 +19,9 @@ def main() -> None:
         # flush waits for another thread. What a library prints here belongs in the server's log.
         IPKernelApp.launch_instance(kernel_class=SandboxKernel, outstream_class=None)
         return
-    from sandbox_kernel.cli import main as command_line
+    from sandbox_kernel.cli import enter
 
-    sys.exit(command_line())
+    enter()
 
 
 if __name__ == "__main__":

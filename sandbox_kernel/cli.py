@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import atexit
+import contextlib
 import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from sandbox_kernel import __version__
 from sandbox_kernel.commands.argument_types import duration, megabytes
@@ -19,6 +21,7 @@ from sandbox_kernel.errors import SandboxError
 
 __all__ = [
     "duration",
+    "enter",
     "main",
     "make_env",
     "make_parser",
@@ -35,7 +38,11 @@ _COMMANDS = {
     "lab": "open JupyterLab on a notebook",
     "mcp": "serve the sandbox to agents over MCP, on standard input and output",
     "prepare": "make languages ready that run inside WebAssembly",
+    "serve": "run programs over HTTP, with SandboxFusion's requests and answers",
     "report": "what is enforced here, measured",
+    "wrap": "make a copy of an installed Jupyter kernel that runs in a sandbox",
+    "unwrap": "remove a wrapped kernel",
+    "wrapped": "list the wrapped kernels and what each may touch",
 }
 
 
@@ -57,7 +64,8 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Make the parser of the command line. If ``command`` is given, only that command's module is imported."""
     parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run unvetted code in a sandbox.")
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+    # Without ``prog`` argparse asks for the size of the terminal, and imports every kind of compression for it.
+    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog)
     for name, purpose in _COMMANDS.items():
         own = commands.add_parser(name, help=purpose)
         if command in (None, name):
@@ -84,6 +92,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python flushes its buffer at exit: that must not fail on the closed pipe too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + signal.SIGPIPE
+
+
+def enter() -> NoReturn:
+    """Be the program ``sandbox-kernel``: run the command and leave.
+
+    Python needs longer to take its modules apart than to run a short program. So once the output is out and everything
+    that a sandbox left is removed, the process ends at once. If a thread still works, Python waits for it as always.
+    """
+    code = main()
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # a closed pipe: ``main`` has told
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _have_streams() -> None:
@@ -130,6 +154,8 @@ def _unknown(command: str, words: Sequence[str]) -> str:
     word = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
     if word is None:
         return f"{command} takes no argument {words[0]!r}; see sandbox-kernel {command} --help"
+    import difflib  # imported here, because most lines have no mistake
+
     own = argparse.ArgumentParser()
     _load(command).add_arguments(own)
     near = difflib.get_close_matches(word, own._option_string_actions, n=1, cutoff=0.6)
@@ -140,4 +166,4 @@ def _unknown(command: str, words: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter()

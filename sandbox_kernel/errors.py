@@ -8,6 +8,7 @@ was asked, what stopped it and what to do next. All can be pickled, because resu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 _TIMED_OUT = "execution timed out after {timeout:g}s"
 _MEMORY = "memory limit exceeded: {limit_mb} MB"
 _ENFORCER_FAILED = "enforcer '{enforcer}' failed: {message}"
+_CONFLICT = (
+    "the folder has changed meanwhile, so nothing was written: {paths}; look at your version and at the sandbox's "
+    "(box.patch()), then discard those changes, or move your version away and apply again"
+)
 _ENFORCER_UNAVAILABLE = "enforcer '{enforcer}' unavailable: {message}"
 
 
@@ -187,6 +192,22 @@ class SandboxDestroyed(SandboxError):
     """The sandbox was closed; make a new one."""
 
     code = "code.sandbox_destroyed"
+
+
+class Conflict(SandboxError):
+    """Files of the user changed since a program changed its version of them; nothing was written.
+
+    Args:
+        paths: Those files, relative to the folder.
+
+    """
+
+    code = "code.sandbox_conflict"
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = tuple(sorted(paths))
+        shown = ", ".join(repr(path)[1:-1] for path in self.paths[:5]) + (", …" if len(self.paths) > 5 else "")
+        super().__init__(_CONFLICT.format(paths=shown))
 
 
 class SessionError(SandboxError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 
 MIB = 1 << 20
 
@@ -63,11 +64,11 @@ def check_memory_mb(value: object) -> int:
     return value
 
 
-def _check_whole(name: str, value: object, least: int, most: int) -> None:
+def _check_whole(name: str, value: object, least: int, most: int, of: str = "limits") -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"limits.{name} must be a whole number, got {quoted(value)}")
+        raise InvalidRequest(f"{of}.{name} must be a whole number, got {quoted(value)}")
     if not least <= value <= most:
-        raise InvalidRequest(f"limits.{name} must be between {least} and {most}, got {quoted(value)}")
+        raise InvalidRequest(f"{of}.{name} must be between {least} and {most}, got {quoted(value)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +127,40 @@ class Limits:
         if self.gpu_memory_mb is None:
             del found["gpu_memory_mb"]
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionLimits:
+    """How much the calls of host functions may use in one run, or in one cell of a session.
+
+    Args:
+        calls: How many calls are answered.
+        seconds: How long the functions may take, all calls together.
+        bytes: How large arguments and results may be, all calls together, as they are sent.
+
+    """
+
+    calls: int = 1000
+    seconds: float = 30.0
+    bytes: int = 16 * MIB
+
+    def __post_init__(self) -> None:
+        _check_whole("calls", self.calls, 1, 1_000_000_000, "function_limits")
+        _check_whole("bytes", self.bytes, 1024, 1 << 30, "function_limits")
+        value: object = self.seconds
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_TIMEOUT_S:
+            raise InvalidRequest(
+                f"function_limits.seconds must be above 0 and at most {MAX_TIMEOUT_S:.0f}, got {quoted(value)}"
+            )
+
+    @classmethod
+    def given(cls, limits: object) -> FunctionLimits:
+        """Return the limits that a caller gave; None means the defaults. Raises ``InvalidRequest`` for other types."""
+        if limits is None:
+            return cls()
+        if not isinstance(limits, cls):
+            raise InvalidRequest(
+                f"function_limits must be a FunctionLimits(...), got {quoted(limits)}; "
+                "for example FunctionLimits(calls=100)"
+            )
+        return limits

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.visible import one_line
+from sandbox_kernel.ground.visible import one_line
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import ExecResult, Violation

@@ -53,6 +53,9 @@ tests=(
   tests/backends/test_network.py
   tests/backends/test_program_lookup.py
   tests/test_odd_places.py
+  tests/box/test_here.py
+  tests/workspace/here
+  tests/session/test_rights.py
 )
 cd "$place/source"
 status=0

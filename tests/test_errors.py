@@ -15,6 +15,7 @@ from sandbox_kernel.errors import (
     BackendUnavailable,
     CheckpointGone,
     CommandNotFound,
+    Conflict,
     EnforcerFailed,
     EnforcerUnavailable,
     ExecutionFailed,
@@ -58,6 +59,7 @@ CASES: tuple[tuple[SandboxError, str, str], ...] = (
     (FetchError("refused", rule="private_address"), "code.sandbox_fetch", "refused"),
     (SandboxDestroyed("closed"), "code.sandbox_destroyed", "closed"),
     (SessionError("worker gone"), "code.sandbox_session", "worker gone"),
+    (Conflict(["b.txt", "a.txt"]), "code.sandbox_conflict", "nothing was written: a.txt, b.txt"),
     (CheckpointGone("ended"), "code.sandbox_checkpoint_gone", "ended"),
 )
 IDS = [type(error).__name__ for error, _, _ in CASES]

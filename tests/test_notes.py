@@ -33,6 +33,7 @@ def _arguments(function: object) -> list[object]:
         "bool": True,
         "Sequence[int]": [1, 2],
         "Sequence[str]": ["stdout"],
+        "Sequence[tuple[int, str]]": [(2, "x = 1")],
     }
     return [kinds[str(p.annotation)] for p in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
 

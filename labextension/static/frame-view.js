@@ -6,6 +6,7 @@ import { withLibrary } from './frame-libraries.js';
 const PING_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 8000;
 const MOST_SENTENCES = 8;
+const MOST_PRINTED = 10000;
 
 export class FrameView {
   // `page` gives what all frames share: outer(), isDark(), reloadOthers(view), visible(view), comms.
@@ -94,6 +95,12 @@ export class FrameView {
     if (!sentence || this.sentences.has(sentence) || this.sentences.size >= MOST_SENTENCES) return;
     this.sentences.add(sentence);
     this.notes.append(element('div', { text: sentence }));
+  }
+
+  // What callbacks of widgets print, below their frame; the newest stays.
+  print(text) {
+    this.printed ??= this.node.appendChild(element('pre', { className: 'jp-SandboxFrame-printed' }));
+    this.printed.textContent = (this.printed.textContent + text).slice(-MOST_PRINTED);
   }
 
   ping() {

@@ -1,5 +1,6 @@
 // Draws output of a sandbox that needs scripts, in frames that nothing leaves. The documents of a frame come from here,
 // never from a notebook; see docs/security.md for what they allow.
+import { FrameComms } from './frame-comms.js';
 import { FRAME, readFrame } from './frame-facts.js';
 import { guardFocus } from './frame-focus.js';
 import { LIBRARY, keepLibrary } from './frame-libraries.js';
@@ -9,8 +10,8 @@ import { FrameView } from './frame-view.js';
 const MOST_FRAMES = 24;
 
 export async function framesPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }] = await Promise.all(
-    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils'].map(shared),
+  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }, { INotebookTracker }] = await Promise.all(
+    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils', '@jupyterlab/notebook'].map(shared),
   );
   const text = await (await fetch(new URL('./frame-document.txt', import.meta.url))).text();
   const views = new Set();
@@ -72,8 +73,9 @@ export async function framesPlugin(shared) {
     description: 'Draws interactive output of a sandbox in isolated frames.',
     autoStart: true,
     requires: [IRenderMimeRegistry],
-    optional: [IThemeManager],
-    activate: (_app, registry, manager) => {
+    optional: [IThemeManager, INotebookTracker],
+    activate: (_app, registry, manager, tracker) => {
+      if (tracker) page.comms = new FrameComms(tracker);
       themes = manager;
       themes?.themeChanged.connect(() => views.forEach((view) => view.theme()));
       registry.addFactory({ safe: true, mimeTypes: [FRAME], createRenderer: () => new Frame() }, 0);

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput
@@ -20,6 +21,9 @@ from sandbox_kernel.workspace.outcome import Keep
 
 if TYPE_CHECKING:
     import asyncio
+
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,9 @@ class BlockingBackend(SandboxBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
         """Run one request on the calling thread and return its result.
 
@@ -162,6 +169,9 @@ class BlockingBackend(SandboxBackend):
             on_input: Called as ``on_input(prompt, password)`` on another thread when the program waits for input and
                 neither ``stdin_from`` nor the request has any; returns one line. The deadline is paused meanwhile.
             stdin_from: Open descriptor of the caller that is read as standard input while the program runs.
+            over: The folder of the user that the program works on, copy-on-write; it keeps the changes itself.
+            functions: Host functions that the program may call; None for none.
+            loop: Where those of them run that are coroutine functions; None for a loop of our own.
 
         """
 
@@ -174,6 +184,8 @@ class BlockingBackend(SandboxBackend):
         keep: Keep | None = None,
         on_usage: OnUsage | None = None,
         on_input: AnyOnInput | None = None,
+        over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
     ) -> ExecResult:
         """Run one request in a thread; see ``SandboxBackend.execute``.
 
@@ -184,12 +196,16 @@ class BlockingBackend(SandboxBackend):
             keep: As in ``run``; called on the thread that runs.
             on_usage: As in ``run``; called on the thread that runs.
             on_input: As in ``run``, but called on this event loop; may be a coroutine function.
+            over: As in ``run``.
+            functions: As in ``run``; coroutine functions run on this event loop.
 
         """
         # importing asyncio takes longer than a run
+        import asyncio
+
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
-        asked = on_this_loop(on_input)
+        asked, loop = on_this_loop(on_input), asyncio.get_running_loop()
 
         def work(bridge: LoopBridge) -> ExecResult:
             return self.run(
@@ -199,6 +215,9 @@ class BlockingBackend(SandboxBackend):
                 keep=keep,
                 on_usage=on_usage,
                 on_input=asked,
+                over=over,
+                functions=functions,
+                loop=loop,
             )
 
         check_listener("on_output", on_output)

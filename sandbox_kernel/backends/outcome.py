@@ -25,7 +25,7 @@ OUT_OF_MEMORY_WORDS = {
 }
 
 
-def judge(outcome: JobOutcome, job: Job) -> Verdict:
+def judge_run(outcome: JobOutcome, job: Job) -> Verdict:
     """Status and limit of a run; see ``jail/run/ending.py`` for what counts first."""
     last = outcome.exits[-1] if outcome.exits else None
     own, limit = _own_ending(outcome, last, job)
@@ -101,7 +101,7 @@ def make_result(
     request: ExecRequest, outcome: JobOutcome, job: Job, plan: ProgramPlan, *, backend: str, isolation: str
 ) -> ExecResult:
     """The result of one run on a backend."""
-    status, limit = judge(outcome, job)
+    status, limit = judge_run(outcome, job)
     last = outcome.exits[-1] if outcome.exits else None
     ended_itself = last is not None and outcome.stopped_by is None
     code = last.code if ended_itself and last is not None else None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.functions.served_run import served, with_hatch
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.outcome import make_result
@@ -22,7 +24,7 @@ from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
 from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.kinds.template_cache import Templates
+from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
 from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
@@ -42,13 +44,17 @@ from sandbox_kernel.languages.support.recipe import (
     search_path,
 )
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 
 @functools.lru_cache(maxsize=8)
@@ -127,23 +133,39 @@ class ProcessBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input."""
+        """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
+
+        ``over`` is the folder of the user that the program works on: through a layer, else on a private copy.
+        """
         check_listener("on_input", on_input)
         check_request(request)
         recipe = self._recipe(request)
         check_files_fit(request)
         walls = self.walls(request, recipe)
+        if over is not None:
+            walls = replace(walls, here=over.path)
         listener = Listener(on_output) if on_output is not None else None
-        with host_trouble(listener), self.egress() as proxy:
+        with host_trouble(listener), self.egress() as proxy, served(functions, loop) as calls:
             listen = proxy.start if proxy is not None else None
 
             def attempt() -> ExecResult:
                 jail = self._pool.take(walls)
                 try:
-                    plan = recipe.plan(request, self._step_builder(request, recipe, jail.places))
-                    job = self._job(request, plan, jail.places)
+                    began = time.time_ns()
+                    look = over.fill(jail.box_fd, jail.layer_fd, request.files) if over is not None else None
+                    builder = self._step_builder(request, recipe, jail.places)
+                    if over is not None:
+                        # As with files that the policy shows: a compiled program may include some of the folder. And
+                        # what tools keep in the home of a user does not belong into the user's folder.
+                        builder = replace(builder, cache=None, home=jail.places.tmp)
+                    plan = recipe.plan(request, replace(builder, calls_host=calls is not None))
+                    job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
                     job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
+                    job = with_hatch(job, calls, jail.places, find_python(self.config.python_path).executable)
                     outcome = run_job(
                         jail,
                         job,
@@ -155,11 +177,15 @@ class ProcessBackend(BlockingBackend):
                     )
                     if self._cache is not None and plan.cache_key is not None and outcome.kept:
                         self._cache.put(plan.cache_key, Compiled(*outcome.kept))
+                    made = calls.finish() if calls is not None else ()
                     result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
+                    result = replace(result, calls=made)
                     if proxy is not None:
-                        notes = (*result.notes, *proxy.take_failures())
-                        result = replace(result, violations=proxy.violations, notes=notes)
+                        told = (*result.notes, *proxy.take_failures())
+                        result = replace(result, violations=proxy.violations, notes=told)
                     result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr, result.notes)))
+                    if over is not None and look is not None:
+                        return over.keep_run(result, look, began)
                     return with_changes(result, jail.box_fd, request, keep)
                 finally:
                     jail.destroy()
@@ -170,15 +196,38 @@ class ProcessBackend(BlockingBackend):
                 return attempt()
             except SpareGone:
                 return attempt()
+            except NoLayer as error:
+                why = str(error)
+        assert over is not None
+        result = self.run(
+            over.copied_for(request),
+            on_output=on_output,
+            stop=stop,
+            keep=over.keep,
+            on_usage=on_usage,
+            on_input=on_input,
+            stdin_from=stdin_from,
+        )
+        return replace(result, notes=(notes.folder_copied(why), *result.notes))
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """Return a proxy for one run or session; None inside the block without network or without walls."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
-        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
+        return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
+
+    def make_proxy(self, policy: FetchPolicy) -> EgressProxy:
+        """Return a new proxy for one run or session.
+
+        Args:
+            policy: Which hosts it lets programs reach.
+
+        """
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+
+        return (self._proxy or EgressProxy)(policy)
 
     def network_env(self) -> dict[str, str]:
         """Return the network variables of a program except the proxy address, which the jail adds; empty if offline.

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
+    from sandbox_kernel.workspace.here.here_folder import HereFolder
     from sandbox_kernel.workspace.manifest import Manifest
 
 
 class BoxFiles:
     """The file methods of ``Sandbox``. Paths are relative to the work folder ``/box``, or begin with ``/box``."""
 
-    def __init__(self) -> None:
-        self._folder = BoxFolder()
+    def __init__(self, here: str | os.PathLike[str] | None = None) -> None:
+        self._folder = BoxFolder() if here is None else _here_folder(here)
         self._owns_folder = True
         self._destroyed = False
 
@@ -98,8 +100,7 @@ class BoxFiles:
 
         """
         self._check_alive()
-        with self._folder.changing() as root:
-            root.remove(plain_path(path), tree=True)
+        self._folder.remove(plain_path(path))
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """List one folder of the work folder.
@@ -118,11 +119,101 @@ class BoxFiles:
         """List what runs, sessions and ``write_file`` have changed since the sandbox was made.
 
         Returns:
-            One change for each path that was created, modified or deleted.
+            One change for each path that was created, modified or deleted. With ``here`` this is what differs from the
+            user's folder, and what ``apply`` would write there.
 
         """
         self._check_alive()
         return self._folder.diff()
+
+    def patch(self, paths: Iterable[str] | None = None) -> str:
+        """Return the changes to the folder ``here`` as a unified diff, which ``git apply`` takes.
+
+        Args:
+            paths: Files, folders or patterns to show; all by default.
+
+        Returns:
+            The diff. A file that is not text is one line with its size.
+
+        """
+        return self._works_on("patch").patch(paths)
+
+    def apply(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+        """Write changes to the folder ``here``: all of them or none.
+
+        Without ``paths``, changes that a tool of the host would obey (in ``.git``, ``.envrc``, ``.vscode`` and the
+        like), links that leave the folder, and secrets are left out; they are applied when they are named.
+
+        Args:
+            paths: Files, folders or patterns to apply; all by default.
+
+        Returns:
+            What was written.
+
+        Raises:
+            Conflict: The user's version of a file has changed since; ``.paths`` names them. Nothing was written.
+            InvalidRequest: Nothing changed at one of the paths, or the sandbox works on no folder.
+
+        """
+        return self._works_on("apply").apply(paths)
+
+    def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+        """Drop changes to the folder ``here``; programs then see the user's version again.
+
+        Args:
+            paths: Files, folders or patterns to drop; all by default.
+
+        Returns:
+            What was dropped.
+
+        """
+        return self._works_on("discard").discard(paths)
+
+    @property
+    def here(self) -> str | None:
+        """The real path of the user's folder that programs work on, copy-on-write; None without one."""
+        return None if self._here is None else self._here.path
+
+    @property
+    def _here(self) -> HereFolder | None:
+        if type(self._folder) is BoxFolder:
+            return None
+        from sandbox_kernel.workspace.here.here_folder import HereFolder
+
+        return self._folder if isinstance(self._folder, HereFolder) else None
+
+    def _link(self) -> FolderLink:
+        """Return a new session's share in the work folder."""
+        if self._here is None:
+            return self._folder.link()
+        from sandbox_kernel.workspace.here.here_link import HereLink
+
+        return HereLink(self._here)
+
+    def work_on(self, here: str | os.PathLike[str]) -> None:
+        """Work on a folder of the host from now on, copy-on-write; the same as ``Sandbox(here=…)``.
+
+        Args:
+            here: The folder.
+
+        Raises:
+            InvalidRequest: There is no such folder, or the sandbox has files already.
+
+        """
+        self._check_alive()
+        wanted = _here_folder(here)
+        if self.here == wanted.path:
+            return
+        if self._folder.is_used or not self._owns_folder:
+            has = f"works on {self.here!r}" if self.here is not None else "has files of its own already"
+            raise InvalidRequest(f"here={os.fspath(here)!r}: this sandbox {has}; make another one: Sandbox(here=…)")
+        self._folder = wanted
+
+    def _works_on(self, asked: str) -> HereFolder:
+        self._check_alive()
+        if self._here is None:
+            raise InvalidRequest(f"{asked} is for a sandbox that works on a folder; make it with Sandbox(here='.')")
+        return self._here
 
     def provision(self, manifest: Manifest | object, *, archives: str | os.PathLike[str] | None = None) -> None:
         """Write the files that a manifest lists into the work folder.
@@ -186,3 +277,9 @@ class BoxFiles:
     def _check_alive(self) -> None:
         if self._destroyed:
             raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")
+
+
+def _here_folder(here: str | os.PathLike[str]) -> HereFolder:
+    from sandbox_kernel.workspace.here.here_folder import HereFolder  # most sandboxes have a folder of their own
+
+    return HereFolder(here)

@@ -74,8 +74,15 @@ class BoxRuns(BoxState):
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        result = chosen.run(request, on_output=on_output, keep=self._folder.keep, stdin_from=source)
-        return replace(result, chosen=self._backends.why(request.language, backend))
+        result = chosen.run(
+            request,
+            on_output=on_output,
+            keep=self._folder.keep,
+            stdin_from=source,
+            over=self._here,
+            functions=self._functions,
+        )
+        return self._told(result, request.language, backend)
 
     async def arun(
         self,
@@ -131,11 +138,18 @@ class BoxRuns(BoxState):
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        keep = self._folder.keep
+        keep, over = self._folder.keep, self._here
         result = await chosen.execute(
-            request, on_output=on_output, cancel=cancel, keep=keep, on_usage=on_usage, on_input=on_input
+            request,
+            on_output=on_output,
+            cancel=cancel,
+            keep=keep,
+            on_usage=on_usage,
+            on_input=on_input,
+            over=over,
+            functions=self._functions,
         )
-        return replace(result, chosen=self._backends.why(request.language, backend))
+        return self._told(result, request.language, backend)
 
     def exec(
         self,
@@ -182,8 +196,10 @@ class BoxRuns(BoxState):
         words = (command, *args)
         request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
         self.backend.check_command(request, command)
-        result = self.backend.run(request, on_output=on_output, keep=self._folder.keep)
-        return replace(result, chosen=self._backends.why(Language.COMMAND, None))
+        result = self.backend.run(
+            request, on_output=on_output, keep=self._folder.keep, over=self._here, functions=self._functions
+        )
+        return self._told(result, Language.COMMAND, None)
 
     def map(
         self,
@@ -224,8 +240,16 @@ class BoxRuns(BoxState):
         # Checks the arguments even when there is no input.
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
-        starts = [partial(self._backends.choose(request, None).run, request) for request in requests]
+        starts = [
+            partial(self._backends.choose(request, None).run, request, over=self._here, functions=self._functions)
+            for request in requests
+        ]
         return run_each(starts, workers, progress)
+
+    def _told(self, result: ExecResult, language: Language, backend: str | None) -> ExecResult:
+        """Return the result with why its backend ran it, and how it saw the user's folder."""
+        here = "" if self._here is None else result.here or "copy"
+        return replace(result, chosen=self._backends.why(language, backend), here=here)
 
     def _request(
         self,
@@ -248,6 +272,6 @@ class BoxRuns(BoxState):
             stdin=stdin,
             env={} if env is None else env,
             args=args,
-            files={**self._folder.files(), **named_files(files)},
+            files={**({} if self._here is not None else self._folder.files()), **named_files(files)},
             limits=Limits.given(limits),
         )

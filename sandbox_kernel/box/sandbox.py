@@ -6,7 +6,7 @@ Its methods come from base classes: ``runs.py``, ``sessions.py``, ``fetching.py`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -18,10 +18,12 @@ from sandbox_kernel.box.sessions import BoxSessions
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.kinds.reaper import wait_buried
 from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.model import Language
 from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.measured.canaries import OnProgress
+    from sandbox_kernel.limits import FunctionLimits
     from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
@@ -48,6 +50,9 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
+        here: str | os.PathLike[str] | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        function_limits: FunctionLimits | None = None,
     ) -> None:
         """Create a sandbox. The first run starts its first process.
 
@@ -63,6 +68,11 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             resolver: A function ``resolver(host, port)`` that returns IP addresses, used instead of the system's.
             secrets: Values that programs never see: programs get placeholders, and the host replaces these in the
                 headers of outgoing requests.
+            here: A folder of the host that programs work on. They see it as it is, without the secrets in it, as their
+                working directory; what they change stays in the sandbox until ``apply``.
+            functions: Functions of this process, by name, that programs may call: ``from host import name``. Each call
+                is checked against the signature and its type hints, and written to ``result.calls``.
+            function_limits: How many calls, bytes and seconds the functions may take in one run or cell.
 
         Raises:
             InvalidRequest: An argument has a wrong type or value.
@@ -77,6 +87,9 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             allow_private_for=allow_private_for,
             resolver=resolver,
             secrets=secrets,
+            here=here,
+            functions=functions,
+            function_limits=function_limits,
         )
         if require:
             self.report(require=require)
@@ -132,6 +145,18 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             report = summed_report(self._backends.dask(), host="a worker of the cluster")
             return report.require(*require)
         return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
+
+    def describe_functions(self, language: str | Language = Language.PYTHON) -> str:
+        """Return what a model needs to know about the host functions: declarations and documentation.
+
+        Args:
+            language: The language of the programs: Python gets signatures, JavaScript and TypeScript get types, the
+                shell gets command lines.
+
+        """
+        from sandbox_kernel.backends.functions.describe import describe_functions
+
+        return describe_functions(self._functions, Language.parse(language))
 
     def destroy(self) -> None:
         """Close all sessions and remove the work folder. Every later call raises ``SandboxDestroyed``."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.box.given_files import named_files
-from sandbox_kernel.box.state import BoxState
+from sandbox_kernel.box.state import BoxState, checked_functions
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits
 from sandbox_kernel.model import Language
@@ -22,7 +22,9 @@ class _LoadSession:
 
     def __get__(self, box: BoxSessions | None, owner: type[BoxSessions]) -> Callable[..., Session]:
         def load_session(path: str | os.PathLike[str], *, name: str | None = None) -> Session:
-            """Load a wasm session that ``save`` wrote, on this or another machine with the same versions.
+            """Load a session that ``save`` wrote, on this or another machine with the same versions.
+
+            Variables are made again inside the sandbox only. What could not be stored is named in ``restored``.
 
             Args:
                 path: The file on the host.
@@ -54,6 +56,8 @@ class BoxSessions(BoxState):
         limits: Limits | None = None,
         backend: str | None = None,
         files: Mapping[str, bytes | str] | None = None,
+        here: str | os.PathLike[str] | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
     ) -> Session:
         """Open a session. Its variables stay from cell to cell; a cell that a limit ended is rolled back.
 
@@ -69,6 +73,9 @@ class BoxSessions(BoxState):
             limits: Limits besides time and memory; safe defaults for None.
             backend: ``process`` or ``wasm``; the sandbox's own by default.
             files: Contents by path, written to the work folder before the session starts.
+            here: A folder of the host to work on, copy-on-write; see ``Sandbox``. A new sandbox works on it from now
+                on; one that has run already, or works on another folder, refuses.
+            functions: Functions of this process that cells may call, in addition to those of the sandbox.
 
         Returns:
             The open session. ``close`` ends it, and so does ``destroy`` of the sandbox.
@@ -83,6 +90,9 @@ class BoxSessions(BoxState):
         chosen = self._backends.named(backend)
         if chosen == "dask":
             raise InvalidRequest("sessions live on this machine, not on a cluster; use backend='process' or 'wasm'")
+        if here is not None:
+            self.work_on(here)
+        offered = checked_functions(functions, self._function_limits, self._functions)
         for path, data in named_files(files).items():
             self.write_file(path, data)
         if chosen == "wasm":
@@ -98,7 +108,7 @@ class BoxSessions(BoxState):
                 checkpoints=checkpoints,
                 limits=limits,
                 on_open=self._sessions.add,
-                share=self._folder.link(),
+                share=self._link(),
             )
         from sandbox_kernel.session.opening.open_session import open_session
 
@@ -110,8 +120,9 @@ class BoxSessions(BoxState):
             checkpoints=checkpoints,
             python=python,
             limits=limits,
-            share=self._folder.link(),
+            share=self._link(),
             chosen=self._backends.why(Language.parse(language), backend),
+            functions=offered,
         )
         self._sessions.add(opened)
         return opened
@@ -157,7 +168,12 @@ class BoxSessions(BoxState):
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
         self._check_alive()
         from sandbox_kernel.session.opening.open_wasm import load_wasm_session
+        from sandbox_kernel.session.opening.python_state import PythonSession, read_python
 
-        return load_wasm_session(
-            self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._folder.link()
-        )
+        saved = read_python(path)
+        if saved is not None:
+            opened = self.session(name=name, memory_mb=saved.header.memory_mb, backend="process")
+            assert isinstance(opened, PythonSession), "a Python session of processes"
+            opened.load(saved)
+            return opened
+        return load_wasm_session(self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._link())

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.choice import Backends, known_backend
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.box.files import BoxFiles
 from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.net.egress import Egress, with_placeholders
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.resolve import Resolver
@@ -35,8 +37,14 @@ class BoxState(BoxFiles):
         allow_private_for: Iterable[str] = (),
         resolver: Resolver | None = None,
         secrets: Iterable[Secret] = (),
+        here: str | os.PathLike[str] | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+        function_limits: FunctionLimits | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(here)
+        limits = FunctionLimits.given(function_limits)
+        self._functions = checked_functions(functions, limits)
+        self._function_limits = limits
         known_backend(backend)
         check_policy(policy)
         self._egress = Egress(audit, allow_private_for, resolver, secrets)
@@ -62,3 +70,16 @@ class BoxState(BoxFiles):
     @on_prepare.setter
     def on_prepare(self, tell: OnProgress | None) -> None:
         self._backends.on_prepare = tell
+
+
+def checked_functions(
+    functions: Mapping[str, Callable[..., object]] | None,
+    limits: FunctionLimits,
+    before: HostFunctions | None = None,
+) -> HostFunctions | None:
+    """Return the given functions with their checks; imports what that needs only when there are some."""
+    if functions is None:
+        return before
+    from sandbox_kernel.backends.functions.host_function import make_functions
+
+    return make_functions(functions, limits, before=before)

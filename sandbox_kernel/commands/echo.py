@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from sandbox_kernel.untrusted.ansi import ColourFilter
+if TYPE_CHECKING:
+    from sandbox_kernel.untrusted.ansi import ColourFilter
 
 
 class Echo:
@@ -16,7 +18,12 @@ class Echo:
 
     def __init__(self) -> None:
         streams = {"stdout": sys.stdout, "stderr": sys.stderr}
-        self._filters = {name: ColourFilter() for name, stream in streams.items() if stream.isatty()}
+        self._filters: dict[str, ColourFilter] = {}
+        terminals = [name for name, stream in streams.items() if stream.isatty()]
+        if terminals:
+            from sandbox_kernel.untrusted.ansi import ColourFilter  # redirected output needs no filter
+
+            self._filters = {name: ColourFilter() for name in terminals}
 
     def __call__(self, stream: str, text: str) -> None:
         """Print text of ``stdout`` or ``stderr``. Called as output arrives."""

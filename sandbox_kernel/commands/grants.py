@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.policy import PRESETS, SandboxPolicy
-from sandbox_kernel.policy.gpu import parse_gpu
-from sandbox_kernel.policy.network_rule import parse_rule
-from sandbox_kernel.policy.sandbox_policy import parse_mount
+from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.policy.from_options import make_policy
+
+__all__ = ["add_policy_options", "make_env", "make_policy", "make_secrets"]
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret
@@ -36,41 +35,6 @@ def add_policy_options(command: argparse.ArgumentParser) -> None:
     add("--gpu", nargs="?", const="all", metavar="CARDS", help="let it use accelerators: all, or numbers like 0,1")
     add("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
     add("--audit", metavar="FILE", help="append every decision about the network to this file, as JSON lines")
-
-
-def make_policy(
-    name: str | None, mounts: Sequence[str], domains: Sequence[str], gpu: str | None = None
-) -> SandboxPolicy:
-    """Return the policy that the options describe."""
-    if name is None:
-        policy = SandboxPolicy.preset("standard")
-    elif name in PRESETS:
-        policy = SandboxPolicy.preset(name)
-    else:
-        try:
-            policy = SandboxPolicy.load(name)
-        except PolicyViolation as error:
-            raise PolicyViolation(
-                f"{error}; --policy takes a .toml or .json file, or one of: {', '.join(PRESETS)}"
-            ) from None
-    for mount in mounts:
-        try:
-            shown = parse_mount(mount)
-        except PolicyViolation as error:
-            raise InvalidRequest(f"--mount {mount!r}: {error}; give HOST:GUEST or HOST:GUEST:rw") from None
-        policy = policy.mount(shown.host, shown.guest, shown.writable)
-    for rule in domains:
-        try:
-            read = parse_rule(rule)
-        except PolicyViolation as error:
-            raise InvalidRequest(f"--allow-net {error}") from None
-        policy = policy.allow_domain(read.domain, *read.ports)
-    if gpu is not None:
-        try:
-            policy = replace(policy, gpu=parse_gpu(gpu))
-        except PolicyViolation as error:
-            raise InvalidRequest(f"--gpu {error}") from None
-    return policy
 
 
 def make_secrets(words: Sequence[str], host: Mapping[str, str]) -> tuple[Secret, ...]:

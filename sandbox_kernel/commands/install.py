@@ -13,6 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--prefix", metavar="PATH", help="below this folder")
     parser.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
     parser.add_argument("--display-name", default="Sandbox", help="the name in the launcher (Sandbox)")
+    parser.add_argument(
+        "--here", nargs="?", const=".", metavar="DIR",
+        help="cells of new notebooks work on this folder (the notebook's own), copy-on-write",
+    )  # fmt: skip
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -21,7 +25,7 @@ def execute(options: argparse.Namespace) -> int:
 
     place = install(
         user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
-        display_name=options.display_name,
+        display_name=options.display_name, here=options.here,
     )  # fmt: skip
     print(f"installed kernel {options.name!r} in {place}")
     return 0

@@ -16,6 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="loopback address for --http (127.0.0.1)")
     parser.add_argument("--port", type=int, help="port for --http (a free one)")
     parser.add_argument("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
+    parser.add_argument(
+        "--here",
+        nargs="?",
+        const=".",
+        metavar="DIR",
+        help="programs work on this folder, copy-on-write",
+    )
+    parser.add_argument("--apply", action="store_true", help="let the agent write changes to the folder of --here")
     add_policy_options(parser)
 
 
@@ -25,17 +33,21 @@ def execute(options: argparse.Namespace) -> int:
     secrets = make_secrets(options.secret, os.environ)
     if not options.http and (options.host or options.port is not None or options.token_file):
         raise InvalidRequest("--host, --port and --token-file are for the HTTP server; add --http")
+    if options.apply and options.here is None:
+        raise InvalidRequest("--apply is about the folder of --here; add --here")
     if options.http:
         from sandbox_kernel.agent.mcp.mcp_http import serve_http
 
         serve_http(
             policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file,
             version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets,
+            here=options.here, may_apply=options.apply,
         )  # fmt: skip
     else:
         from sandbox_kernel.agent.mcp.mcp_server import serve_stdio
 
         serve_stdio(
-            policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets
-        )
+            policy, version=__version__, audit=options.audit, allow_private_for=options.allow_private, secrets=secrets,
+            here=options.here, may_apply=options.apply,
+        )  # fmt: skip
     return 0

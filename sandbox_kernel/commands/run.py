@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
-from pathlib import Path
 from typing import BinaryIO
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.echo import Echo
 from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
+from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
 from sandbox_kernel.commands.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.model.hints import Stumble, hints
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -53,12 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    add_here_options(parser)
     add_policy_options(parser)
     parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the program. Returns its exit code, or 124 if a limit ended it, as ``timeout`` does."""
+    sort_out_here(options)
     if (options.code is None) == (options.file is None):
         raise InvalidRequest("give a FILE or -c CODE, and not both; arguments of the program come after --")
     if options.code is not None:
@@ -66,7 +68,7 @@ def execute(options: argparse.Namespace) -> int:
         language = options.language or "python"
     else:
         raw = _program(options.file)
-        language = options.language or _SUFFIXES.get(Path(options.file).suffix.lower(), "")
+        language = options.language or _SUFFIXES.get(os.path.splitext(options.file)[1].lower(), "")
         if not language:
             raise InvalidRequest(f"cannot tell the language of {options.file!r}; add --language NAME")
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
@@ -82,6 +84,7 @@ def execute(options: argparse.Namespace) -> int:
         audit=options.audit,
         allow_private_for=options.allow_private,
         secrets=secrets,
+        here=options.here,
     ) as box:
         box.on_prepare = show_bar if sys.stderr.isatty() else None
         echo = Echo()
@@ -91,15 +94,19 @@ def execute(options: argparse.Namespace) -> int:
             limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
             on_output=None if options.json else echo,
         )  # fmt: skip
-    echo.close()
-    return _finish(result, options)
+        echo.close()
+        status = _finish(result, options)
+        if options.here is not None:
+            settle_changes(box, options)
+    return status
 
 
 def _program(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read()
     try:
-        return Path(name).read_bytes()
+        with open(name, "rb") as file:
+            return file.read()
     except OSError as error:
         raise InvalidRequest(f"program {name!r} cannot be read: {error.strerror}; give a FILE, or -c CODE") from None
 
@@ -137,12 +144,14 @@ def _input() -> BinaryIO | bytes | None:
 
 def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     if options.json:
+        import json  # imported here, because most runs print text
+
         print(json.dumps(result.to_dict(), indent=2))
     elif not options.quiet:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
             print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
-        for note in result.notes:
+        for note in (*result.notes, *hints(result, Stumble(line="", beside=os.path.exists))):
             print(_printable(f"[{note}]"), file=sys.stderr)
         print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:

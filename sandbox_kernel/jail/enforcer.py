@@ -6,17 +6,14 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls, sizes
-from sandbox_kernel.jail.kinds.open_spec import LANDLOCK
-from sandbox_kernel.jail.landlock_proof import prove_walls
+from sandbox_kernel.jail.core.walls import LANDLOCK, Walls, sizes
 from sandbox_kernel.jail.root.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
-from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_weaknesses
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.policy import SandboxPolicy
@@ -107,6 +104,9 @@ def _prove_bubblewrap() -> Enforcer:
 
 
 def _prove_landlock() -> Enforcer:
+    from sandbox_kernel.jail.landlock_proof import prove_walls  # imported where bubblewrap does not work
+    from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_weaknesses
+
     _need_linux(LANDLOCK)
     abi = landlock_abi()
     jail = _start(LANDLOCK)

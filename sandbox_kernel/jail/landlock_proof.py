@@ -9,7 +9,7 @@ from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.kinds.open_spec import LANDLOCK
+from sandbox_kernel.jail.core.walls import LANDLOCK
 from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.limits import MIB
 

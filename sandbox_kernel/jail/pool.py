@@ -23,7 +23,8 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls
 from sandbox_kernel.jail.kinds.reaper import wait_buried
-from sandbox_kernel.jail.kinds.template_cache import Templates
+from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
+from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.start import start_jail
 
 #: The most spares of all kinds together, and how long a kind is kept without a request.
@@ -83,7 +84,10 @@ class Pool:
         _pools.add(self)
 
     def take(self, walls: Walls) -> Jail:
-        """Return a ready jail of this kind: a spare if there is one, else a new jail."""
+        """Return a ready jail of this kind: a spare if there is one, else a new jail.
+
+        Raises ``NoLayer`` for walls over a folder of the host (``Walls.here``) that this host cannot make.
+        """
         with self._lock:
             kind = self._kinds.setdefault(walls, _KindSpares())
             self._kinds.move_to_end(walls)
@@ -137,6 +141,10 @@ class Pool:
         wait_buried()
 
     def _make(self, walls: Walls) -> Jail:
+        if walls.here is not None:
+            if self._templates is None or walls.enforcer != bubblewrap.NAME:
+                raise NoLayer("only bubblewrap's walls have file systems of their own")
+            return self._templates.fork_over(walls)
         forked = self._templates.fork(walls) if self._templates is not None else None
         if forked is not None:
             return forked
@@ -174,7 +182,7 @@ class Pool:
             self._wait_for_run(walls)
             jail: Jail | None = None
             # A spare that fails is no error: the next ``take`` makes a jail itself and raises the reason.
-            with contextlib.suppress(SandboxError, OSError):
+            with contextlib.suppress(SandboxError, OSError, NoLayer):
                 if self._templates is not None:
                     self._templates.prepare(walls)
                 if self.size > 0:

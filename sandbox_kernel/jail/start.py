@@ -7,7 +7,6 @@ from sandbox_kernel.jail.core.guest_programs import guest_folder
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Places, Walls
 from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
-from sandbox_kernel.jail.kinds.open_jail import OpenJail
 from sandbox_kernel.jail.meter.meter import counts_processes
 from sandbox_kernel.jail.root.sandbox_user import has_own_user
 from sandbox_kernel.jail.rules import bubblewrap
@@ -19,7 +18,11 @@ def start_jail(walls: Walls) -> Jail:
     Raises ``EnforcerFailed`` when the host lacks something now: descriptors, memory, the enforcer's program.
     """
     try:
-        return BubblewrapJail(walls) if walls.enforcer == bubblewrap.NAME else OpenJail(walls)
+        if walls.enforcer == bubblewrap.NAME:
+            return BubblewrapJail(walls)
+        from sandbox_kernel.jail.kinds.open_jail import OpenJail  # few hosts need it
+
+        return OpenJail(walls)
     except OSError as error:
         raise EnforcerFailed(walls.enforcer or "none", f"no sandbox can be started now: {error}") from None
 

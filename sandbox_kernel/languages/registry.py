@@ -1,47 +1,57 @@
-"""All languages of the process backend, by name. CONTRIBUTING.md lists the files of a new language."""
+"""All languages of the process backend, by name. CONTRIBUTING.md lists the files of a new language.
+
+Each recipe is imported when its language is first asked for: a run needs one of them.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
-from sandbox_kernel.languages.c import C
-from sandbox_kernel.languages.command import CommandLanguage
-from sandbox_kernel.languages.cpp import Cpp
-from sandbox_kernel.languages.go import Go
-from sandbox_kernel.languages.javascript import JavaScriptLanguage
-from sandbox_kernel.languages.lua import Lua
-from sandbox_kernel.languages.perl import Perl
-from sandbox_kernel.languages.php import Php
-from sandbox_kernel.languages.python import PythonLanguage
-from sandbox_kernel.languages.r import R
-from sandbox_kernel.languages.ruby import Ruby
-from sandbox_kernel.languages.rust import Rust
-from sandbox_kernel.languages.sql import Sql
 from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, Recipe
-from sandbox_kernel.languages.typescript import TypeScript
-from sandbox_kernel.languages.zig import ZigLanguage
 from sandbox_kernel.model import Language
 
-_ALL: tuple[Recipe, ...] = (
-    PythonLanguage(),
-    JavaScriptLanguage(),
-    TypeScript(),
-    Rust(),
-    C(),
-    Cpp(),
-    ZigLanguage(),
-    CommandLanguage(),
-    Sql(),
-    Ruby(),
-    Lua(),
-    Perl(),
-    Php(),
-    R(),
-    Go(),
-)
-RECIPES: Mapping[Language, Recipe] = MappingProxyType({recipe.language: recipe for recipe in _ALL})
+#: The class of each language's recipe, in the file of ``languages`` that has the language's name.
+_ALL = {
+    Language.PYTHON: "PythonLanguage",
+    Language.JAVASCRIPT: "JavaScriptLanguage",
+    Language.TYPESCRIPT: "TypeScript",
+    Language.RUST: "Rust",
+    Language.C: "C",
+    Language.CPP: "Cpp",
+    Language.ZIG: "ZigLanguage",
+    Language.COMMAND: "CommandLanguage",
+    Language.SQL: "Sql",
+    Language.RUBY: "Ruby",
+    Language.LUA: "Lua",
+    Language.PERL: "Perl",
+    Language.PHP: "Php",
+    Language.R: "R",
+    Language.GO: "Go",
+}
+
+
+class _Recipes(Mapping[Language, Recipe]):
+    """The recipes by language; each is made once, when it is first looked up."""
+
+    def __getitem__(self, language: Language) -> Recipe:
+        return _made(language)
+
+    def __iter__(self) -> Iterator[Language]:
+        return iter(_ALL)
+
+    def __len__(self) -> int:
+        return len(_ALL)
+
+
+@functools.cache
+def _made(language: Language) -> Recipe:
+    recipe: Recipe = getattr(import_module(f"sandbox_kernel.languages.{language}"), _ALL[language])()
+    return recipe
+
+
+RECIPES: Mapping[Language, Recipe] = _Recipes()
 
 
 @functools.lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 They check their own fields and do nothing else.
 """
 
+from sandbox_kernel.model.call import Call, CallOutcome
 from sandbox_kernel.model.given_text import LOADER_NAMES, check_env, check_file_name
 from sandbox_kernel.model.language import Language, known_languages
 from sandbox_kernel.model.notes import Note, NoteKind, signal_name
@@ -30,6 +31,8 @@ __all__ = [
     "MAX_ARGUMENT_BYTES",
     "MAX_BRACKET_RUN",
     "MAX_CODE_BYTES",
+    "Call",
+    "CallOutcome",
     "CellError",
     "Display",
     "ExecRequest",

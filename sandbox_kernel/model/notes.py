@@ -10,6 +10,9 @@ import signal as signals
 from collections.abc import Iterable, Sequence
 from enum import StrEnum, unique
 
+#: How many cells a note names, and how much of each.
+_NAMED_CELLS, _CELL_WORDS = 3, 60
+
 
 @unique
 class NoteKind(StrEnum):
@@ -31,8 +34,12 @@ class NoteKind(StrEnum):
     LOST_THREADS = "lost_threads"
     #: Checkpoints that were killed, so that some cells cannot be undone.
     LOST_CHECKPOINTS = "lost_checkpoints"
+    #: Calls of host functions that a rollback did not undo.
+    CALLS_HAPPENED = "calls_happened"
     #: The cell left no state: that of the cell before it stays.
     STATE_NOT_SAVED = "state_not_saved"
+    #: The session has a context on a GPU: no checkpoints are made from now on.
+    STATE_ON_GPU = "state_on_gpu"
     #: Why the worker of a session was ended, or how it ended.
     WORKER_ENDED = "worker_ended"
     #: The worker died between two cells, and a checkpoint replaced it.
@@ -47,6 +54,8 @@ class NoteKind(StrEnum):
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
     TRUNCATED_CHANGES = "truncated_changes"
+    #: The program worked on a private copy of the user's folder, because no layer could be mounted over it.
+    COPIED_FOLDER = "copied_folder"
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = "network"
     #: A host that the policy allows, and that the proxy could not reach.
@@ -55,6 +64,10 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: What the user could write to get further.
+    HINT = "hint"
+    #: The interpreter was started from nothing, which takes longer.
+    NOT_BOOTED = "not_booted"
     #: The program needs a package that is not installed.
     MISSING_PACKAGE = "missing_package"
     #: Part of an output was not shown, because a page must not show it.
@@ -129,10 +142,12 @@ def rolled_back(names: int, steps: int = 0) -> Note:
     return Note(text, NoteKind.ROLLED_BACK)
 
 
-def taken_back(names: int, steps: int) -> Note:
-    """An undo of ``steps`` cells."""
-    word = "cell" if steps == 1 else f"{steps} cells"
-    return Note(f"the last {word} taken back; {_kept(names)}", NoteKind.TAKEN_BACK)
+def taken_back(names: int, cells: Sequence[tuple[int, str]]) -> Note:
+    """An undo of these cells, newest first: the number and the source of each."""
+    shown = [f"[{number}]: {_first_line(code)}" for number, code in cells[:_NAMED_CELLS]]
+    more = f", and {len(cells) - _NAMED_CELLS} before" if len(cells) > _NAMED_CELLS else ""
+    word = "cell" if len(cells) == 1 else f"{len(cells)} cells"
+    return Note(f"took back {word} {', '.join(shown)}{more}; {_kept(names)}", NoteKind.TAKEN_BACK)
 
 
 def moved(names: int, where: str) -> Note:
@@ -156,6 +171,15 @@ def lost_threads(count: int) -> Note:
     return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
 
 
+def calls_happened(names: Sequence[str]) -> Note:
+    """Host functions that the cell had called before it was rolled back; what they did outside stays."""
+    counted = {name: names.count(name) for name in dict.fromkeys(names)}
+    listed = [name if count == 1 else f"{name} ({count} times)" for name, count in list(counted.items())[:10]]
+    more = f" and {len(counted) - 10} others" if len(counted) > 10 else ""
+    text = f"host functions had been called already, and what they did stays: {', '.join(listed)}{more}"
+    return Note(text, NoteKind.CALLS_HAPPENED)
+
+
 def lost_checkpoints(steps: Sequence[int]) -> Note:
     """Checkpoints so many cells back (in ascending order) were killed, and not by the host."""
     many = ", ".join(map(str, steps))
@@ -173,6 +197,12 @@ def state_not_saved() -> Note:
     """A shell that replaced or killed itself could not write down its variables."""
     text = "the shell ended without leaving its state: variables and functions are as before this cell"
     return Note(text, NoteKind.STATE_NOT_SAVED)
+
+
+def state_on_gpu() -> Note:
+    """The cell made a context on a GPU, which no checkpoint can hold."""
+    text = "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
+    return Note(f"{text}cell that must be ended takes the session back to before this one", NoteKind.STATE_ON_GPU)
 
 
 def broke_protocol(problem: str) -> Note:
@@ -239,7 +269,7 @@ def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
 
 def more_files_not_shared(count: int) -> Note:
     """So many more files for which the same holds as for those named before."""
-    return Note(f"{count} more files: the same", NoteKind.FILES_NOT_SHARED)
+    return Note(f"and {count} more files were not shared", NoteKind.FILES_NOT_SHARED)
 
 
 def large_file_not_shared(path: str, most_mb: int) -> Note:
@@ -271,6 +301,11 @@ def changes_incomplete() -> Note:
 def changes_cut(found: int, listed: int) -> Note:
     """More files changed than a result lists."""
     return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
+
+
+def folder_copied(why: str) -> Note:
+    """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
+    return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
 
 
 # Network.
@@ -312,6 +347,11 @@ def compile_stopped() -> Note:
 def compile_cached() -> Note:
     """The same source was compiled before."""
     return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
+
+
+def not_booted(language: str, why: str) -> Note:
+    """The interpreter could not start from its image."""
+    return Note(f"{language} was started from nothing, which takes longer: {why}", NoteKind.NOT_BOOTED)
 
 
 def decorators_need_package(remedy: str) -> Note:
@@ -370,7 +410,42 @@ def output_lost(waited_s: float) -> Note:
 
 def no_answer(why: object) -> Note:
     """The cell asked for input and got the end of a file."""
-    return Note(f"its question had no answer: {why}", NoteKind.NO_ANSWER)
+    return Note(f"input() got no answer: {why}", NoteKind.NO_ANSWER)
+
+
+# Hints: what to write, where people stumble. ``line`` is how an option is written at this door.
+
+
+def hint_time(line: str, more: str) -> Note:
+    """The time limit ended it; ``more`` is a longer one."""
+    return Note(f"the time was over; to give it more: {line}--timeout {more}", NoteKind.HINT)
+
+
+def hint_memory(line: str, more: str) -> Note:
+    """The memory limit ended it; ``more`` is a higher one."""
+    return Note(f"the memory was used up; to give it more: {line}--memory {more}", NoteKind.HINT)
+
+
+def hint_file(line: str, path: str, where: str, mount: str) -> Note:
+    """A file that the program missed is on the host, beside ``where``. ``mount`` is empty, or keeps the variables."""
+    first = f"{line}restart, then " if mount else ""
+    keeps = f", or with the variables kept {line}--mount {mount}" if mount else ""
+    text = f"{path} is beside {where} and not shown to the sandbox: {first}{line}--here{keeps}"
+    return Note(text, NoteKind.HINT)
+
+
+def hint_read_only(line: str, place: str) -> Note:
+    """The program wrote to a folder that is shown read-only."""
+    text = (
+        f"{place} can only be read; write into the working folder, or let it be written: {line}--mount HOST:{place}:rw"
+    )
+    return Note(text, NoteKind.HINT)
+
+
+def hint_package(line: str, name: str) -> Note:
+    """The program imported a package that its Python does not have."""
+    text = f"{name} is not installed in this Python: pip install {name} on the host, or {line}--python PATH"
+    return Note(text, NoteKind.HINT)
 
 
 # Notebooks.
@@ -398,6 +473,13 @@ def signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _first_line(code: str) -> str:
+    """The first line of a cell that says something, cut to what somebody recognises it by."""
+    line = next((line.strip() for line in code.splitlines() if line.strip()), "")
+    shown = "".join(char if char.isprintable() else " " for char in line)
+    return shown if len(shown) <= _CELL_WORDS else f"{shown[:_CELL_WORDS]}…"
 
 
 def _kept(names: int) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxTimeout
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.model.call import Call
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
@@ -133,6 +135,10 @@ class ExecResult:
     notes: tuple[Note, ...] = ()
     #: Why this backend, when nobody had named one; empty when somebody had.
     chosen: str = ""
+    #: How the program saw the user's folder: ``layer`` (copy-on-write), ``copy``, or empty when it did not.
+    here: str = ""
+    #: The calls of host functions, in their order.
+    calls: tuple[Call, ...] = ()
 
     def __post_init__(self) -> None:
         # Callers outside of this package may give plain strings.
@@ -169,7 +175,7 @@ class ExecResult:
 def _plain(value: object) -> object:
     if isinstance(value, StrEnum | Note):
         return str(value)
-    if isinstance(value, Violation | FsChange | Display | CellError):
+    if isinstance(value, Violation | FsChange | Display | CellError | Call):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.net.audit import AuditSink, audit_sink
 
 if TYPE_CHECKING:
+    from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.resolve import Resolver
@@ -50,7 +50,11 @@ class Egress:
         if isinstance(allow_private_for, str):
             raise PolicyViolation(f"allow_private_for takes a list of hosts; write ({allow_private_for!r},)")
         log = audit if audit is not None else os.environ.get(AUDIT_VARIABLE) or None
-        self._audit = audit_sink(log)
+        self._audit: AuditSink | None = None
+        if log is not None:
+            from sandbox_kernel.net.audit import audit_sink
+
+            self._audit = audit_sink(log)
         self._private = tuple(allow_private_for)
         self._resolver = resolver
         held = tuple(secrets) or _secrets_of_environment()

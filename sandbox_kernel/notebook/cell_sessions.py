@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import limits_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
+from sandbox_kernel.notebook.session_growth import GROWING, rights_between
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.session import Session
 
 #: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
-_GRANTS = frozenset(("--allow-net", "--mount", "--policy", "--gpu"))
+_GRANTS = frozenset(("--allow-net", "--mount", "--policy", "--gpu", "--here"))
 
 Key = tuple[Language, str]
 
@@ -42,6 +43,8 @@ def asks(options: CellOptions) -> dict[str, object]:
         "--mount": options.mounts or None,
         "--gpu": options.gpu,
         "--gpu-memory": options.gpu_memory_mb,
+        "--here": options.here,
+        "--env": options.env or None,
         "--python": options.python,
         "--checkpoints": options.checkpoints,
     }
@@ -128,7 +131,7 @@ class NotebookSessions:
             if options.session is not None:
                 raise InvalidRequest(f"--session {options.session!r}: there are no sessions for {key[0]} here yet")
             return Choice()
-        if options.env or options.args:
+        if options.args or options.env != plan.defaults.env:
             return Choice(why_fresh="--env and --arg are for a new process")
         if options.check:
             return Choice(why_fresh="--check takes the cell as a whole program")
@@ -147,6 +150,28 @@ class NotebookSessions:
             return Choice(must_open=True)
         return Choice(session=held.session)
 
+    def grow(self, options: CellOptions) -> tuple[str, ...]:
+        """Give the sessions that run what the notebook's new defaults allow, and take back what they do not.
+
+        Returns what changed, one sentence for each session. Raises ``PolicyViolation``, which says what works instead,
+        when a session cannot follow.
+        """
+        told: list[str] = []
+        with self._lock:
+            for (language, name), held in self._held.items():
+                if name or not held.used or not held.session.alive:
+                    continue
+                changes = rights_between(held.begun_with, begun_with(options), language)
+                for change in changes:
+                    change.do(held.session)
+                if changes:
+                    told.append(
+                        f"The {language} session keeps its variables and {'; '.join(c.words for c in changes)}."
+                    )
+                    grown = {name: begun_with(options).get(name) for name in GROWING}
+                    held.begun_with = {k: v for k, v in {**held.begun_with, **grown}.items() if v is not None}
+        return tuple(told)
+
     def find(self, options: CellOptions) -> Session | None:
         """Return the open session that a line command means: by name or language, else the last one that was used."""
         with self._lock:
@@ -160,6 +185,11 @@ class NotebookSessions:
             return self._last
         found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
         return found[0] if len(found) == 1 else None
+
+    def all(self) -> list[Session]:
+        """Return all open sessions."""
+        with self._lock:
+            return [held.session for held in self._held.values() if held.session.alive]
 
     def names(self) -> list[str]:
         """Return the names of all open sessions that have one."""
@@ -211,13 +241,16 @@ class NotebookSessions:
         """Open a session. ``options`` are the notebook's, for an unnamed session, or those of the cell."""
         wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
         given = {key: value for key, value in wanted.items() if value is not None}
-        return self._box_for(options).session(
+        session = self._box_for(options).session(
             language,
             name=name,
             python=options.python,
             limits=limits_of(options),
             **given,  # type: ignore[arg-type]
         )
+        if options.env:
+            session.allow(env=dict(options.env))
+        return session
 
 
 def _key(options: CellOptions) -> Key:
@@ -237,7 +270,7 @@ def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:
 
 
 def _same(has: object, value: object) -> bool:
-    """Whether two option values are equal. The order of domains and mounts does not matter."""
+    """Whether two option values are equal. The order of domains, mounts and variables does not matter."""
     if isinstance(has, tuple) and isinstance(value, tuple):
         return set(has) == set(value)
     return has == value

@@ -7,16 +7,20 @@ between is here.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
+from sandbox_kernel.notebook.page.frame_comms import FrameComms
 from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
@@ -45,12 +49,16 @@ class NotebookState:
     """What lives from cell to cell outside of any sandbox: defaults, handed-over variables, what was written last."""
 
     runner: CellRunner = field(default_factory=CellRunner)
-    defaults: CellOptions = field(default_factory=CellOptions)
+    defaults: CellOptions = field(default_factory=first_defaults)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
     libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
+    comms: FrameComms = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.comms = FrameComms(self.runner.sessions.all)
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""
@@ -102,8 +110,11 @@ class Door(Protocol):
     def watched(self) -> bool:
         """Whether a person looks on: what is shown for a while only is for nobody else."""
 
-    def late(self) -> LateDoor | None:
-        """Where output goes that comes after the end of the cell; None where there is no place for it."""
+    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
+        """Where output goes that comes after the end of the cell; None where there is no place for it.
+
+        ``messages`` returns what a page gets for a display.
+        """
 
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
@@ -212,16 +223,24 @@ class CellExecution:
             bar.close()
             panel.close()
             batch.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
-        result = replace(outcome.result, notes=(*outcome.result.notes, *told, *_few(self._notes)))
+        stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
+        more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
+        result = replace(outcome.result, notes=(*outcome.result.notes, *more))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _follow(self, went_back: bool) -> None:
+        """Let the pages' widgets follow their sessions."""
+        for session in self._state.runner.sessions.all():
+            self._state.comms.settled(session, went_back=went_back)
 
     def _front_end(self) -> FrontEnd | None:
         if self._expressions is None:
             return None
-        self._late = self._door.late()
+        self._late = self._door.late(self._messages)
         return FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
 
     def _keep(self, reply: FrontEndReply) -> None:
@@ -240,7 +259,7 @@ class CellExecution:
         return failure
 
     def _display(self, display: SessionDisplay, batch: StreamBatch) -> None:
-        if self._state.libraries.take(display.data):
+        if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return
         batch.flush()
         message, removed = render_display(display)
@@ -251,6 +270,12 @@ class CellExecution:
             self._notes.append(notes.clear_ignored())
             return
         self._send(message)
+
+    def _messages(self, display: SessionDisplay) -> list[Message]:
+        """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
+        if self._state.comms.take(display) or self._state.libraries.take(display.data):
+            return []
+        return [*self._state.libraries.before(display.data, self._cell), render_display(display)[0]]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.settle()
@@ -263,7 +288,7 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
-        desk = LineCommands(self._state.runner, defaults, self._state.files)
+        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}
@@ -272,6 +297,7 @@ class CellExecution:
         if not work.done():
             return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
         messages = await work
+        self._state.comms.settle_all()
         self._told = self._told or bool(messages)
         return self._send(*messages)
 

@@ -64,7 +64,9 @@ class SandboxKernel(Kernel):
         """Defaults, sandboxes and variables of this notebook."""
         from sandbox_kernel.notebook.execution import NotebookState
 
-        return NotebookState()
+        state = NotebookState()
+        state.comms.register(self.comm_manager)
+        return state
 
     @cached_property
     def history(self) -> History:

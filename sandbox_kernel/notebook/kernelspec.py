@@ -16,15 +16,19 @@ from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.kernel_facts import PROTOCOL_VERSION
+from sandbox_kernel.notebook.options.cell_options import HERE_VARIABLE
 
 NAME = "sandbox"
 DISPLAY_NAME = "Sandbox"
 LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
-def kernel_json(display_name: str, executable: str) -> dict[str, object]:
-    """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``."""
-    return {
+def kernel_json(display_name: str, executable: str, here: str | None = None) -> dict[str, object]:
+    """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``.
+
+    ``here`` is the folder that cells work on; ``.`` is the notebook's own.
+    """
+    spec: dict[str, object] = {
         "argv": [executable, "-m", "sandbox_kernel", "-f", "{connection_file}"],
         "display_name": display_name,
         # Used by papermill, for file types, and to find a kernel for a notebook whose own is missing.
@@ -34,10 +38,20 @@ def kernel_json(display_name: str, executable: str) -> dict[str, object]:
         "kernel_protocol_version": PROTOCOL_VERSION,
         "metadata": {"debugger": False, "supported_encryption": ["curve"]},
     }
+    if here is not None:
+        # Jupyter passes a kernel its variables and not the metadata, which is for people and tools.
+        spec["env"] = {HERE_VARIABLE: here}
+        spec["metadata"] = {"debugger": False, "supported_encryption": ["curve"], "sandbox_kernel": {"here": here}}
+    return spec
 
 
 def install(
-    user: bool, prefix: str | None, sys_prefix: bool, name: str = NAME, display_name: str = DISPLAY_NAME
+    user: bool,
+    prefix: str | None,
+    sys_prefix: bool,
+    name: str = NAME,
+    display_name: str = DISPLAY_NAME,
+    here: str | None = None,
 ) -> Path:
     """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
     from jupyter_client.kernelspec import KernelSpecManager
@@ -51,7 +65,7 @@ def install(
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
         folder = Path(made) / "spec"
         folder.mkdir()
-        spec = kernel_json(display_name, sys.executable)
+        spec = kernel_json(display_name, sys.executable, here)
         (folder / "kernel.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
         for logo in LOGOS:
             shutil.copyfile(logos / logo, folder / logo)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 
+from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.options.cell_options import CellOptions
@@ -15,11 +17,13 @@ from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
 from sandbox_kernel.notebook.options.units import duration_text
 from sandbox_kernel.notebook.page import tree_view
+from sandbox_kernel.notebook.page.changes_view import apply_changes, discard_changes, show_changes
 from sandbox_kernel.notebook.page.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.workspace.here.hidden import HIDDEN
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class LineCommands:
     runner: CellRunner
     defaults: CellOptions
     files: Sequence[FsChange] = ()
+    #: The defaults before the line of this command.
+    before: CellOptions | None = None
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -58,6 +64,8 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
+    if context.defaults.here is not None:
+        rows.insert(0, ("folder", f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
     return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
 
 
@@ -75,6 +83,13 @@ def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
 
 
+def _here(context: LineCommands) -> Sandbox:
+    """Return the sandbox that works on the notebook's folder."""
+    if context.defaults.here is None:
+        raise InvalidRequest("no folder is worked on; %sandbox --here shows the notebook's folder to the next session")
+    return context.runner.box(context.defaults)
+
+
 def session_of(command: LineCommand, context: LineCommands) -> Session:
     """Return the running session that a command means; raises ``SessionError`` without one."""
     session = context.runner.sessions.find(command.options)
@@ -88,8 +103,13 @@ def session_of(command: LineCommand, context: LineCommands) -> Session:
 
 
 def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    result = session_of(command, context).undo(command.count)
-    return _text("\n".join(result.notes))
+    session = session_of(command, context)
+    if command.count == 1 and session.acknowledge_rollback():
+        return _text(
+            "The last cell was rolled back when it was stopped: nothing of it is left to take back. "
+            "%sandbox undo once more takes back the cell before it."
+        )
+    return _text("\n".join(session.undo(command.count).notes))
 
 
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -110,19 +130,21 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     save = getattr(session_of(command, context), "save", None)
     if save is None:
         raise InvalidRequest(
-            f"%sandbox save {command.target}: this session cannot be saved, only sessions with --backend wasm can; "
-            "to save a file of the work folder, use %sandbox files"
+            f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
+            "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
-    save(command.target)
-    return _text(f"Saved as {command.target}.")
+    report = save(command.target)
+    return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     session = context.runner.box(context.defaults).load_session(command.target)
     # It serves cells of its own language, which may differ from the notebook's.
-    options = replace(command.options, language=session.language, backend="wasm")
-    context.runner.sessions.adopt(options, session)
-    return _text(f"Going on with {command.target}: {session.language} cells run in it.")
+    restored = getattr(session, "restored", None)
+    backend = "wasm" if restored is None else None
+    context.runner.sessions.adopt(replace(command.options, language=session.language, backend=backend), session)
+    said = f"Going on with {command.target}: {session.language} cells run in it."
+    return _text(said if restored is None else f"{said}\n{restored}")
 
 
 def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -132,8 +154,12 @@ def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return (static, ReportPanel(report.to_dict()))
 
 
-def _nothing(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    return ()
+def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """Let running sessions follow the new defaults. One that cannot is an error, and the defaults stay as they were."""
+    if context.before is None or context.before == context.defaults:
+        return ()
+    told = context.runner.grow(context.before, context.defaults)
+    return _text("\n".join(told)) if told else ()
 
 
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
@@ -150,15 +176,19 @@ def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
     "show": _show,
     "help": _help,
-    "defaults": _nothing,
-    "reset": _nothing,
+    "defaults": _defaults,
+    "reset": _defaults,
     "policy": _policy,
+    "changes": lambda command, context: show_changes(_here(context), command.paths),
+    "apply": lambda command, context: apply_changes(_here(context), command.paths),
+    "discard": lambda command, context: discard_changes(_here(context), command.paths),
     "files": _files,
     "undo": _undo,
     "redo": lambda command, context: _text(tree_view.redo(session_of(command, context), command.count)),
     "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
     "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
     "tree": lambda command, context: tree_view.tree(session_of(command, context)),
+    "diff": lambda command, context: tree_view.diff(session_of(command, context), command.targets),
     "branches": lambda command, context: tree_view.branches(session_of(command, context)),
     "checkpoints": _checkpoints,
     "restart": _restart,

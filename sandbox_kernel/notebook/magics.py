@@ -18,6 +18,7 @@ import queue
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import comm
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
@@ -60,6 +61,7 @@ class SandboxMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.state = NotebookState(variables=shell.user_ns, in_python=True)
+        self.state.comms.register(comm.get_comm_manager())
         self._loop: LoopThread | None = None
         atexit.register(self.close)
 

@@ -8,10 +8,12 @@ ignores metadata and tracebacks; measured numbers stand only there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
-from sandbox_kernel import receipt, visible
+from sandbox_kernel import receipt
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground import visible
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
 from sandbox_kernel.receipt import unmarked

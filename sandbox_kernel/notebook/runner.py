@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
@@ -77,7 +79,7 @@ class CellRunner:
     def __init__(self, factory: Factory = _make_box) -> None:
         self._factory = factory
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig], Sandbox] = {}
+        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
 
     async def run(
@@ -196,15 +198,35 @@ class CellRunner:
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy, backend and choice of programs."""
-        key = (policy_of(options), options.backend or "auto", config_of(options))
+        policy, here = policy_of(options), None if options.here is None else os.path.abspath(options.here)
+        key = (policy, options.backend or "auto", config_of(options), here)
         with self._lock:
             if key not in self._boxes:
-                made = self._factory(*key)
-                like = next((box for (policy, _, _), box in self._boxes.items() if may_share(policy, key[0])), None)
+                made = self._factory(*key[:3])
+                others = ((other, box) for (other, _, _, on), box in self._boxes.items() if on == here)
+                like = next((box for other, box in others if may_share(policy, other)), None)
                 if like is not None:
                     made.share_files(like)
+                elif here is not None:
+                    made.work_on(here)
                 self._boxes[key] = made
             return self._boxes[key]
+
+    def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
+        """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.
+
+        They keep their work folder: later cells under the new defaults share it.
+        """
+        told = self.sessions.grow(after)
+        if told and before.here == after.here:
+            old = self.box(before)
+            policy, here = policy_of(after), None if after.here is None else os.path.abspath(after.here)
+            key = (policy, after.backend or "auto", config_of(after), here)
+            with self._lock:
+                if key not in self._boxes:
+                    self._boxes[key] = self._factory(*key[:3])
+                    self._boxes[key].share_files(old)
+        return told
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.policy.access import AccessMode
 from sandbox_kernel.policy.places import current_folder, is_own_place, normal
 from sandbox_kernel.policy.sandbox_policy import SandboxPolicy

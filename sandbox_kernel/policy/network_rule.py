@@ -7,9 +7,9 @@ from an address bar, so the error says what to write instead.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\Z")
 #: A domain name never ends in a number: C libraries read such a name as an address, in several notations.

@@ -24,9 +24,10 @@ _OWN_PLACES = (
     "/run",
     "/cell",
     "/guest",
+    "/here",
 )
 #: No mount may lie inside these either: kernel files, devices and our own programs.
-_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/")
+_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/", "/here/")
 
 
 def mount_target(guest: object) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.policy.access import AccessMode, flag

@@ -66,10 +66,10 @@ class BetweenCells:
                 return True
         finally:
             os.close(fd)
-        with contextlib.suppress(StillBusy), present.lock(0):
+        with contextlib.suppress(StillBusy), present.lock(_LOOK_S):
             if present.live is live and self._idle.is_set():
                 self._reads += 1
                 live.hear()
                 return self._reads < MAX_READS and not live.channel.closed
-        # A cell has begun, or the session has another worker: who has the turn says when it is idle again.
-        return False
+        # Another thread has the turn, or the session has another worker: ``idle`` and ``busy`` say what comes next.
+        return True

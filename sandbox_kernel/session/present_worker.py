@@ -10,9 +10,12 @@ from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
+from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 
@@ -27,12 +30,22 @@ class PresentWorker:
         spec: what the session was opened with.
         begin: starts a worker; called for the first one and for each that replaces it.
         share: the link to the box's shared folder; None when the session shares no files.
+        rights: what the session was given since it began; None where nothing can be given.
 
     """
 
-    def __init__(self, spec: SessionSpec, begin: Callable[[], JailedWorker], share: FolderLink | None = None) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        begin: Callable[[], JailedWorker],
+        share: FolderLink | None = None,
+        rights: SessionRights | None = None,
+    ) -> None:
         self.spec = spec
-        self.files = WorkFiles(share)
+        self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
+        self.rights = rights
+        #: Whether the last cell was rolled back.
+        self.just_rolled_back = False
         self.closed = False
         self.memory_mb = spec.memory_mb
         self.live: JailedWorker | None = begin()

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.errors import SessionError
+from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.policy import Mount
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
 from sandbox_kernel.session.cell.cell_order import CellRequest
@@ -33,6 +34,7 @@ from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.listeners import ListenerFailed
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.present_worker import StillBusy
+from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
@@ -64,6 +66,7 @@ class Session(TimeTravel):
         begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
         on_close: called once when the session is closed.
         share: the link to the box's shared folder; None when the session shares no files.
+        rights: what the session is given while it runs; None where nothing can be given.
 
     """
 
@@ -73,13 +76,14 @@ class Session(TimeTravel):
         begin: Callable[[], JailedWorker],
         on_close: Callable[[], None] | None = None,
         share: FolderLink | None = None,
+        rights: SessionRights | None = None,
     ) -> None:
         self._spec = spec
         self._on_close = on_close
         self._guard = threading.Lock()
         self._stop: Stop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._supervisor = WorkerSupervisor(spec, begin, share)
+        self._supervisor = WorkerSupervisor(spec, begin, share, rights)
         self._finalizer = weakref.finalize(self, self._supervisor.end)
         _sessions.add(self)
 
@@ -230,6 +234,8 @@ class Session(TimeTravel):
             front_end: what the notebook wants beside the result; see ``FrontEnd``.
 
         """
+        import asyncio  # slow to import, and ``run`` does not need it
+
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
         self._supervisor.refuse_if_closed()
@@ -246,6 +252,7 @@ class Session(TimeTravel):
             on_input=on_this_loop(on_input),
             on_display=on_display,
             on_usage=on_usage,
+            loop=asyncio.get_running_loop(),
             front_end=front_end,
         )
         check_listeners(asked)
@@ -254,7 +261,40 @@ class Session(TimeTravel):
             on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
             return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop)
 
-        return await in_thread(work, cancel, self._threads)
+        try:
+            return await in_thread(work, cancel, self._threads)
+        finally:
+            # While the caller shows the result: the checkpoint that the next cell would wait for.
+            if not self._supervisor.closed:
+                self._threads.submit(self._supervisor.make_ready)
+
+    @property
+    def present_state(self) -> tuple[str, int]:
+        """The random name of the present worker, and the number of the state that it is in; empty without a worker."""
+        worker = self._supervisor.live
+        return ("", 0) if worker is None else (worker.life, worker.tree.present)
+
+    def deliver(
+        self,
+        message: Mapping[str, object],
+        timeout: float,
+        on_output: OnOutput | None = None,
+        on_display: OnDisplay | None = None,
+    ) -> ExecResult:
+        """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
+
+        Args:
+            message: the comm message, checked.
+            timeout: seconds that the widget's callbacks may take.
+            on_output: see ``run``.
+            on_display: see ``run``.
+
+        """
+        asked = CellRequest(code="pass", timeout=timeout, on_output=on_output, on_display=on_display, comm=message)
+        order = make_order(self._spec, self.memory_mb, asked)
+        with host_trouble(), contextlib.closing(Stop()) as stop, self._supervisor.turn() as worker:
+            with self._stoppable(stop):
+                return self._supervisor.run(worker, order, stop, worker.tree.present)
 
     def interrupt(self) -> bool:
         """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.
@@ -266,6 +306,60 @@ class Session(TimeTravel):
                 return False
             self._stop.set()
             return True
+
+    def allow(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Mapping[str, str] | None = None,
+        memory_mb: int | None = None,
+    ) -> None:
+        """Give the running session more; its variables stay. Waits for a running cell.
+
+        Args:
+            domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
+            mount: A folder that it is shown read-only, as ``HOST:GUEST``, at ``/data`` or below ``/mnt``.
+            env: Variables of its environment.
+            memory_mb: A higher memory limit.
+
+        Raises:
+            PolicyViolation: A running session cannot be given this; the message says what works instead.
+
+        """
+        asked = asked_rights(domain, mount, env, memory_mb)
+        with host_trouble(), self._supervisor.turn() as worker:
+            self._rights().allow(self._supervisor, worker, asked)
+
+    def revoke(
+        self,
+        *,
+        domain: str | None = None,
+        mount: str | Mount | None = None,
+        env: Iterable[str] | None = None,
+    ) -> None:
+        """Take back what ``allow`` has given. Waits for a running cell; connections to a domain end at once.
+
+        Args:
+            domain: The domain, as it was given.
+            mount: The folder, as it was given.
+            env: Names of variables.
+
+        Raises:
+            PolicyViolation: It was not given, or something in the session still uses it; the message says what to do.
+
+        """
+        asked = asked_rights(domain, mount, dict.fromkeys(env or (), ""), None)
+        with host_trouble(), self._supervisor.turn() as worker:
+            self._rights().revoke(self._supervisor, worker, asked)
+
+    def _rights(self) -> SessionRights:
+        if self._supervisor.rights is None:
+            raise PolicyViolation(
+                "a WebAssembly session has what it began with; open a new one with the right, or save this one and "
+                "load it in a sandbox that has it: session.save(path), Sandbox(policy).load_session(path)"
+            )
+        return self._supervisor.rights
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the content of a file; waits for a running cell.
@@ -385,7 +479,7 @@ class Session(TimeTravel):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raise for ``fork`` and ``save``, which only WebAssembly sessions have, an error that says so."""
+            """Raise for ``fork`` and ``save``, which not every session has, an error that says so."""
             if name in ("fork", "save"):
                 raise NotOfThisSession(
                     f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "

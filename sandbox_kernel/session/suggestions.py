@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from sandbox_kernel.visible import INVISIBLE
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.ground.visible import INVISIBLE
 
 #: The most matches of one answer, and the longest match: a page shows them in a list.
 MAX_MATCHES = 1000

@@ -18,7 +18,8 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.session.between_cells import BetweenCells
-from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
+from sandbox_kernel.session.cell.cell_check import make_order
+from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder, CellRequest
 from sandbox_kernel.session.cell.cell_result import (
     CellFacts,
     Frame,
@@ -37,10 +38,12 @@ from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 
 _GONE = "its sandbox was ended"
+#: How long a line of ours may take.
+QUIET_S = 10.0
 
 
 class WorkerSupervisor(PresentWorker):
-    """Runs cells in the present life, and brings it back when it ends before its time."""
+    """Runs cells in the current worker, and replaces a worker that dies."""
 
     @cached_property
     def _between_cells(self) -> BetweenCells:
@@ -56,10 +59,33 @@ class WorkerSupervisor(PresentWorker):
                 self.refuse_if_closed()
                 if self.live is None:
                     self.live = self._begin()
-                yield self._ready(self.live)
+                live = self._ready(self.live)
+                if self.rights is not None:
+                    self.rights.renew(self, live)
+                yield live
             finally:
                 if self.live is not None and self.live.late.listens:
                     self._between_cells.idle()
+
+    #: A worker that could not be made ready between cells, and why; the next turn deals with it.
+    _unready: tuple[JailedWorker, SessionError | GateLost] | None = None
+
+    def make_ready(self) -> None:
+        """Take in the checkpoint of the last cell, now that nobody waits; the next turn raises what went wrong.
+
+        Does nothing when another thread has the turn: that one makes the worker ready itself.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            live = self.live
+            if live is not None and not self.closed and self._unready is None:
+                try:
+                    live.prepare()
+                except (SessionError, GateLost) as error:
+                    self._unready = live, error
+        finally:
+            self._lock.release()
 
     def run(self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
@@ -94,7 +120,7 @@ class WorkerSupervisor(PresentWorker):
         before, kills = meter.read(), meter.oom_kills()
         cell = Cell(live, order, stop)
         end = cell.watch()
-        # Before the checkpoint, which takes a place too. A cell that forks and ends is faster than any tick.
+        # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
         meter.last_look()
         told, self._news = self._news, []
         back: RolledBack | None = None
@@ -111,9 +137,13 @@ class WorkerSupervisor(PresentWorker):
                 live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
             )
             told += more
+            if happened := [call.name for call in end.calls if call.happened]:
+                told.append(notes.calls_happened(happened))
         cell.settle()
         after = meter.read()
         changes, more = self._changes(live, end, back)
+        if kept:
+            live.tree.changed_files(changes)
         told += [*more, *lost_notes(live.take_lost()), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,
@@ -132,8 +162,9 @@ class WorkerSupervisor(PresentWorker):
             self.again()
         if cell.failure is not None:
             raise cell.failure
+        self.just_rolled_back = back is not None
         result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
-        return replace(result, changes=changes)
+        return replace(result, changes=changes, here=self.files.here(live))
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
         """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
@@ -164,7 +195,7 @@ class WorkerSupervisor(PresentWorker):
         ``asked`` is what the user asked for, for messages. The whole state is lost only when the jail is.
         """
         try:
-            # Looked at before anything is ended for it: a program of the session may have killed it.
+            # Check that the checkpoint lives before the worker is ended: a program of the session may have killed it.
             live.look_for_lost()
             target = live.tree.records[node].checkpoint
             if target is None:
@@ -178,6 +209,9 @@ class WorkerSupervisor(PresentWorker):
             raise SessionError(f"{asked} failed: {_GONE} and its state is lost; it was started anew") from None
         with contextlib.suppress(GateLost):  # the next turn notices
             self.files.undone(live)
+        self.just_rolled_back = False
+        if self.rights is not None:
+            self.rights.travelled = True
         return back
 
     def moved(self, note: Note, back: RolledBack) -> ExecResult:
@@ -192,6 +226,26 @@ class WorkerSupervisor(PresentWorker):
             notes=(note, *loss_notes(back)),
         )
 
+    def raise_memory(self, live: JailedWorker, memory_mb: int) -> None:
+        """Let the session use more memory from now on; less is left as it is."""
+        if memory_mb > self.memory_mb:
+            live.limit_memory(memory_mb * MIB)
+            self.memory_mb = memory_mb
+
+    def quietly(self, live: JailedWorker, code: str) -> None:
+        """Run a line of ours as part of the present state: it is no cell, and undo does not count it."""
+        live.prepare()
+        with contextlib.closing(Stop()) as stop:
+            order = make_order(self.spec, self.memory_mb, CellRequest(code=code, timeout=QUIET_S))
+            cell = Cell(live, order, stop)
+            end = cell.watch()
+            if end.how is not Ending.DONE:
+                self._roll_back(live, end, for_memory=False)
+                raise SessionError("the session did not take the change; it is as it was before")
+            live.recommit(live.tree.present)
+            cell.settle()
+            live.prepare()
+
     def revive(self, live: JailedWorker) -> None:
         """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
         try:
@@ -204,6 +258,9 @@ class WorkerSupervisor(PresentWorker):
     def _ready(self, live: JailedWorker) -> JailedWorker:
         """A worker that waits for a cell. One that died between cells is brought back."""
         try:
+            unready, self._unready = self._unready, None
+            if unready is not None and unready[0] is live:
+                raise unready[1]
             live.prepare()
             if live.keeper.gone is None:
                 return live

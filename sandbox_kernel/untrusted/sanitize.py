@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image

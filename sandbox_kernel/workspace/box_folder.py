@@ -7,7 +7,6 @@ Made when first needed, mode 0700, removed with the sandbox. Nothing in it is ev
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +33,13 @@ class BoxFolder:
         self.generation = 0
         self._root: Rooted | None = None
         self._before = Snapshot()
+        self._linked = False
         self._end: weakref.finalize[[str, Rooted], BoxFolder] | None = None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was put into it, or a session shares it."""
+        return self._root is not None or self._linked
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
@@ -48,6 +53,11 @@ class BoxFolder:
         """Make or replace a file."""
         with self.changing() as root:
             root.write(path, encoded(path, data))
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it."""
+        with self.changing() as root:
+            root.remove(path, tree=True)
 
     @contextmanager
     def changing(self) -> Iterator[Rooted]:
@@ -93,6 +103,7 @@ class BoxFolder:
 
     def link(self) -> FolderLink:
         """A session's share in this folder."""
+        self._linked = True
         return FolderLink(self)
 
     def close(self) -> None:
@@ -104,6 +115,8 @@ class BoxFolder:
 
     def opened(self) -> Rooted:
         """The folder, made now if nobody needed it before; ``BackendUnavailable`` where there is no room for one."""
+        import tempfile  # most sandboxes never need a folder on the host
+
         with self.lock:
             if self._root is None:
                 path = ""

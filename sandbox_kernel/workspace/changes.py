@@ -12,18 +12,18 @@ While one can, every snapshot hashes its content; a file that is too large for t
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
-from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
+from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
 from sandbox_kernel.workspace.writers import open_for_writing, tells_who_writes
 
@@ -144,10 +144,7 @@ def _opened(rooted: Rooted, entry: TreeEntry) -> Iterator[int | None]:
 def _digest(fd: int, most_bytes: int) -> bytes | None:
     """Return the hash of an open file; None when it cannot be read."""
     try:
-        state = hashlib.sha256()
-        for piece in chunks(fd, most_bytes):
-            state.update(piece)
-        return state.digest()
+        return content_hash(chunks(fd, most_bytes))
     except OSError:
         return None
 

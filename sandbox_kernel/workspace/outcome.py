@@ -6,7 +6,6 @@ compared with what is there now. Called by the backends when the sandbox is dead
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
 from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
+from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
 from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry
 
 #: How many changes a result tells of.
@@ -52,8 +51,8 @@ def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[
         data = content.encode() if isinstance(content, str) else content
         entry = entries.get(name)
         if entry is None:
-            missing.setdefault((len(data), hashlib.sha256(data).digest()), []).append(name)
-        elif entry.type != FILE or entry.size != len(data) or _digest(box, entry) != hashlib.sha256(data).digest():
+            missing.setdefault((len(data), content_hash([data])), []).append(name)
+        elif entry.type != FILE or entry.size != len(data) or _digest(box, entry) != content_hash([data]):
             changes.append(FsChange(path=name, kind="modified", type=entry.type, size=entry.size))
     sizes = {size for size, _ in missing}
     budget = RENAMES_READ_BYTES
@@ -94,10 +93,7 @@ def _digest(box: Rooted, entry: TreeEntry) -> bytes:
     except SandboxError:
         return b""
     try:
-        state = hashlib.sha256()
-        for piece in chunks(fd, entry.size):
-            state.update(piece)
-        return state.digest()
+        return content_hash(chunks(fd, entry.size))
     except OSError:
         return b""
     finally:

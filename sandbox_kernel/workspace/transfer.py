@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, check_file_name
 from sandbox_kernel.workspace.tree.paths import Names

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.backends.outcome import judge, make_result
+from sandbox_kernel.backends.outcome import judge_run, make_result
 from sandbox_kernel.jail.core.gate_messages import Step, StepExit
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.meter.reading import Reading
@@ -113,7 +113,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("seen", "status", "limit"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_what_was_seen_becomes_what_is_told(seen: JobOutcome, status: Status, limit: str | None) -> None:
-    assert judge(seen, job()) == (status, limit)
+    assert judge_run(seen, job()) == (status, limit)
 
 
 def test_every_status_that_a_process_can_have_is_in_the_table() -> None:
@@ -122,30 +122,30 @@ def test_every_status_that_a_process_can_have_is_in_the_table() -> None:
 
 def test_sigxcpu_is_the_cpu_limit_only_when_there_is_one() -> None:
     seen = outcome(end(-signal.SIGXCPU))
-    assert judge(seen, job(cpu_seconds=1)) == (Status.CPU_LIMIT, "cpu")
-    assert judge(seen, job()) == (Status.KILLED, None)
+    assert judge_run(seen, job(cpu_seconds=1)) == (Status.CPU_LIMIT, "cpu")
+    assert judge_run(seen, job()) == (Status.KILLED, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGTRAP])
 def test_a_runtime_that_gives_up_near_the_limit_ran_out_of_memory_and_elsewhere_did_not(number: int) -> None:
     near, far = MEMORY * 3 // 4, MEMORY * 3 // 4 - 1
-    assert judge(outcome(end(-number), reading=Reading(peak_bytes=near)), job())[0] is Status.MEMORY_EXCEEDED
-    assert judge(outcome(end(-number, rss=near)), job())[0] is Status.MEMORY_EXCEEDED
-    assert judge(outcome(end(-number), reading=Reading(peak_bytes=far)), job())[0] is not Status.MEMORY_EXCEEDED
+    assert judge_run(outcome(end(-number), reading=Reading(peak_bytes=near)), job())[0] is Status.MEMORY_EXCEEDED
+    assert judge_run(outcome(end(-number, rss=near)), job())[0] is Status.MEMORY_EXCEEDED
+    assert judge_run(outcome(end(-number), reading=Reading(peak_bytes=far)), job())[0] is not Status.MEMORY_EXCEEDED
 
 
 def test_a_failed_compiler_is_a_failed_compilation_and_the_program_after_it_is_not() -> None:
     two = job(step(compiles=True), step())
-    assert judge(outcome(end(1)), two) == (Status.COMPILE_FAILED, None)
-    assert judge(outcome(end(-signal.SIGSEGV)), two) == (Status.COMPILE_FAILED, None)
-    assert judge(outcome(end(0), end(1)), two) == (Status.FAILED, None)
-    assert judge(outcome(end(0), end(0)), two) == (Status.OK, None)
+    assert judge_run(outcome(end(1)), two) == (Status.COMPILE_FAILED, None)
+    assert judge_run(outcome(end(-signal.SIGSEGV)), two) == (Status.COMPILE_FAILED, None)
+    assert judge_run(outcome(end(0), end(1)), two) == (Status.FAILED, None)
+    assert judge_run(outcome(end(0), end(0)), two) == (Status.OK, None)
 
 
 def test_a_compiler_that_ran_out_of_memory_or_time_is_told_as_that() -> None:
     two = job(step(compiles=True), step())
-    assert judge(outcome(end(1), reading=OOM), two)[0] is Status.MEMORY_EXCEEDED
-    assert judge(outcome(stopped_by="timeout"), two)[0] is Status.TIMEOUT
+    assert judge_run(outcome(end(1), reading=OOM), two)[0] is Status.MEMORY_EXCEEDED
+    assert judge_run(outcome(stopped_by="timeout"), two)[0] is Status.TIMEOUT
 
 
 REQUEST = ExecRequest(language=Language.PYTHON, code="1", timeout=5, memory_limit_mb=64)

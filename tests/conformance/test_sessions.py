@@ -30,7 +30,7 @@ def test_undo_takes_back_the_last_cell(kernel):
     kernel.run("step = 1")
     kernel.run("step = 2")
     _, outputs = kernel.run("%sandbox undo")
-    assert "taken back" in outputs[0][1]["data"]["text/plain"]
+    assert "took back cell" in outputs[0][1]["data"]["text/plain"]
     assert value(kernel, "step") == "1"
 
 

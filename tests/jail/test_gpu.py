@@ -10,6 +10,7 @@ import pytest
 
 from sandbox_kernel import Limits, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.jail.meter.gpu_meter import Nvml, open_counts
+from sandbox_kernel.model import NoteKind
 
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/dev/nvidia0") or importlib.util.find_spec("torch") is None,
@@ -66,3 +67,26 @@ def test_nothing_is_left_on_the_card_after_a_timeout(box: Sandbox) -> None:
     assert result.status is Status.TIMEOUT, result.stderr[-2000:]
     assert (result.peak_gpu_memory_bytes or 0) > 2048 << 20
     assert not counts().by_process()
+
+
+def test_a_session_says_when_it_begins_to_use_the_card_and_goes_back_to_before_that(box: Sandbox) -> None:
+    session = box.session("python", memory_mb=ROOM_MB)
+    assert session.run("import torch; x = 1", timeout=120).ok
+    used = session.run("y = torch.ones(8, device='cuda'); float(y.sum())", timeout=120)
+    assert used.displays[-1].data["text/plain"] == "8.0", used.stderr[-2000:]
+    assert [note.kind for note in used.notes] == [NoteKind.STATE_ON_GPU]
+    assert session.run("y += 1; float(y.sum())", timeout=120).displays[-1].data["text/plain"] == "16.0"
+    ended = session.run("import os; os.kill(os.getpid(), 9)", timeout=120)
+    assert ended.rolled_back
+    again = session.run("x, 'y' in globals(), float(torch.ones(8, device='cuda').sum())", timeout=120)
+    assert again.displays[-1].data["text/plain"] == "(1, False, 8.0)", again.stderr[-2000:]
+    assert not session.close()
+
+
+def test_memory_of_the_card_that_another_program_left_is_not_read(box: Sandbox) -> None:
+    """What the driver does with released memory, as seen from inside: fresh memory holds nothing of an earlier run."""
+    write = "import torch\nx = torch.full((256 << 18,), 1234567.0, device='cuda'); torch.cuda.synchronize()"
+    assert box.run(write, "python", timeout=120, memory_mb=ROOM_MB).ok
+    read = "import torch\nx = torch.empty(1024 << 18, device='cuda')\nprint(int((x == 1234567.0).sum()))"
+    result = box.run(read, "python", timeout=120, memory_mb=ROOM_MB)
+    assert result.stdout == "0\n", result.stderr[-2000:]

@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
-import os
-import secrets
 import socket
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.agent.loopback import listen, read_token
 from sandbox_kernel.agent.mcp.http_patience import impatient_protocol
 from sandbox_kernel.agent.mcp.mcp_server import make_server, need_sdk
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 TOKEN_VARIABLE = "SANDBOX_KERNEL_MCP_TOKEN"  # noqa: S105
-_SHORTEST_TOKEN = 16
 _SHUTDOWN_S = 3
 
 
@@ -76,37 +71,6 @@ def make_app(toolbox: Toolbox, token: str, version: str = "") -> ASGIApp:
     return BearerOnly(make_server(toolbox, version).streamable_http_app(streamable_http_path=PATH), token)
 
 
-def read_token(file: str | None) -> tuple[str, bool]:
-    """Return the token, from a file, else the environment, else a new one; and whether it is new.
-
-    There is no command line option for it: other users of the machine can see command lines.
-    """
-    token = Path(file).read_text().strip() if file is not None else os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not token and file is None:
-        return secrets.token_urlsafe(32), True
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        source = f"the token in {file}" if file is not None else f"the token in ${TOKEN_VARIABLE}"
-        raise InvalidRequest(f"{source} must be at least {_SHORTEST_TOKEN} visible ASCII characters")
-    return token, False
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket on a loopback address. Raises for any other address."""
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise InvalidRequest(f"--host {host!r} is not an address; for example 127.0.0.1 or ::1") from None
-    if not address.is_loopback:
-        raise InvalidRequest(
-            f"--host {host!r} is not a loopback address; the server is for this machine only: use 127.0.0.1 or ::1, "
-            "and a tunnel (ssh -L) from elsewhere"
-        )
-    if not 0 <= port <= 65535:
-        raise InvalidRequest(f"--port {port} is not a port; give 1 to 65535, or 0 for a free one")
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    return socket.create_server((str(address), port), family=family)
-
-
 def serve_http(
     policy: SandboxPolicy | None = None,
     *,
@@ -117,19 +81,24 @@ def serve_http(
     audit: str | None = None,
     allow_private_for: Iterable[str] = (),
     secrets: Iterable[Secret] = (),
+    here: str | None = None,
+    may_apply: bool = False,
 ) -> None:
     """Serve until interrupted. Prints the address, and a new token, to standard error."""
     need_sdk()
-    token, made = read_token(token_file)
+    token, made = read_token(token_file, TOKEN_VARIABLE)
     private = tuple(allow_private_for)
-    with listen(host, port) as server, Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets) as box:
+    with (
+        listen(host, port) as server,
+        Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets, here=here) as box,
+    ):
         address, bound = server.getsockname()[:2]
         place = f"[{address}]" if ":" in address else address
         sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")
         if made:
             sys.stderr.write(f"Authorization: Bearer {token}\n")
         sys.stderr.flush()
-        asyncio.run(_serve(make_app(Toolbox(box), token, version), server))
+        asyncio.run(_serve(make_app(Toolbox(box, may_apply=may_apply), token, version), server))
 
 
 async def _serve(app: ASGIApp, listener: socket.socket) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.agent.answer import as_text
 from sandbox_kernel.agent.mcp.call_progress import CallProgress
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
-from sandbox_kernel.agent.mcp.toolbox import Call, Reply, Toolbox
+from sandbox_kernel.agent.mcp.toolbox import Reply, Toolbox, ToolCall
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.policy import SandboxPolicy
@@ -84,7 +84,7 @@ async def _watched_call(
     args: Mapping[str, object] = params.arguments or {}
     seconds = args.get("timeout_secs")
     progress = CallProgress(float(seconds) if isinstance(seconds, int) and not isinstance(seconds, bool) else None)
-    call = Call(args=args, on_output=progress.add)
+    call = ToolCall(args=args, on_output=progress.add)
     tell = context.session.report_progress
     async with anyio.create_task_group() as group:
         group.start_soon(progress.keep_telling, tell)
@@ -139,17 +139,19 @@ def serve_stdio(
     audit: str | None = None,
     allow_private_for: Iterable[str] = (),
     secrets: Iterable[Secret] = (),
+    here: str | None = None,
+    may_apply: bool = False,
 ) -> None:
     """Serve one client on standard input and output until it closes them. Further arguments go to ``Sandbox``."""
     need_sdk()
-    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for, secrets=secrets) as box:
-        asyncio.run(_stdio(box, version))
+    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for, secrets=secrets, here=here) as box:
+        asyncio.run(_stdio(box, version, may_apply))
 
 
-async def _stdio(box: Sandbox, version: str) -> None:
+async def _stdio(box: Sandbox, version: str, may_apply: bool) -> None:
     from mcp.server.stdio import stdio_server
 
-    server = make_server(Toolbox(box), version)
+    server = make_server(Toolbox(box, may_apply=may_apply), version)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _leave, box)
     async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())

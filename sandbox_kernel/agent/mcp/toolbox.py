@@ -22,6 +22,7 @@ from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.box_backend import BoxBackend
 from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
 from sandbox_kernel.agent.mcp import tool_specs as specs
+from sandbox_kernel.agent.mcp.here_tools import Act, here_tools
 from sandbox_kernel.agent.mcp.pictures import pictures_of
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
 from sandbox_kernel.agent.tool import SandboxTool, internal_error
@@ -49,7 +50,7 @@ _STATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ToolCall:
     """One call: its arguments, the callback for output, and the event that cancels it."""
 
     args: Mapping[str, object]
@@ -77,12 +78,12 @@ class _NamedSession:
 class Toolbox:
     """The tools of a sandbox. Use it on one event loop; it ends with the sandbox."""
 
-    def __init__(self, box: Sandbox) -> None:
+    def __init__(self, box: Sandbox, *, may_apply: bool = False) -> None:
         self.box = box
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._sessions: dict[str, _NamedSession] = {}
         self._writing = threading.Lock()
-        self._acts: dict[str, Callable[[Call], Awaitable[Reply]]] = {
+        self._acts: dict[str, Callable[[ToolCall], Awaitable[Reply]]] = {
             self.exec.name: self._exec,
             "session_run": self._session_run,
             "session_undo": self._session_undo,
@@ -91,6 +92,8 @@ class Toolbox:
             "list_dir": self._list_dir,
             "report": self._report,
         }
+        self._here = here_tools(box, may_apply=may_apply)
+        self._acts |= {name: self._on_folder(act) for name, (_, act) in self._here.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,9 +113,19 @@ class Toolbox:
             open_world=self._open_world,
         )
         session = replace(specs.SESSION_RUN, open_world=self._open_world)
-        return (run, session, specs.SESSION_UNDO, specs.READ_FILE, specs.WRITE_FILE, specs.LIST_DIR, specs.REPORT)
+        here = (spec for spec, _ in self._here.values())
+        return (
+            run,
+            session,
+            specs.SESSION_UNDO,
+            specs.READ_FILE,
+            specs.WRITE_FILE,
+            specs.LIST_DIR,
+            specs.REPORT,
+            *here,
+        )
 
-    async def call(self, name: str, call: Call) -> Reply:
+    async def call(self, name: str, call: ToolCall) -> Reply:
         """Call a tool by its name and return the reply. Never raises for a known name."""
         act = self._acts[name]
         began = time.monotonic()
@@ -124,11 +137,17 @@ class Toolbox:
             _log.exception("the tool %s failed", name)
             return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
 
-    async def _exec(self, call: Call) -> Reply:
+    def _on_folder(self, act: Act) -> Callable[[ToolCall], Awaitable[Reply]]:
+        async def answered(call: ToolCall) -> Reply:
+            return Reply(answer=await act(dict(call.args)))
+
+        return answered
+
+    async def _exec(self, call: ToolCall) -> Reply:
         answer = await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel)
         return Reply(answer=with_failures(answer))
 
-    async def _session_run(self, call: Call) -> Reply:
+    async def _session_run(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
         language = _language(fields)
         name, code = _session_name(fields, language), fields.text("code")
@@ -155,7 +174,7 @@ class Toolbox:
         }
         return Reply(answer=answer, pictures=pictures_of(result.displays))
 
-    async def _session_undo(self, call: Call) -> Reply:
+    async def _session_undo(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("session", "cells"))
         name = _session_name(fields)
         cells = fields.whole("cells", 1, 1, specs.MOST_CELLS_UNDONE)
@@ -167,7 +186,7 @@ class Toolbox:
             result = await asyncio.to_thread(named.session.undo, cells)
         return Reply(answer={**result_answer(result), "session": name})
 
-    async def _read_file(self, call: Call) -> Reply:
+    async def _read_file(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("path", "offset", "max_bytes"))
         path, offset = fields.text("path"), fields.whole("offset", 0, 0, 1 << 62)
         most = fields.whole("max_bytes", specs.DEFAULT_READ_BYTES, 1, specs.MOST_FILE_BYTES)
@@ -178,7 +197,7 @@ class Toolbox:
             answer["next_offset"] = offset + taken
         return Reply(answer=answer)
 
-    async def _write_file(self, call: Call) -> Reply:
+    async def _write_file(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("path", "content", "encoding"))
         path, content = fields.text("path"), fields.text("content")
         data = _as_bytes(content, fields.choice("encoding", specs.ENCODINGS[0], specs.ENCODINGS))
@@ -201,7 +220,7 @@ class Toolbox:
                 )
             self.box.write_file(path, data)
 
-    async def _list_dir(self, call: Call) -> Reply:
+    async def _list_dir(self, call: ToolCall) -> Reply:
         path = Fields(call.args, ("path",)).optional_text("path")
         found = await asyncio.to_thread(self.box.list_dir, path if path is not None else ".")
         listed = [
@@ -213,7 +232,7 @@ class Toolbox:
             answer["left_out"] = len(found) - len(listed)
         return Reply(answer=answer)
 
-    async def _report(self, call: Call) -> Reply:
+    async def _report(self, call: ToolCall) -> Reply:
         again = Fields(call.args, ("again",)).flag("again")
         report = await asyncio.to_thread(lambda: self.box.report(again=again))
         return Reply(answer={"status": "success", **report.to_dict()})

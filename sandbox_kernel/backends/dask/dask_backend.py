@@ -28,7 +28,7 @@ from sandbox_kernel.backends.dask.dask_worker import (
     stop_on_worker,
 )
 from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.readable import readable
@@ -36,12 +36,17 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
 if TYPE_CHECKING:
+    import asyncio
+
     from distributed import Client, Future
+
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 #: Seconds that a run may take beyond its time limit after it began: to start, to end, to send its files.
 PATIENCE_S = 120.0
@@ -97,11 +102,21 @@ class DaskBackend(BlockingBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
 
         ``stdin_from`` is read to its end first and sent with the request; a terminal is not read.
         """
+        if over is not None:
+            request, keep = over.copied_for(request), over.keep
+        if functions is not None:
+            raise InvalidRequest(
+                "host functions live in this process, and backend='dask' runs programs on other machines; "
+                "use backend='process', or leave functions out"
+            )
         source = unless_terminal(stdin_from)
         request = request if source is None else replace(request, stdin=read_to_end(source))
         name = f"sandbox-{uuid.uuid4().hex}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from sandbox_kernel.backends.wasm.booted import FACTS, age_mark, image_facts, image_parts
 from sandbox_kernel.backends.wasm.module_key import EngineSwitches, compiled_name
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
@@ -27,6 +28,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     PREPARE_MEMORY_MB,
     TrustedFile,
     bake_job,
+    boot_job,
     make_walls,
     trusted_compile_job,
 )
@@ -108,7 +110,8 @@ class Preparer:
                     package_files(self._store, package)
                 files = self._built(guest, switches, tell)
                 ready = self._store.add(guest_name(guest, switches), files)
-            tell(f"{guest.version} is ready", 1.0)
+            why = image_facts(ready).reason
+            tell(f"{guest.version} is ready" + (f", but starts anew in each run: {why}" if why else ""), 1.0)
             return ready
 
     def _built(
@@ -129,6 +132,8 @@ class Preparer:
     def _build(self, guest: WasmLanguage, switches: EngineSwitches) -> dict[str, bytes]:
         assert guest.package is not None
         module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
+        if guest.image:
+            return self._run(lambda jail: boot_job(jail, module, guest, switches), [module], (COMPILED, FACTS))
         if guest.entry in ("command", "turn"):
             plain = guest.entry == "turn"
             return self._run(
@@ -191,6 +196,7 @@ def guest_digest(guest: WasmLanguage) -> str:
     if guest.boot is not None:
         boot = importlib.resources.files("sandbox_kernel") / "guest" / guest.boot
         parts.append(hashlib.sha256(boot.read_bytes()).hexdigest())
+    parts += image_parts(guest)
     if guest.entry == "quickjs":
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         ours = [library.file for library in guest.libraries if library.package is None]
@@ -205,6 +211,8 @@ def guest_name(guest: WasmLanguage, switches: EngineSwitches) -> str:
     assert guest.package is not None
     # Languages with the same module share its compiled form.
     owner = str(guest.language) if guest.entry == "quickjs" else guest.package.key
+    if guest.image:
+        owner += f"-image{age_mark()}"
     return compiled_name(f"guest-{owner}-", compiled_digest(guest), switches)
 
 

@@ -1,8 +1,8 @@
 """A private folder of verified files: downloaded guests and compiled modules.
 
 A compiled module is native code, so only entries that this program made are used. Each entry has a seal: a keyed hash
-over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal or can be
-read by other users is removed and counts as missing; the caller makes it again.
+over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal, belongs
+to another user or has a second hard link is removed and counts as missing; the caller makes it again.
 
 An entry is a folder with its files and its seal. It is made under a temporary name and renamed. When two processes make
 the same entry, the first one is kept and both use it.

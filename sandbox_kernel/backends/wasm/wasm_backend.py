@@ -22,8 +22,9 @@ from sandbox_kernel.backends.network_notes import network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.request_checks import check_files_fit, check_request
 from sandbox_kernel.backends.standard_input import unless_terminal
+from sandbox_kernel.backends.wasm.booted import image_facts, why_not_image
 from sandbox_kernel.backends.wasm.cell_modules import CellModules
-from sandbox_kernel.backends.wasm.module_key import PLAIN, EngineSwitches
+from sandbox_kernel.backends.wasm.module_key import EngineSwitches
 from sandbox_kernel.backends.wasm.native import build
 from sandbox_kernel.backends.wasm.prepare import OnProgress, switches_of
 from sandbox_kernel.backends.wasm.source import WasmSource, read_source
@@ -44,10 +45,15 @@ from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
-from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.model.notes import not_booted
+from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy, resolve_grants
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
@@ -134,8 +140,15 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         on_usage: OnUsage | None = None,
         on_input: OnInput | None = None,
         stdin_from: int | None = None,
+        over: HereFolder | None = None,
+        functions: HostFunctions | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read."""
+        if functions is not None:
+            raise InvalidRequest("backend='wasm' has no host functions; use backend='process'")
+        if over is not None:
+            request, keep = over.copied_for(request), over.keep
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)
@@ -162,8 +175,19 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if guest.is_compiled:
             return self._run_compiled(request, guest, callbacks)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
+        why = self._why_not_image(request, guest)
+        guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
-        return self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, callbacks)
+        why = why or image_facts(entry).reason
+        result = self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, callbacks)
+        return replace(result, notes=(*result.notes, not_booted(str(guest.language), why))) if why else result
+
+    def _why_not_image(self, request: ExecRequest, guest: WasmLanguage) -> str | None:
+        """Return why a request needs its interpreter to start from nothing; None when it need not."""
+        if not guest.image:
+            return None
+        env = {**self.policy.env, **request.env}
+        return why_not_image(resolve_grants(self.policy), (*guest.argv, *request.args), env)
 
     def check_network(self) -> None:
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
@@ -248,7 +272,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         left = request.timeout - spent_s
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
-        ahead = guest.module if isinstance(guest.module, str) and guest.switches == PLAIN else None
+        ahead = (guest.module, guest.switches) if isinstance(guest.module, str) else None
         walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
         try:
             return self._run_in_jail(request, guest, walls, spent_s, callbacks)

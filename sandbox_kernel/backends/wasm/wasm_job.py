@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sandbox_kernel.backends.wasm.booted import FACTS, boot_fields
 from sandbox_kernel.backends.wasm.module_key import PLAIN, EngineSwitches
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
@@ -18,6 +19,7 @@ from sandbox_kernel.jail.core.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.support.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
@@ -78,11 +80,11 @@ def make_walls(
     policy: SandboxPolicy,
     enforcer: str,
     runtime: Sequence[Grant] = (),
-    ahead: str | None = None,
+    ahead: tuple[str, EngineSwitches] | None = None,
 ) -> Walls:
     """Return the walls around the engine. They are equal for most requests, so that spares can serve them.
 
-    ``ahead`` is a compiled module of the store that is loaded while the jail waits.
+    ``ahead`` is a compiled module of the store, with the settings of its engine, that is loaded while the jail waits.
     """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
@@ -99,7 +101,8 @@ def make_walls(
     rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
     # A guest that escapes from the engine still cannot start a process.
     no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
-    warm = Warm((_WAITING,) if ahead is None else (_WAITING, ahead), rlimits, no_spawn)
+    loaded = () if ahead is None else (ahead[0], json.dumps(ahead[1].to_dict()))
+    warm = Warm((_WAITING, *loaded), rlimits, no_spawn)
     preload = ("site", _WAITING)
     return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
 
@@ -182,6 +185,19 @@ def bake_job(
     return _preparation(jail, plan)
 
 
+def boot_job(jail: Jail, module: TrustedFile, guest: WasmLanguage, switches: EngineSwitches) -> Job:
+    """Return the job that makes an image of a started interpreter; see ``guest/wasm/images/boot_python.py``."""
+    plan = {
+        "task": "boot",
+        "source": module.path,
+        "out": f"{jail.places.work}/{COMPILED}",
+        "facts": f"{jail.places.work}/{FACTS}",
+        **boot_fields(guest),
+        "switches": switches.to_dict(),
+    }
+    return _preparation(jail, plan)
+
+
 def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
     return Job(
         steps=(_step(jail, plan, compiles=True),),
@@ -195,7 +211,7 @@ def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     """Return the folders of a guest; they have the same names for the guest in every kind of jail."""
     places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
-    folders = [(places.work, WORK, True), (places.work, ".", True)]
+    folders = [(places.work, WORK, True), (places.work, ".", True), (places.work, "/", True)]
     folders += [(places.cell, CELL, False)] if sees_cell else []
     folders += [(grant.target if mounts else grant.source, grant.target, grant.writable) for grant in jail.walls.grants]
     return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]

@@ -62,7 +62,7 @@ class WasmLanguages:
         if language is Language.WASM or language not in catalogue():
             return True
         guest = self._guest(language)
-        if session and guest.session is not None:
+        if session and guest.session is not None and self.is_prepared(guest.session):
             return True
         if guest.is_compiled:
             return not toolchain_availability(language).available or find_toolchain(language).is_warm
@@ -101,6 +101,10 @@ class WasmLanguages:
 
     def _can_be_made_ready(self) -> list[Language]:
         return [name for name, found in self._languages().items() if found.available]
+
+    def is_prepared(self, guest: WasmLanguage) -> bool:
+        """Return whether a guest is in the store."""
+        return self._preparer.find(guest, switches_of(guest, fuel=False)) is not None
 
     def ready(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry:
         """Return the store entry of a language; prepares it if needed, unless that takes minutes."""

@@ -88,7 +88,7 @@ _OWN_STATUS = {
 }
 
 
-def judge(report: WasmEnding, otherwise: Limit | None) -> Verdict:
+def judge_guest(report: WasmEnding, otherwise: Limit | None) -> Verdict:
     """Return status and limit of a guest that the jail did not end; ``otherwise`` is a limit that the jail noticed."""
     own = _OWN_STATUS.get(report.end, Status.FAILED)
     if report.end is GuestEnd.EXIT and report.code == 0:
@@ -104,7 +104,7 @@ def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend:
     report = read_report(outcome.report)
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded or report is None:
         return result if report is None else replace(result, peak_memory_bytes=report.memory_bytes)
-    status, limit = judge(report, result.limit)
+    status, limit = judge_guest(report, result.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
     code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
     return replace(

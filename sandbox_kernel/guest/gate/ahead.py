@@ -15,7 +15,7 @@ import sys
 
 from . import python_once
 from .steps import be_step, leave_the_gate, move_up, stand_alone, wait_as_guest
-from .wire import receive, send_frame
+from .wire import receive, receive_descriptors, send_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,11 +56,16 @@ class Waiting:
     #: CPU time that it took to become ready; it does not count as the program's.
     spent = 0.0
 
-    def begin(self, step: Dict[str, Any], descriptors: List[int]) -> int:
-        """Send the order to the waiting program and return its pid; the caller waits for its end."""
+    def begin(self, step: Dict[str, Any], descriptors: List[int], hatch: int) -> int:
+        """Send the order to the waiting program and return its pid; the caller waits for its end.
+
+        The hatch to host functions is the last descriptor; -1 for none.
+        """
+        descriptors = descriptors if hatch < 0 else [*descriptors, hatch]
         if step["kind"] == "warm":  # a session does not need this: the CPU time of each cell is measured by itself
             self.spent = cpu_seconds(self.pid)
         order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
+        order["hatch"] = hatch >= 0
         send_frame(self.socket, self._encode(order).encode(), descriptors)
         return self.pid
 
@@ -90,18 +95,20 @@ class Ahead:
                 leave_the_gate()
                 python_once.rehearse()
                 (size,) = struct.unpack(">I", receive(theirs, 4))
-                step, blobs = marshal.loads(receive(theirs, size))  # noqa: S302 - the gate wrote it
+                step, blobs, hatchs = marshal.loads(receive(theirs, size))  # noqa: S302 - the gate wrote it
+                hatch = receive_descriptors(theirs, hatchs)
                 theirs.close()
             except EOFError:
                 os._exit(0)  # dismissed: the order is for another kind of step
-            be_step(step, flags, blobs, channel, problem_write)
+            be_step(step, flags, blobs, channel, problem_write, hatch[0] if hatch else -1)
         theirs.close()
         os.close(problem_write)
 
-    def begin(self, step: Dict[str, Any], blobs: List[bytes]) -> int:
-        """Send the step to the process and return its pid."""
+    def begin(self, step: Dict[str, Any], blobs: List[bytes], hatch: int) -> int:
+        """Send the step, and the hatch to host functions if it may call any, to the process and return its pid."""
         needed = [blob if number in (step["source"], step["filter"]) else b"" for number, blob in enumerate(blobs)]
-        send_frame(self.socket, marshal.dumps((step, needed)))
+        hatchs = [hatch] if hatch >= 0 else []
+        send_frame(self.socket, marshal.dumps((step, needed, len(hatchs))), hatchs)
         return self.pid
 
     def dismiss(self) -> None:

@@ -68,26 +68,27 @@ def run_step(
     waiting: Waiting | None,
     ahead: Ahead | None,
     descriptors: List[int],
+    hatch: int,
 ) -> int:
     """Start one step, wait for it and report how it ended; reaps other children meanwhile. Returns its exit code."""
     if step["kind"] == "session":
         from ..session import checkpoint_gate
     steps.prepare(step)
     if ahead is not None:
-        problem_read, child = ahead.problem_read, ahead.begin(step, blobs)
+        problem_read, child = ahead.problem_read, ahead.begin(step, blobs, hatch)
     else:
         problem_read, problem_write = os.pipe()
         # A high number: low ones are given to steps by number.
         problem_write = steps.move_up(problem_write)
         waits = waiting is not None and step["kind"] in WAITED_FOR
-        child = waiting.begin(step, descriptors) if waits and waiting is not None else os.fork()
+        child = waiting.begin(step, descriptors, hatch) if waits and waiting is not None else os.fork()
         if child == 0:
             os.close(problem_read)
             control.close()
             if waiting is not None:
                 waiting.socket.close()
             steps.leave_the_gate()
-            steps.be_step(step, flags, blobs, channel, problem_write)
+            steps.be_step(step, flags, blobs, channel, problem_write, hatch)
         os.close(problem_write)
     for fd in descriptors:
         os.close(fd)
@@ -217,8 +218,11 @@ def serve(control: socket.socket, channel: int) -> None:
         for step in order["steps"]:
             for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
                 step["env"].setdefault(name, proxy)
+    # Steps that call no host functions, such as compilers, never get the hatch to them.
+    hatch = order["descriptors"].pop() if order["hatch"] else -1
     for step in order["steps"]:
-        if run_step(step, flags, blobs, control, channel, waiting, ahead, order["descriptors"]) != 0:
+        calls = hatch if step.get("functions") is not None else -1
+        if run_step(step, flags, blobs, control, channel, waiting, ahead, order["descriptors"], calls) != 0:
             break
         ahead, order["descriptors"] = None, []
     # Wait: the host ends the jail when it has read the report. If the host is gone, the kernel ends us.

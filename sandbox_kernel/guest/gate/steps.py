@@ -6,11 +6,13 @@ Everything here except ``move_up`` and ``prepare`` runs in the child. Standard l
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
 import errno
 import fcntl
 import mmap
 import os
 import resource
+import struct
 import sys
 
 from . import lockdown, python_once
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 #: The descriptor of the channel to the host, in steps that report.
 REPORT_FD = 3
+#: The lowest descriptor of the hatch to host functions; the lowest limit on open files is 16.
+HATCH_FD = 14
+#: The variable that tells programs the descriptor of the hatch.
+HATCH_VARIABLE = "HOST_HATCH"
+#: The variable that asks for a connection, and gets its descriptor.
+LINE_VARIABLE = "HOST_LINE"
 
 
 def raise_oom_score(score: int) -> None:
@@ -84,7 +92,7 @@ def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
         os._exit(125)
 
 
-def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int) -> None:
+def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, hatch: int) -> None:
     """Turn this child into the program of one step, after ``stand_alone``."""
     if step["kind"] != "exec":
         # As an interpreter does at its start; an executed program sets its own.
@@ -98,6 +106,8 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
+    if hatch >= 0:
+        hatch = keep_hatch(hatch, environment, inherits=step["kind"] == "exec")
     if step["kind"] == "exec":
         try:
             os.execve(step["argv"][0], step["argv"], environment)
@@ -106,12 +116,18 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
             os._exit(127 if error.errno == errno.ENOENT else 126)
     os.environ.clear()
     os.environ.update(environment)
+    if hatch >= 0:
+        from ..functions import host_module
+
+        host_module.install(hatch, step["functions"])
     if step["kind"] == "session":
         run_session(step["argv"], channel)
     python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
-def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, problem_write: int) -> None:
+def be_step(
+    step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, problem_write: int, hatch: int
+) -> None:
     """Become the program of this step; called in a child after ``leave_the_gate``, never returns.
 
     If the walls cannot be built, writes the reason to the descriptor ``problem_write`` and exits.
@@ -129,8 +145,30 @@ def be_step(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel:
         os._exit(126)
     # The program must not be able to report that its walls failed.
     os.close(problem_write)
-    become(step, flags, blobs, channel)
+    become(step, flags, blobs, channel, hatch)
     raise SystemExit(0)
+
+
+def keep_hatch(hatch: int, environment: Dict[str, str], *, inherits: bool) -> int:
+    """Move the hatch to host functions to a number that programs rarely use, and tell it in the environment."""
+    kept = fcntl.fcntl(hatch, fcntl.F_DUPFD if inherits else fcntl.F_DUPFD_CLOEXEC, HATCH_FD)
+    os.close(hatch)
+    environment[HATCH_VARIABLE] = str(kept)
+    if LINE_VARIABLE in environment:
+        environment[LINE_VARIABLE] = str(open_line(kept))
+    return kept
+
+
+def open_line(hatch: int) -> int:
+    """Open a connection for calls and return its descriptor, for a program that cannot send descriptors itself."""
+    ours, theirs = socket.socketpair()
+    knock = socket.socket(fileno=os.dup(hatch))
+    knock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", theirs.fileno()))])
+    knock.close()
+    theirs.close()
+    line = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, HATCH_FD)
+    ours.close()
+    return line
 
 
 def run_session(argv: List[str], channel: int) -> None:

@@ -10,8 +10,9 @@ child has a copy of its memory, which holds no secret: modules, and the seed of 
 have one thread, because a fork copies only one; if an import has started more, it reports that and is not used.
 
 An order is the sizes of /box, /tmp and /dev/shm, with five descriptors: control, channel, stdin, stdout, stderr. The
-child answers over its control socket: one byte (the kernel adds the sender's pid), then the messages of every gate. If
-a child cannot build its walls, it writes the reason to its stderr and ends.
+child answers over its control socket: one byte (the kernel adds the sender's pid), a second one with the descriptor of
+the layer if the program works on a folder of the host (``layer.py``), then the messages of every gate. If a child
+cannot build its walls, it writes the reason to its stderr and ends.
 
 Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/kinds/template.py`` writes the spec.
 Standard library only, Python 3.8 or later.
@@ -27,7 +28,7 @@ import stat
 import struct
 import sys
 
-from . import gate, lockdown, namespaces, quotas
+from . import gate, layer, lockdown, namespaces, quotas
 from .namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
 from .steps import move_up
 from .wire import send
@@ -63,7 +64,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         lockdown.require_single_thread("fork")
-        left = [*left_in("/box", spec["shown"]), *left_in("/tmp", spec["shown"])]
+        left = [*([] if spec["here"] else left_in("/box", spec["shown"])), *left_in("/tmp", spec["shown"])]
         try_once(spec)
     except OSError as error:
         sys.stderr.write(f"template: {error}\n")
@@ -111,7 +112,10 @@ def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left
             control = socket.socket(fileno=CONTROL_FD)
             # Sent first: while we build the walls, the host finds this process and starts its meter.
             control.send(b"!")
-            build_walls(sizes, spec)
+            changed = build_walls(sizes, spec)
+            if changed >= 0:
+                control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", changed))])
+                os.close(changed)
             put_back(left)
             reseed()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -135,9 +139,13 @@ def take_descriptors(given: List[int]) -> None:
     namespaces.keep_descriptors((0, 1, 2, CONTROL_FD, CHANNEL_FD))
 
 
-def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
-    """Turn new namespaces into the walls that ``jail/rules/bubblewrap.py`` describes."""
+def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> int:
+    """Turn new namespaces into the walls that ``jail/rules/bubblewrap.py`` describes.
+
+    Returns a descriptor of the layer over the folder that the program works on; -1 without such a folder.
+    """
     box, tmp, shm = sizes
+    changed = -1
     namespaces.be_user(INNER_UID)
     shown = [(os.open(path, os.O_PATH | os.O_CLOEXEC), path) for path in spec["shown"]]
     for target, mode, size in (
@@ -150,6 +158,8 @@ def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
     for fd, path in shown:
         namespaces.show_again(fd, path)
         os.close(fd)
+    if spec["here"]:
+        changed = layer.mount_layer()
     # Terminals are named by number: with a shared /dev/pts one jail could open another's.
     namespaces.mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("proc", "/proc", MS_NOSUID | MS_NOEXEC | MS_NODEV, "")
@@ -160,6 +170,7 @@ def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> None:
     lockdown.no_new_privs()
     lockdown.drop_capabilities()
     lockdown.load_seccomp(spec["filter"])
+    return changed
 
 
 def left_in(root: str, shown: List[str]) -> Left:

@@ -23,6 +23,7 @@ const MAX_FRAME = 16 << 20;
 const MAX_PARTS = 320_000; // strings, opening brackets and commas of one frame; the host counts them too
 const INTERRUPTED = Symbol('interrupted');
 const SHOWS = Symbol.for('Jupyter.display');
+if (process.env.HOST_HATCH !== undefined) require('./host.js').install();
 let native = null;
 let freezeProblem = 'JavaScript sessions have no checkpoints here';
 
@@ -483,7 +484,7 @@ async function cellDone(message) {
   // Unhandled rejections are reported after the promise jobs of this turn, and belong to this cell.
   await new Promise((told) => afterTicks(told));
   running = false;
-  send({ op: 'done', id: message.id, names: (await names()).size, ...end });
+  send({ op: 'done', id: message.id, ...end });
 }
 
 serve();

@@ -16,10 +16,11 @@ from IPython.core.displaypub import DisplayPublisher
 
 from .interactive.convert import converted
 from .interactive.frame import LIBRARIES
+from .interactive.widgets import COMMS, VIEW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, List
 
     Send = Callable[[Dict[str, Any]], bool]
 
@@ -60,12 +61,18 @@ class Screen:
 
     def __init__(self) -> None:
         self.send: Send | None = None
+        #: ``Output`` widgets that catch displays, innermost last.
+        self.catchers: List[Any] = []
         #: Whether a front end runs the cell, which has a place for pages of documentation.
         self.has_pager: Callable[[], bool] = lambda: False
 
     def show(self, kind: str, data: Dict[str, Any], metadata: Dict[str, Any], display_id: str | None = None) -> None:
         """Send one display, after everything that was printed before it."""
         if self.send is None:
+            return
+        if self.catchers:
+            shown = bundle(data if VIEW in data else converted(data))
+            self.catchers[-1]._sandbox_add({"output_type": "display_data", "data": shown, "metadata": {}})
             return
         sys.stdout.flush()
         sys.stderr.flush()
@@ -79,21 +86,24 @@ class Screen:
             sentence = f"<output of {size} characters is too large to be shown>"
             self.send({**message, "data": {"text/plain": sentence}, "metadata": {}})
 
-    def library(self, data: Dict[str, Any]) -> bool:
-        """Send a library that later frames use."""
+    def beside(self, data: Dict[str, Any]) -> bool:
+        """Send what is not shown by itself: a library that later frames use, or a message of a widget."""
         message = {"op": "display", "kind": "display", "data": data, "metadata": {}, "display_id": None}
         return self.send is not None and self.send(message)
 
     def clear(self, wait: bool) -> None:
         """Clear the cell's output, now or, with ``wait``, when the next output comes."""
-        if self.send is not None:
+        if self.catchers:
+            self.catchers[-1]._sandbox_clear_now(wait)
+        elif self.send is not None:
             sys.stdout.flush()
             sys.stderr.flush()
             self.send({"op": "clear", "wait": bool(wait)})
 
 
 SCREEN = Screen()
-LIBRARIES.send = SCREEN.library
+LIBRARIES.send = SCREEN.beside
+COMMS.send = SCREEN.beside
 
 
 class WorkerPublisher(DisplayPublisher):

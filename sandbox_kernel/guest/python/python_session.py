@@ -16,17 +16,18 @@ import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
-from . import editor_answers
+from . import editor_answers, look, save_answers
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
 from .child_processes import plain_children
 from .display import SCREEN, bundle, plain
+from .interactive.widgets import COMMS
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Callable, Dict, Iterator, List
 
 
 def text_of(error: BaseException) -> str:
@@ -43,6 +44,7 @@ class PythonCells(CellEngine):
     def __init__(self, shell: WorkerShell) -> None:
         self.shell = shell
         self._libc = ctypes.CDLL(None)
+        self._code = ""
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -91,14 +93,21 @@ class PythonCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
+        with self.as_cell():
+            return self.run_cell(code, number)
+
+    @contextlib.contextmanager
+    def as_cell(self) -> Iterator[None]:
+        """Let what the main thread does belong to the running cell."""
         CELL.set(self.worker.cell)
         with counts_as_running():
-            return self.run_cell(code, number)
+            yield
 
     def run_cell(self, code: str, number: int | None) -> Dict[str, Any]:
         """Run a cell in IPython, and return how it ended."""
         shell: Any = self.shell
         shell.traceback, shell.display_error = [], None
+        self._code = code
         if number is not None:
             self.count_from(number)
         shell.payload_manager.clear_payload()
@@ -121,6 +130,12 @@ class PythonCells(CellEngine):
             if "data" in value:
                 value["data"] = bundle(value["data"])
         return {"reply": {"expressions": plain(values), "payload": plain(shell.payload_manager.read_payload())}}
+
+    def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
+        """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
+        with self.as_cell():
+            COMMS.receive(message)
+        return {"status": "ok", "exit_code": 0}
 
     def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``: the interrupt came while IPython's own code ran, not the user's."""
@@ -161,6 +176,10 @@ class PythonCells(CellEngine):
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
+        if what == "image":
+            return save_answers.save(self.variables(), code)
+        if what == "load":
+            return save_answers.load(self.shell.user_ns, code)
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
         if what in ("inspect", "source"):
@@ -169,10 +188,20 @@ class PythonCells(CellEngine):
 
     def names(self) -> int:
         """See ``CellEngine``."""
+        return len(self.variables())
+
+    def variables(self) -> Dict[str, Any]:
+        """Return the variables that the user has defined."""
         space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
-        return sum(
-            1 for name, value in space.items() if not name.startswith("_") and value is not hidden.get(name, nothing)
-        )
+        return {
+            name: value
+            for name, value in space.items()
+            if not name.startswith("_") and value is not hidden.get(name, nothing)
+        }
+
+    def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
+        """See ``CellEngine``."""
+        return lambda: look.look(self.variables(), self._code)
 
     def touch(self) -> None:
         """See ``CellEngine``: run an empty cell without calling the shell's event callbacks."""
@@ -184,7 +213,6 @@ class PythonCells(CellEngine):
         try:
             with contextlib.suppress(Exception):
                 shell.run_cell("pass", silent=True)
-                self.names()
         finally:
             shell.events.callbacks = listeners
             shell.last_execution_result, shell.last_execution_succeeded = last

@@ -14,23 +14,43 @@ from .between.background_loop import the_loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Coroutine
+    from types import CoroutineType, TracebackType
+    from typing import Any
 
 
-def run_to_end(cell: Coroutine[Any, Any, Any]) -> Any:
+def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
     """Run a cell's coroutine to its end; cancels it when it is interrupted. Replaces IPython's own function."""
     import asyncio
 
+    __tracebackhide__ = True
     loop = the_loop()
     task = loop.create_task(cell)
     try:
         return loop.run_until_complete(task)
+    except KeyboardInterrupt as interrupt:
+        if task.done():
+            raise
+        task.cancel()
+        where = None
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError as ended:
+            where = in_cell(ended.__traceback__, cell)
+        # The user wants to see where the cell waited. The frames of the loop say nothing, and take long to format.
+        raise interrupt.with_traceback(where) from None
     except BaseException:
         if not task.done():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 loop.run_until_complete(task)
         raise
+
+
+def in_cell(trace: TracebackType | None, cell: CoroutineType[Any, Any, Any]) -> TracebackType | None:
+    """Return the part of a traceback that begins in the cell's own code; None if there is none."""
+    while trace is not None and trace.tb_frame.f_code is not cell.cr_code:
+        trace = trace.tb_next
+    return trace
 
 
 def watch_over(shell: Any) -> None:

@@ -52,6 +52,8 @@ class ShellCells(CellEngine):
         self.usual = _USUAL | set(os.environ)
         self.interrupted = False
         self.woken = os.pipe()
+        #: The hatch to host functions, which cells inherit; empty when there are none.
+        self.hatch = tuple(int(fd) for fd in [os.environ.get("HOST_HATCH", "")] if fd)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. On an interrupt bash ends the cell; this process only notes it and waits for bash."""
@@ -136,7 +138,9 @@ class ShellCells(CellEngine):
         """Start a bash that loads the state in the folder, runs a script and writes its new state there."""
         script = os.path.join(_HERE, "shell_cell.sh")
         return subprocess.Popen(
-            [BASH, "--norc", "--noprofile", script, f"{folder}/before", f"{folder}/after", cell], **streams
+            [BASH, "--norc", "--noprofile", script, f"{folder}/before", f"{folder}/after", cell],
+            pass_fds=self.hatch,
+            **streams,
         )
 
     def take(self, folder: str) -> bool:

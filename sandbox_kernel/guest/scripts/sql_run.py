@@ -101,8 +101,8 @@ def main(argv: List[str]) -> int:
             sys.stdout.flush()
             sys.stderr.write(f"{path}:{line}: {type(error).__name__}: {error}\n")
             if database == ":memory:" and "no such table" in str(error):
-                sys.stderr.write("this database began empty and ends with the program; ")
-                sys.stderr.write("the first argument names a file that keeps one: --arg data.db\n")
+                sys.stderr.write("the database is in memory and empty at each run; ")
+                sys.stderr.write("to keep it in a file, add --arg data.db\n")
             return 1
     connection.close()
     return 0

@@ -27,7 +27,7 @@ import time
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signals, signal_same
+from .held import Held, Refused, await_ends, await_no_signals, end_all, signal_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 #: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
 #: when a user has too many signals queued, the kernel drops the sender of those.
 WAKE = signal.SIGUSR2
+#: The signal that makes a checkpoint look at its variables.
+LOOK = signal.SIGUSR1
 #: How long the gate waits for killed processes to be gone before it gives up the handover.
 DEATH_S = 5.0
 
@@ -107,6 +109,13 @@ class CheckpointGate:
                 held.close()
             if not order["wait"]:
                 return
+        elif op == "look":
+            for cell in order["cells"]:
+                if cell in self.held:
+                    self.held[cell].send(LOOK)
+            return
+        elif op == "compare":
+            answer.update(self.folder.compare(order["before"], order["after"]))
         elif op == "handover":
             answer.update(self.handover(order))
         self.send(answer)
@@ -215,15 +224,13 @@ class CheckpointGate:
                 for pid, started in alive.items()
                 if pid == self.worker or started not in (stay.get(pid), known.get(pid))
             }
-            for pid, started in victims.items():
-                signal_same(pid, started, signal.SIGKILL)
-            self.reap()
             if not victims:
                 break
             if time.monotonic() > deadline:
                 reason = "the processes of the cell could not be killed"
                 return {"ok": False, "pid": 0, "reason": reason, "folder": ""}
-            time.sleep(0.0005)
+            end_all(victims, deadline)
+            self.reap()
         for pid, started in alive.items():
             signal_same(pid, started, signal.SIGCONT)
         if not chosen.alive or not await_no_signals(chosen.pid, DEATH_S):

@@ -18,6 +18,7 @@ import os
 import stat
 import time
 
+from .file_diff import compare_files
 from .safe_files import (
     DIR,
     finish,
@@ -135,6 +136,20 @@ class WorkFolder:
     def _held(self) -> int:
         """Return the bytes of all copies; content that copies share counts once."""
         return sum(size for _, size in self._counts.values())
+
+    def compare(self, before: int, after: int) -> Dict[str, Any]:
+        """Return how the folder differs between two cells: ``problem``, and ``files`` as path, kind and patch."""
+        copies = [self.copies.get(cell) for cell in (before, after)]
+        for copy in copies:
+            if copy is None or copy.problem:
+                return {"problem": copy.problem if copy is not None else "no copy of them was kept", "files": []}
+        first, second = [
+            {path: (entry.kind, entry.data) for path, entry in copy.entries.items() if entry.kind != stat.S_IFDIR}
+            for copy in copies
+            if copy is not None
+        ]
+        files, cut = compare_files(first, second)
+        return {"problem": cut, "files": files}
 
     def restore(self, cell: int) -> str:
         """Restore the folder from the copy of a cell. Returns an empty string, or why it could not be restored."""

@@ -15,6 +15,7 @@ still kill it (the gate notices), lower its priority, and write to memory that b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -24,15 +25,18 @@ import threading
 import warnings
 
 from ..gate import lockdown
+from . import accelerator
 from .signals import EVERY_SIGNAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Callable, Dict, List, Tuple
 
 
 #: The same signal as ``checkpoint_gate.WAKE``.
 WAKE = signal.SIGUSR2
+#: The same signal as ``checkpoint_gate.LOOK``.
+LOOK = signal.SIGUSR1
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
 _fork, _waitpid = os.fork, os.waitpid
@@ -115,12 +119,17 @@ class Freezer:
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
 
-    def freeze(self, *, sealed: bool) -> Tuple[int, Marks]:
+    def freeze(self, *, sealed: bool, look: Callable[[bool], None]) -> Tuple[int, Marks]:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
-        The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process.
+        The checkpoint calls ``look(False)`` when the gate asks to look at the variables, and ``look(True)`` when the
+        process that looked has ended. Neither may leave a trace in the state.
+        The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
+        uses an accelerator.
         """
         self.reap()
+        if accelerator.in_use():
+            raise OSError(errno.ENOTSUP, accelerator.REASON)
         marks = Marks()
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
@@ -145,8 +154,15 @@ class Freezer:
         os.setsid()
         while True:
             received = signal.sigwaitinfo(EVERY_SIGNAL)
-            if received.si_signo == WAKE and received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
-                break
+            if received.si_signo == signal.SIGCHLD:
+                reap_any()
+                look(True)
+            elif received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
+                if received.si_signo == WAKE:
+                    break
+                if received.si_signo == LOOK:
+                    look(False)
+        reap_any()
         _set_dumpable(open_before)
         forget_signals()
         set_oom_score(self.score)
@@ -161,6 +177,15 @@ class Freezer:
                     self.children.remove(pid)
             except ChildProcessError:
                 self.children.remove(pid)
+
+
+def reap_any() -> None:
+    """Reap the processes that have looked at the variables: a checkpoint has no other children."""
+    try:
+        while _waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
 
 
 def forget_signals() -> None:

@@ -16,7 +16,10 @@ from ..gate.alive import look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Sequence
+    from typing import Dict, List, Sequence
+
+#: Descriptors from this number on cannot be given to ``select``.
+MOST_WAITED_FOR = 1000
 
 
 class Refused(Exception):
@@ -85,8 +88,12 @@ class Held:
 
 def await_ends(processes: List[Held], patience_s: float) -> None:
     """Wait until these processes are gone and their memory is free, at most ``patience_s`` seconds."""
-    deadline = time.monotonic() + patience_s
-    left = [held.fd for held in processes]
+    await_all([held.fd for held in processes], time.monotonic() + patience_s)
+
+
+def await_all(fds: List[int], deadline: float) -> None:
+    """Wait until the processes of these pidfds are gone and their memory is free, at most until ``deadline``."""
+    left = list(fds)
     while left and time.monotonic() < deadline:
         ended = select.select(left, [], [], max(0.0, deadline - time.monotonic()))[0]
         left = [fd for fd in left if fd not in ended]
@@ -109,17 +116,55 @@ def send_signal(fd: int, number: int) -> None:
 
 def signal_same(pid: int, started: int, number: int) -> None:
     """Send a signal to a process that ``alive.descendants`` found; a newer process with the same pid gets none."""
+    fd = open_same(pid, started)
+    if fd is not None:
+        try:
+            send_signal(fd, number)
+        except OSError:
+            pass
+        os.close(fd)
+
+
+def open_same(pid: int, started: int) -> int | None:
+    """Return a pidfd of a process that ``alive.descendants`` found; None when it is gone, also if its pid is not."""
     try:
         fd = open_process(pid)
     except OSError:
-        return
+        return None
     try:
+        # Read after the descriptor is open: if the process lives, this is the one that the descriptor means.
         if look(pid).started == started:
-            send_signal(fd, number)
+            return fd
     except OSError:
         pass
+    os.close(fd)
+    return None
+
+
+def end_all(processes: Dict[int, int], deadline: float) -> None:
+    """Kill the processes that ``alive.descendants`` found and wait until they are gone, at most until ``deadline``.
+
+    The kernel wakes us when the last one is gone. A process that ``select`` cannot take is killed and not
+    waited for: the caller looks again.
+    """
+    fds: List[int] = []
+    try:
+        for pid, started in processes.items():
+            fd = open_same(pid, started)
+            if fd is None:
+                continue
+            try:
+                send_signal(fd, signal.SIGKILL)
+            except OSError:
+                pass
+            if fd < MOST_WAITED_FOR:
+                fds.append(fd)
+            else:
+                os.close(fd)
+        await_all(fds, deadline)
     finally:
-        os.close(fd)
+        for fd in fds:
+            os.close(fd)
 
 
 def await_no_signals(pid: int, patience_s: float) -> bool:

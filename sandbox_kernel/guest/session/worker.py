@@ -12,14 +12,15 @@ import signal
 import sys
 import threading
 
-from . import children
+from . import accelerator, children
 from .freeze import Freezer, Marks
+from .observer import Observer
 from .signals import Signals
 from .worker_channel import HostChannel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Callable, Dict, Iterator, List
 
 
 #: The longest prompt of an input request, in characters; the host accepts no longer one.
@@ -41,6 +42,10 @@ class CellEngine:
         """Run a cell. Returns the fields of the message ``done``: status, exit_code, error, limit, reply."""
         raise NotImplementedError
 
+    def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
+        """Hand a message of the page to a widget of this session. Returns the fields of ``done``, as ``run``."""
+        raise NotImplementedError
+
     def interrupted_end(self) -> Dict[str, Any]:
         """Return the fields of ``done`` for a cell that was interrupted before ``run`` could return them."""
         return {"status": "interrupted"}
@@ -55,6 +60,10 @@ class CellEngine:
     def names(self) -> int:
         """Return the number of variables that the user has defined."""
         return 0
+
+    def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
+        """Return a function that looks at the variables, for a fork that ends afterwards; None where there are none."""
+        return None
 
     def flush(self) -> None:
         """Write everything that the cell has printed to the pipes."""
@@ -86,6 +95,7 @@ class Worker:
         self.channel = HostChannel(channel)
         self.engine = engine
         self.freezer = Freezer()
+        self.observer = Observer()
         self.pid = os.getpid()
         self.cell = 0
         self.unfinished = False
@@ -141,9 +151,9 @@ class Worker:
         self.engine.expressions = message.get("expressions")
         self.unfinished = True
         self.channel.send({"op": "began", "id": self.cell})
-        self.finish(self.interruptible(message["code"], message.get("number")))
+        self.finish(self.interruptible(message["code"], message.get("number"), message.get("comm")))
 
-    def interruptible(self, code: str, number: int | None) -> Dict[str, Any]:
+    def interruptible(self, code: str, number: int | None, comm: Dict[str, Any] | None = None) -> Dict[str, Any]:
         """Run the cell with signals released; a KeyboardInterrupt that escapes the engine ends it as interrupted."""
         end: Dict[str, Any] | None = None
         while True:
@@ -151,7 +161,7 @@ class Worker:
                 if end is None:
                     end = self.engine.interrupted_end()
                     self.signals.release()
-                    end = self.engine.run(code, number)
+                    end = self.engine.run(code, number) if comm is None else self.engine.take_comm(comm)
                 self.signals.hold()
                 return end
             except KeyboardInterrupt:
@@ -161,17 +171,22 @@ class Worker:
         """Flush the cell's output, then send ``done`` to the host."""
         self.leave_if_forked()
         self.engine.flush()
-        sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+        if accelerator.in_use():
+            end = {**end, "accelerator": True}
+        sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent and "reply" in end:
             end.pop("reply")
-            sent = self.channel.send({"op": "done", "id": self.cell, "names": self.engine.names(), **end})
+            sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent:
-            self.channel.send({"op": "done", "id": self.cell, "status": end["status"], "names": self.engine.names()})
+            self.channel.send({"op": "done", "id": self.cell, "status": end["status"]})
         self.unfinished = False
 
     def ask(self, message: Dict[str, Any]) -> None:
         """Answer a question about code; an empty answer when the engine fails."""
         answer: Dict[str, Any] = {}
+        if message["what"] == "looks":
+            for cell, found in self.observer.finished([int(cell) for cell in message["code"].split()]):
+                self.channel.send({"op": "look", "cell": cell, "found": found})
         try:
             # The engine may set itself an alarm; the host ends a worker that does not answer in time.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
@@ -185,9 +200,10 @@ class Worker:
 
     def freeze(self, cell: int, *, sealed: bool) -> None:
         """Fork a checkpoint of this process. The worker sends ``frozen``; the checkpoint, once woken, ``restored``."""
+        self.observer.expect(cell)
         with self.channel.lock:
             try:
-                pid, marks = self.freezer.freeze(sealed=sealed)
+                pid, marks = self.freezer.freeze(sealed=sealed, look=lambda ended: self.look(cell, ended))
             except OSError as error:
                 pid, marks = -1, None
                 reason = str(error.strerror)
@@ -199,6 +215,14 @@ class Worker:
                 self.engine.touch()
         else:
             self.take_over(cell, marks)
+
+    def look(self, cell: int, ended: bool) -> None:
+        """Begin to look at the variables after a cell, or note that the look has ended; called in its checkpoint."""
+        look = self.engine.look()
+        if ended:
+            self.observer.ended(cell)
+        elif look is not None:
+            self.observer.start(cell, look)
 
     def take_over(self, cell: int, marks: Marks) -> None:
         """Become the worker: this process was a checkpoint and the gate has woken it."""

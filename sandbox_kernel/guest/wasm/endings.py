@@ -83,5 +83,6 @@ def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Gues
         code = error.trap_code
         return GuestEnding(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
     message = describe_error(error)
-    # The engine has only words for this. A growth that is refused later is counted by the module (binary/rewrite.py).
+    # wasmtime has no code for this error, so its message is matched.
+    # A growth that is refused later is counted by the module (binary/rewrite.py).
     return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)

@@ -149,9 +149,14 @@ class Folders:
         with self._parent(path) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
+    def make_hard_link(self, old: str, new: str) -> None:
+        """Give a file another name; both names must be in writable folders."""
+        with self._parent(old) as (old_folder, old_name), self._parent(new) as (new_folder, new_name):
+            os.link(old_name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder, follow_symlinks=False)
+
     def places(self) -> list[str]:
         """Return the guest's names of the folders, outermost first."""
-        return [name for name, _, _ in reversed(self._roots)]
+        return [name or "/" for name, _, _ in reversed(self._roots)]
 
     def absolute(self, path: str) -> str:
         """Return the guest's path as an absolute path without ``.`` and ``..``."""

@@ -95,6 +95,25 @@ class BakePlan:
     switches: Switches = PLAIN
 
 
+@dataclass(frozen=True, kw_only=True)
+class BootPlan:
+    """Make an image of the CPython in ``source`` that has started; writes ``out`` and ``facts``."""
+
+    source: str
+    out: str
+    facts: str
+    #: Programs beside this one that become modules of the image, by their names there; ``_boot`` is one of them.
+    programs: dict[str, str]
+    #: The names of the folders that every run has, in the order of their descriptors.
+    places: tuple[str, ...]
+    #: How many more folders a run may have, and how long their names may be.
+    spares: int
+    spare_bytes: int
+    #: Room for the arguments and the environment of a program.
+    buffer_bytes: int
+    switches: Switches = PLAIN
+
+
 def read_switches(fields: dict[str, object]) -> Switches:
     """Return the engine switches of a plan; absent ones are off."""
     return Switches(
@@ -104,12 +123,14 @@ def read_switches(fields: dict[str, object]) -> Switches:
     )
 
 
-def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
+def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan:
     """Turn the JSON document into a plan; its field ``task`` decides which."""
     fields = _table(document)
     switches = read_switches(_table(fields.get("switches", {})))
     if fields.get("task") == "bake":
         return _bake_plan(fields, switches)
+    if fields.get("task") == "boot":
+        return _boot_plan(fields, switches)
     if fields.get("task") == "compile":
         memory = fields.get("memory_bytes")
         return CompilePlan(
@@ -122,7 +143,7 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan:
             switches=switches,
         )
     if fields.get("task") != "run":
-        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile or bake")
+        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile, bake or boot")
     fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
     return RunPlan(
         module=_text(fields["module"]),
@@ -152,6 +173,20 @@ def _bake_plan(fields: dict[str, object], switches: Switches) -> BakePlan:
         libraries=tuple(_library(_table(entry)) for entry in _list(fields.get("libraries", []))),
         glue=_optional(fields.get("glue")),
         glue_names=tuple(_text(name) for name in _list(fields.get("glue_names", []))),
+        switches=switches,
+    )
+
+
+def _boot_plan(fields: dict[str, object], switches: Switches) -> BootPlan:
+    return BootPlan(
+        source=_text(fields["source"]),
+        out=_text(fields["out"]),
+        facts=_text(fields["facts"]),
+        programs={name: _text(path) for name, path in _table(fields["programs"]).items()},
+        places=tuple(_text(place) for place in _list(fields["places"])),
+        spares=_whole(fields["spares"]),
+        spare_bytes=_whole(fields["spare_bytes"]),
+        buffer_bytes=_whole(fields["buffer_bytes"]),
         switches=switches,
     )
 

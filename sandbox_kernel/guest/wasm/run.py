@@ -26,7 +26,7 @@ from .compile_module import ENTRY, compile_module
 from .endings import GuestEnding, GuestExit, ending_of
 from .guest_files import Folders
 from .parts import Parts, make_parts
-from .plan import BakePlan, CompilePlan, RunPlan, read_plan
+from .plan import BakePlan, BootPlan, CompilePlan, RunPlan, read_plan
 from .wasi.asked_input import INSTANCES, AskedInput, ask, reads_input
 from .wasi.engine_overrides import make_repeatable
 
@@ -114,7 +114,8 @@ class GuestThread:
         plan = self.plan
         js = QuickJs(self.store, module, self.parts.linker)
         self._watch(js.memory, js.export.find(REFUSED))
-        folders = Folders(plan.preopens)
+        # The folders of JavaScript and of the shell are beneath a root of their own.
+        folders = Folders([folder for folder in plan.preopens if folder.guest != "/"])
         with open(plan.handles or "", "rb") as file:
             guest = JavaScriptRunner(js, json.load(file), folders)
         if plan.asks:
@@ -210,12 +211,16 @@ def _exit_code(ending: GuestEnding) -> int:
     return 0 if ending.end == "compiled" else 134
 
 
-def carry_out(plan: RunPlan | CompilePlan | BakePlan, status: str, ahead: Parts | None = None) -> int:
+def carry_out(plan: RunPlan | CompilePlan | BakePlan | BootPlan, status: str, ahead: Parts | None = None) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
     if isinstance(plan, RunPlan):
         ending = run_guest(plan, ahead)
     elif isinstance(plan, CompilePlan):
         ending = compile_module(plan)
+    elif isinstance(plan, BootPlan):
+        from .images.boot_python import boot_on_a_thread
+
+        ending = boot_on_a_thread(plan)
     else:
         from .images.bake import make_image
 

@@ -11,8 +11,8 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
 from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan, plans, why_none
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group, mounts, own_chain, own_folder, own_groups, own_groups_text

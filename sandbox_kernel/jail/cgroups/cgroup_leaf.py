@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, Hierarchies, find_hierarchies
 from sandbox_kernel.jail.cgroups.cgroup_files import number, read, table, write
 
@@ -42,7 +41,7 @@ class Leaf:
     def __init__(self, where: Hierarchies) -> None:
         self._version = where.version
         # The program can read the name in /proc/self/cgroup, so it contains nothing about the host, not even a pid.
-        name = f"{GROUP_PREFIX}{secrets.token_hex(8)}"
+        name = f"{GROUP_PREFIX}{os.urandom(8).hex()}"
         self._folders: dict[str, str] = {}
         self._limits: dict[str, int] = {}
         for role, parent in (("memory", where.memory), ("pids", where.pids), ("unified", where.unified)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import signal
 import time
 
@@ -101,7 +100,7 @@ def _sweep_place(folder: str) -> None:
 def _locked_folder(parent: str) -> tuple[str, int]:
     """Make a folder and return it with the descriptor that locks it. Tries again if a sweep removed it before that."""
     while True:
-        folder = f"{parent}/{PLACE_PREFIX}{secrets.token_hex(4)}"
+        folder = f"{parent}/{PLACE_PREFIX}{os.urandom(4).hex()}"
         os.mkdir(folder, 0o700)
         with contextlib.suppress(FileNotFoundError, BlockingIOError):
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

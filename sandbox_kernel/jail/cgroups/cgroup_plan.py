@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup_tree import Group
 
 #: The prefix of all our groups, and the longer prefix of the place of a host process.

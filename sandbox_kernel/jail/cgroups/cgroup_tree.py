@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup_files import read
 
 #: Limits of a version 2 group that would not apply to a sandbox outside of it.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import queue
-import secrets
 import threading
 from collections import deque
 
@@ -47,7 +46,7 @@ def bus_address(uid: int) -> str:
 def enter_scope(timeout_s: float = TIMEOUT_S) -> None:
     """Move this process into a new delegated scope of the user's service manager. Raises ``ScopeRefused``."""
     answer: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-    name = f"sandbox-kernel-{secrets.token_hex(8)}.scope"
+    name = f"sandbox-kernel-{os.urandom(8).hex()}.scope"
 
     def ask() -> None:
         try:

@@ -11,9 +11,10 @@ import marshal
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.walls import Warm
 
 #: The largest message that the gate may send.
@@ -66,6 +67,8 @@ class Step:
     oom_score_adj: int = 500
     #: Files that the host receives when the step succeeded, all or none of them (``JobOutcome.kept``).
     keeps: Sequence[str] = ()
+    #: Name, signature and documentation of the host functions that the step may call; None gives it no hatch.
+    functions: Sequence[Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +91,12 @@ class _Blobs:
 
 
 def encode_order(
-    steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0
+    steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0, hatch: bool = False
 ) -> list[bytes]:
-    """Encode an order for the gate: a header with the sizes of the blobs, then the blobs."""
+    """Encode an order for the gate: a header with the sizes of the blobs, then the blobs.
+
+    With ``hatch``, the last descriptor is the hatch to host functions, for every step that has ``functions``.
+    """
     blobs = _Blobs()
     order = {
         "files": [
@@ -110,11 +116,13 @@ def encode_order(
                 "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
                 "keeps": list(s.keeps),
+                "functions": None if s.functions is None else [list(each) for each in s.functions],
             }
             for s in steps
         ],
         "listener": listener,
         "descriptors": descriptors,
+        "hatch": hatch,
     }  # fmt: skip
     order["blobs"] = [len(blob) for blob in blobs.data]
     return [frame(order), *blobs.data]
@@ -127,12 +135,14 @@ def send_order(
     *,
     listener: bool,
     descriptors: Sequence[int] = (),
+    hatch: int | None = None,
 ) -> None:
-    """Send an order to a gate. Open files are sent right after the header."""
-    header, *blobs = encode_order(steps, files, listener=listener, descriptors=len(descriptors))
+    """Send an order to a gate. Open files, and the hatch to host functions, are sent right after the header."""
+    handed = [*descriptors] if hatch is None else [*descriptors, hatch]
+    header, *blobs = encode_order(steps, files, listener=listener, descriptors=len(handed), hatch=hatch is not None)
     sock.sendall(header)
-    if descriptors:
-        socket.send_fds(sock, [b"\0"], list(descriptors))
+    if handed:
+        socket.send_fds(sock, [b"\0"], handed)
     for blob in blobs:
         sock.sendall(blob)
 

@@ -19,7 +19,8 @@ def guest_folder() -> str:
     programs = [
         os.path.join(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(".py")
     ]
-    for source in (*programs, os.path.join(package, "jail", "root", "root_stage.py")):
+    root = os.path.join(package, "jail", "root")
+    for source in (*programs, *(os.path.join(root, name) for name in ("root_stage.py", "late_rights.py"))):
         if not _is_compiled(source):
             import compileall
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import glob
 import json
 import os
 import re
@@ -11,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy import Grant
 
@@ -142,6 +141,8 @@ def _find_version(version: str) -> str | None:
     """Return an interpreter of this version: from PATH, or from the folders of pyenv and uv."""
     if version.count(".") < 2 and (found := shutil.which(f"python{version}")):
         return found
+    import glob  # the interpreter of this process is not looked for
+
     homes = ("~/.pyenv/versions/{}", "~/.local/share/uv/python/cpython-{}-*")
     patterns = [home.format(f"{version}{end}") for home in homes for end in ("", ".*")]
     found_all = [path for pattern in patterns for path in glob.glob(f"{os.path.expanduser(pattern)}/bin/python3")]

@@ -18,9 +18,10 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
 from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
@@ -71,6 +72,8 @@ class Jail(ABC):
         self.init_pid = 0
         self.init_fd = -1
         self.box_fd = -1
+        #: What the program changes in the folder that it works on (``Walls.here``); -1 without one.
+        self.layer_fd = -1
         self._dead = False
         self.control, self._control_in = socket.socketpair()
         self.channel, self._channel_in = socket.socketpair()
@@ -242,11 +245,11 @@ class Jail(ABC):
         self._dead = True
         self.control.close()
         self.channel.close()
-        for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd, self.init_fd, self.box_fd):
+        for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd, self.init_fd, self.box_fd, self.layer_fd):
             if fd >= 0:
                 with contextlib.suppress(OSError):
                     os.close(fd)
-        self.stdin_fd = self.stdout_fd = self.stderr_fd = self.init_fd = self.box_fd = -1
+        self.stdin_fd = self.stdout_fd = self.stderr_fd = self.init_fd = self.box_fd = self.layer_fd = -1
 
     def take_box(self) -> int:
         """Return the descriptor of the work folder. It stays readable after the jail's end; the caller closes it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step, StepExit
 from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.run.ending import Ending
@@ -31,6 +31,8 @@ class Job:
     files: Sequence[JobFile] = ()
     #: Open files for the first step. The caller closes them.
     descriptors: Sequence[int] = ()
+    #: The hatch to host functions, for every step that has ``functions``. The caller closes it.
+    hatch: int | None = None
     stdin: bytes | None = None
     #: A descriptor of the host that is copied to standard input.
     stdin_from: int | None = None

@@ -12,8 +12,12 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from sandbox_kernel.ground.values import dataclass
+
+#: The child, or what kept it from starting. A ``Future`` would import logging and its formats at every start.
+_Answer = queue.SimpleQueue[subprocess.Popen[bytes] | BaseException]
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,7 @@ class SpawnOrder:
 
 @dataclass
 class _Thread:
-    orders: queue.SimpleQueue[tuple[SpawnOrder, Future[subprocess.Popen[bytes]]]] = field(
-        default_factory=queue.SimpleQueue
-    )
+    orders: queue.SimpleQueue[tuple[SpawnOrder, _Answer]] = field(default_factory=queue.SimpleQueue)
     pid: int = field(default_factory=os.getpid)
 
 
@@ -59,9 +61,12 @@ def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
         if thread is None:
             thread = _threads[start.thread] = _Thread()
             threading.Thread(target=_serve, args=(thread,), name=start.thread, daemon=True).start()
-    answer: Future[subprocess.Popen[bytes]] = Future()
+    answer: _Answer = queue.SimpleQueue()
     thread.orders.put((start, answer))
-    return answer.result()
+    child = answer.get()
+    if isinstance(child, BaseException):
+        raise child
+    return child
 
 
 def _serve(thread: _Thread) -> None:
@@ -78,6 +83,6 @@ def _serve(thread: _Thread) -> None:
                 list(start.argv), env={}, cwd="/", stdin=start.stdin, stdout=start.stdout, stderr=start.stderr,
                 pass_fds=tuple(start.pass_fds), start_new_session=True, **who,
             )  # type: ignore[call-overload]  # fmt: skip
-            answer.set_result(child)
+            answer.put(child)
         except BaseException as error:
-            answer.set_exception(error)
+            answer.put(error)

@@ -6,8 +6,9 @@ Requests with equal walls can use the same kind of spare, so ``Walls`` is also t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu
@@ -17,6 +18,10 @@ WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
 TMP = "/tmp"
+#: The enforcer of hosts where bubblewrap does not work.
+LANDLOCK = "landlock"
+#: Where the root of a template shows the folder that its jails work on; covered in every jail.
+HERE = "/here"
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,12 @@ class Walls:
     enforcer: str | None = "bubblewrap"
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
+    #: Whether programs may list the interfaces of the jail's network. libzmq ends its process when it cannot.
+    lists_interfaces: bool = False
     #: Device files of the host that the program may use: those of an accelerator.
     devices: tuple[str, ...] = ()
+    #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty folder.
+    here: str | None = None
 
 
 def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:

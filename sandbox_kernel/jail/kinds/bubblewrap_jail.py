@@ -106,7 +106,8 @@ class BubblewrapJail(NamespaceJail):
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """Return the filter for bubblewrap to load, and descriptors to pass to the init."""
-        return memory_file("filter", seccomp.build_namespace_filter(bool(self.walls.grants))), ()
+        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.lists_interfaces)
+        return memory_file("filter", program), ()
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""
@@ -146,7 +147,8 @@ def _bubblewrap_command(
             "ordinary user, or with the usual capabilities and with more than one user mapped into this namespace",
         )
     shared = [guest, *(grant.source for grant in walls.runtime)]
-    granted = [grant.source for grant in walls.grants]
+    here = [] if walls.here is None else [walls.here]
+    granted = [*(grant.source for grant in walls.grants), *here]
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
         args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
         args_fd = memory_file("arguments", _joined(args))
@@ -164,7 +166,7 @@ def _bubblewrap_command(
         return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     opened.append(args_fd)
-    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed)
+    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here))
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)

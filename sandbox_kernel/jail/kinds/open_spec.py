@@ -8,15 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail.core.walls import Places, Walls
+from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls
 from sandbox_kernel.jail.root.root_plan import is_closed, reachable_by_all
 from sandbox_kernel.jail.root.sandbox_user import held_capabilities
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.rules.in_place import in_place_paths
 from sandbox_kernel.jail.rules.landlock import LandlockPlan, landlock_abi, landlock_plan
-
-LANDLOCK = "landlock"
 
 #: The oldest useful format of marshal, which every Python reads.
 _MARSHAL_FORMAT = 2

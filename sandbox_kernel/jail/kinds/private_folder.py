@@ -11,8 +11,6 @@ import contextlib
 import fcntl
 import functools
 import os
-import secrets
-import tempfile
 
 from sandbox_kernel.errors import EnforcerFailed, SandboxError
 from sandbox_kernel.workspace.own_folder import parent_weakness
@@ -39,7 +37,7 @@ class PrivateFolder:
     def __init__(self, size: int, uid: int | None = None) -> None:
         parent = choose_parent(size)
         _sweep_once(parent)
-        name = f"{os.getpid()}-{secrets.token_hex(8)}"
+        name = f"{os.getpid()}-{os.urandom(8).hex()}"
         new, self.path = f"{parent}/{_UNFINISHED}{name}", f"{parent}/{PREFIX}{name}"
         # The other user must be able to reach its own folders inside, and nothing else.
         os.mkdir(new, 0o700 if uid is None else 0o711)
@@ -74,6 +72,8 @@ def choose_parent(size: int) -> str:
     Programs are compiled and run there, so a file system without execution is skipped. So is a parent where another
     user could replace our folder.
     """
+    import tempfile  # a run in a jail with its own disk does not need it
+
     usual = os.path.realpath(tempfile.gettempdir())
     for parent, spare in ((_MEMORY, 4 * size), (usual, 0), ("/var/tmp", 0)):
         with contextlib.suppress(OSError):

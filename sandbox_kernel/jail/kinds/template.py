@@ -8,7 +8,6 @@ used is retired: it ends with its last jail.
 
 from __future__ import annotations
 
-import glob
 import marshal
 import os
 import socket
@@ -111,8 +110,8 @@ class Template(BubblewrapJail):
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """See ``BubblewrapJail``. The init runs no program; it loads the filter in each of its forks."""
-        program = seccomp.build_namespace_filter(bool(self.walls.grants))
-        spec = {"filter": program, "shown": shown_beneath(self.walls)}
+        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.lists_interfaces)
+        spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
     def _ahead(self) -> list[bytes]:
@@ -134,7 +133,8 @@ class Template(BubblewrapJail):
 
 def granted(walls: Walls) -> tuple[tuple[int, ...], ...]:
     """Return identities of the host files that the policy shows; they change when a file is replaced."""
-    return tuple(_identity(grant.source) for grant in walls.grants)
+    here = () if walls.here is None else (walls.here,)
+    return tuple(_identity(source) for source in (*(grant.source for grant in walls.grants), *here))
 
 
 def system(walls: Walls) -> tuple[tuple[int, ...], ...]:
@@ -142,6 +142,8 @@ def system(walls: Walls) -> tuple[tuple[int, ...], ...]:
     folders = [guest_folder(), walls.interpreter, *(grant.source for grant in walls.runtime)]
     same = [_identity(path) for path in (*folders, *(f"/etc/{name}" for name in HOST_ETC))]
     prefix = os.path.dirname(os.path.dirname(walls.interpreter))
+    import glob  # a single run makes no template
+
     packages = glob.glob(f"{prefix}/lib/python3*/*-packages")
     return (*same, *((*_identity(path), _changed_at(path)) for path in sorted(packages)))
 

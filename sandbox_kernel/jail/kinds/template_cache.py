@@ -34,6 +34,10 @@ def unavailable() -> str | None:
     return next(reversed(_reasons), None)
 
 
+class NoLayer(Exception):
+    """A jail that works on a folder of the host, copy-on-write, cannot be made; the message says why."""
+
+
 class Templates:
     """Templates by kind; thread-safe. ``prepare`` makes them, ``fork`` uses them."""
 
@@ -43,6 +47,7 @@ class Templates:
         self._making = threading.Lock()
         self._ready: OrderedDict[Walls, Template] = OrderedDict()
         self._failed_at: dict[Walls, float] = {}
+        self._why: dict[Walls, str] = {}
         self._retired: weakref.WeakSet[Template] = weakref.WeakSet()
         self._closed = False
 
@@ -60,6 +65,37 @@ class Templates:
             if template.alive:
                 self._failed(kind, error)
             return None
+        return jail
+
+    def fork_over(self, walls: Walls) -> Jail:
+        """Return a ready jail with a layer over the folder of its walls, which only forks of a template can have.
+
+        Makes the template if there is none: of its kind, or for this one jail where templates are switched off. Raises
+        ``NoLayer`` when the host allows no such jail.
+        """
+        if not walls.templates:
+            return self._fork_once(walls)
+        forked = self.fork(walls)
+        if forked is None:
+            self.prepare(walls)
+            forked = self.fork(walls)
+        if forked is None:
+            with self._lock:
+                why = self._why.get(kind_of(walls))
+            raise NoLayer(why or "templates cannot be made here")
+        return forked
+
+    def _fork_once(self, walls: Walls) -> Jail:
+        try:
+            template = Template(kind_of(walls))
+            template.wait_ready()
+            try:
+                jail = TemplateJail(walls, template)
+                jail.wait_ready()
+            finally:
+                self._retire([template])
+        except (SandboxError, OSError) as error:
+            raise NoLayer(getattr(error, "message", str(error))) from None
         return jail
 
     def prepare(self, walls: Walls) -> None:
@@ -107,6 +143,7 @@ class Templates:
         _reasons[reason] = None
         with self._lock:
             self._failed_at[kind] = time.monotonic()
+            self._why[kind] = reason
             broken = self._ready.pop(kind, None)
         if broken is not None:
             self._retire([broken])

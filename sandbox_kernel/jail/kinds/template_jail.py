@@ -48,6 +48,17 @@ class TemplateJail(NamespaceJail):
                     return int(pid)
         raise EOFError("the template forked no sandbox")
 
+    def _read_ready(self, deadline: float) -> None:
+        """See ``Jail``. The descriptor of the layer comes first, where the program works on a folder of the host."""
+        if self.walls.here is not None:
+            self._wait_readable(self.control.fileno(), deadline)
+            _, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
+            if len(descriptors) != 1:
+                raise EOFError("the layer over the folder could not be mounted")
+            (self.layer_fd,) = descriptors
+            os.set_inheritable(self.layer_fd, False)
+        super()._read_ready(deadline)
+
     def _clear_away(self) -> None:
         """See ``Jail``."""
         super()._clear_away()

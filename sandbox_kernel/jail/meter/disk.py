@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from sandbox_kernel.ground.values import dataclass
 
 #: A run with more files is ended: each file costs kernel memory that no size limit counts.
 MAX_INODES = 200_000

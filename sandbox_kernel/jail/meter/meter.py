@@ -74,7 +74,7 @@ class Meter(Protocol):
         """Return the CPU time of all processes so far."""
 
     def last_look(self) -> None:
-        """Count once more: the program has just ended or will be killed, and its processes still exist."""
+        """Count once more, now: before a cell begins, and when a program has just ended or will be killed."""
 
     def kill(self) -> None:
         """Kill what is left, if the meter can."""
@@ -86,7 +86,7 @@ class Meter(Protocol):
         """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
 
     def read(self) -> Reading:
-        """Return the final reading. Called when the sandbox is dead."""
+        """Return the counts so far: around each cell of a session, and when the sandbox is dead."""
 
     def close(self) -> bool:
         """Release what the meter holds; False means that it must be called again later."""

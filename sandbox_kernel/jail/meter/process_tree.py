@@ -8,8 +8,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.process_view import (
     PARENT,
     RESIDENT_PAGES,

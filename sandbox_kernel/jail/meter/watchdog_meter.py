@@ -62,7 +62,7 @@ class WatchdogMeter:
         return proportional_bytes(tree(self._pid)) if self._pid is not None else 0
 
     def files_bytes(self) -> int:
-        """Return 0: mapped files are in the other sum, and the size of their file system limits the others."""
+        """Return 0: mapped files count as resident memory, and the size of the file system limits all others."""
         return 0
 
     def release(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import marshal
 import os
-import secrets
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from sandbox_kernel.ground.values import dataclass
 
 #: Where the stage shows the sources.
 PLACE = "/run"
@@ -26,7 +26,12 @@ class Stage:
 
 def fresh_uid() -> int:
     """Return an id for one sandbox of root."""
-    return _FIRST_UID + secrets.randbelow(_UID_COUNT)
+    return _FIRST_UID + random_below(_UID_COUNT)
+
+
+def random_below(count: int) -> int:
+    """Return a number from 0 to ``count`` - 1 that nobody can foresee; ``secrets`` takes milliseconds to import."""
+    return int.from_bytes(os.urandom(16), "big") % count
 
 
 def is_closed(path: str) -> bool:
@@ -65,6 +70,7 @@ def plan_stage(
     args_fd: int,
     *,
     closed: frozenset[str] = frozenset(),
+    alone: frozenset[str] = frozenset(),
 ) -> Stage:
     """Plan a stage that ends by executing bwrap.
 
@@ -75,19 +81,20 @@ def plan_stage(
         bwrap: The program to execute at the end.
         args_fd: The descriptor with its arguments.
         closed: Sources among the others that other users cannot read (``is_closed``); they are mapped too.
+        alone: Sources to show without the file systems that are mounted below them: a layer cannot lie over those.
 
     """
     sources: dict[str, str] = {}
-    binds: list[tuple[str, str, bool]] = []
+    binds: list[tuple[str, str, bool, bool]] = []
     for mapped, paths in ((True, granted), (False, shared)):
         for path in paths:
             if path not in sources:
                 sources[path] = f"{PLACE}/{len(sources)}"
-                binds.append((path, sources[path], mapped or path in closed))
+                binds.append((path, sources[path], mapped or path in closed, path not in alone))
     program = bwrap
     package = package_of(bwrap)
     if package is not None:
-        binds.append((package, f"{PLACE}/bwrap", package in closed))
+        binds.append((package, f"{PLACE}/bwrap", package in closed, True))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
     plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}
     return Stage(marshal.dumps(plan, 2), sources)

@@ -56,13 +56,13 @@ def _stage(uid: int, binds: list[list[object]]) -> None:
     call("make mounts private", libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None))
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     trees = []
-    for source, target, mapped in binds:
+    for source, target, mapped, with_mounts in binds:
         # Opened before /run is covered, because a source may be there.
         tree = call(
             f"open {source}",
             libc.syscall(
                 ctypes.c_long(_OPEN_TREE), ctypes.c_long(_AT_FDCWD), os.fsencode(str(source)),
-                ctypes.c_long(_OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE),
+                ctypes.c_long(_OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | (_AT_RECURSIVE if with_mounts else 0)),
             ),
         )  # fmt: skip
         trees.append((tree, str(source), str(target), bool(mapped)))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 
-from sandbox_kernel.jail.root.root_plan import fresh_uid
+from sandbox_kernel.jail.root.root_plan import fresh_uid, random_below
 
 CAP_SETPCAP = 8
 #: Ids below this belong to accounts, or may soon.
@@ -30,7 +29,7 @@ def own_user(enforcer: str | None) -> int | None:
         return None
     first, last = free
     uid = fresh_uid()
-    return uid if first <= uid <= last else first + secrets.randbelow(last - first + 1)
+    return uid if first <= uid <= last else first + random_below(last - first + 1)
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail.core.walls import CELL, GUEST, INNER_UID, WORK, Walls
+from sandbox_kernel.jail.core.walls import CELL, GUEST, HERE, INNER_UID, WORK, Walls
 from sandbox_kernel.policy import Grant
 
 NAME = "bubblewrap"
@@ -127,7 +127,9 @@ def bubblewrap_args(
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))
-    # Empty folders that programs list or expect. No user's home is shown.
+    # Empty folders that programs list or expect, or where a running session is shown more (``late_grants.py``). No
+    # user's home is shown.
+    args += ["--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/mnt"]
     args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
     for device in walls.devices:
@@ -143,6 +145,9 @@ def bubblewrap_args(
     for grant in mounts:
         flag = "--bind" if grant.writable else "--ro-bind"
         args += [flag, place.get(grant.source, grant.source), grant.target]
+    if walls.here is not None:
+        # Only in the root of a template. Each jail mounts a layer over it and hides this path (``layer.py``).
+        args += ["--ro-bind", place.get(walls.here, walls.here), HERE]
     args += ["--remount-ro", "/", "--chdir", WORK]
     if seccomp_fd is not None:
         args += ["--seccomp", str(seccomp_fd)]

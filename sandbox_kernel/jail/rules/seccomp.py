@@ -15,7 +15,7 @@ The same arguments always give the same bytes, so a filter can be cached, compar
 
 from __future__ import annotations
 
-import platform
+import os
 import struct
 
 from sandbox_kernel.errors import EnforcerUnavailable
@@ -91,11 +91,11 @@ _YES = give(ALLOW)
 
 def host_arch() -> str:
     """Return the architecture of this machine. Raises ``EnforcerUnavailable`` when there is no table for it."""
-    machine = platform.machine()
-    if platform.system() != "Linux":
+    machine = os.uname().machine
+    if os.uname().sysname != "Linux":
         raise EnforcerUnavailable(
             "seccomp",
-            f"it is a part of Linux and this is {platform.system()}; use a Linux virtual machine",
+            f"it is a part of Linux and this is {os.uname().sysname}; use a Linux virtual machine",
         )
     if machine not in ARCHES:
         raise EnforcerUnavailable(
@@ -153,13 +153,15 @@ def build_filter(
     return _program(arch, verdicts)
 
 
-def build_namespace_filter(shows_host_files: bool) -> bytes:
+def build_namespace_filter(shows_host_files: bool, lists_interfaces: bool = False) -> bytes:
     """Return the base filter of a jail with namespaces, for this machine.
 
     A program can write to a unix socket of the host although its folder is shown read-only. So if the policy shows any
-    files of the host, unix sockets are refused.
+    files of the host, unix sockets are refused. With ``lists_interfaces``, a program may list the interfaces of its own
+    network.
     """
-    return build_filter(host_arch(), families=INTERNET if shows_host_files else DEFAULT_FAMILIES)
+    families = INTERNET if shows_host_files else DEFAULT_FAMILIES
+    return build_filter(host_arch(), families=(*families, AF_NETLINK) if lists_interfaces else families)
 
 
 def build_no_spawn_filter(arch: str) -> bytes:

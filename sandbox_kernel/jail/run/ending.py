@@ -7,11 +7,11 @@ Runs (``backends/outcome.py``), cells (``session/cell/cell_result.py``) and WebA
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from signal import SIGABRT, SIGTRAP
 from typing import NamedTuple
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Limit, Status
 
 

@@ -130,7 +130,9 @@ class _Run(WatchLoop):
         """Send the order. An order that did not arrive completely is not begun."""
         job = self.job
         try:
-            send_order(self.jail.control, job.steps, job.files, listener=listener, descriptors=job.descriptors)
+            send_order(
+                self.jail.control, job.steps, job.files, listener=listener, descriptors=job.descriptors, hatch=job.hatch
+            )
         except BrokenPipeError as error:
             raise SpareGone("gate", f"the waiting sandbox was gone when its order was sent: {error}") from None
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import TICK_S
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch

@@ -9,15 +9,13 @@ least recently used entries are deleted. The programs come from unvetted source 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import secrets
 import stat
 import struct
 import time
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder, weakness
 
@@ -72,7 +70,7 @@ class CompileCache:
         """Store a program. A full or read-only folder is not an error."""
         if len(compiled.program) + len(compiled.messages) > MAX_ENTRY_BYTES:
             return
-        aside = os.path.join(self.folder, f"aside-{secrets.token_hex(8)}")
+        aside = os.path.join(self.folder, f"aside-{os.urandom(8).hex()}")
         with contextlib.suppress(OSError):
             make_own_folder(self.folder)
             try:
@@ -130,6 +128,8 @@ def _unpack(key: str, data: bytes) -> Compiled | None:
 
 
 def _digest(key: str, *body: bytes) -> bytes:
+    import hashlib  # its library takes long to load, and most runs compile nothing
+
     found = hashlib.sha256(key.encode() + b"\0")
     for part in body:
         found.update(part)

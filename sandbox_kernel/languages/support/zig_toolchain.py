@@ -16,9 +16,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import TMP
 from sandbox_kernel.languages.support.compile_cache import default_folder

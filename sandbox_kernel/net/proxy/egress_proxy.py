@@ -82,6 +82,18 @@ class EgressProxy(JailServer):
             vault=vault or Vault(),
         )
 
+    def change_policy(self, policy: FetchPolicy) -> None:
+        """Serve later requests under another policy, and end every connection that is open now.
+
+        Args:
+            policy: Which hosts may be reached from now on.
+
+        """
+        private = tuple(self.policy.allow_private_for)
+        self.policy = replace(policy, allow_private_for=private)
+        self._rules = replace(self._rules, policy=self.policy, rate=RateLimit(self.policy))
+        self.end_connections()
+
     def close(self) -> None:
         """See ``JailServer``."""
         super().close()

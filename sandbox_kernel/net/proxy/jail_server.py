@@ -40,6 +40,8 @@ class JailServer(ABC):
     def __init__(self) -> None:
         self._listening: set[asyncio.Task[None]] = set()
         self._connections: set[asyncio.Task[None]] = set()
+        #: Connections that are being ended while the server goes on.
+        self._ended: set[asyncio.Task[None]] = set()
         self._closed = False
         self._mistaken = False
 
@@ -59,6 +61,10 @@ class JailServer(ABC):
         if not self._closed:
             self._closed = True
             run_on_network_loop(self._shut())
+
+    def end_connections(self) -> None:
+        """End every connection that is open now, and go on serving."""
+        run_on_network_loop(self._end_connections())
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +120,7 @@ class JailServer(ABC):
             await self._serve(reader, writer)
         except asyncio.CancelledError:
             # Cancelled by ``close``. If raised, Python 3.11 would print a traceback for each connection.
-            if not self._closed:
+            if not self._closed and task not in self._ended:
                 raise
         except Exception:
             # A bug in this server. Logged once: a hostile program could cause it in a loop.
@@ -124,6 +130,14 @@ class JailServer(ABC):
                 _log.exception("the %s could not serve a connection; this is logged once", self.what)
         finally:
             self._connections.discard(task)
+
+    async def _end_connections(self) -> None:
+        tasks = tuple(self._connections)
+        self._ended |= set(tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._ended -= set(tasks)
 
     async def _shut(self) -> None:
         tasks = (*self._listening, *self._connections)

@@ -15,7 +15,9 @@ _RESPONSE_HEAD_BYTES = 64 * 1024
 
 
 async def read_head(link: Link, http: h11.Connection) -> h11.Request:
-    """Read the next request head within its time and size limits. Raises ``FetchRefused`` for anything else."""
+    """Read the next request head within its time and size limits. Raises ``FetchRefused`` for anything else, and
+    ``ClientGone`` when the client closed the connection.
+    """
     limits = link.rules.limits
     head = bytearray(http.trailing_data[0])
     started = bool(head)

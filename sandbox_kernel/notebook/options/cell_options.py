@@ -6,17 +6,21 @@ that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, use
 
 from __future__ import annotations
 
+import os
 import shlex
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule
 
+#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
+HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
@@ -49,6 +53,7 @@ class CellOptions:
     args: tuple[str, ...] = ()
     allow_net: tuple[NetGrant, ...] = ()
     mounts: tuple[Mount, ...] = ()
+    here: str | None = None
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     gpu: str | None = None
@@ -117,7 +122,7 @@ class CellOptions:
         """Return self, or raise ``InvalidRequest`` if an option does not fit the language."""
         if self.session is not None and self.effective_language not in SESSION_LANGUAGES:
             raise InvalidRequest(
-                f"--session {self.session!r}: {self.effective_language} cells are compiled and always fresh; "
+                f"--session {self.session!r}: {self.effective_language} has no sessions: each of its cells runs fresh; "
                 f"sessions exist for {', '.join(sorted(SESSION_LANGUAGES))}"
             )
         if self.python is not None and self.effective_language is not Language.PYTHON:
@@ -163,9 +168,20 @@ class CellOptions:
             parts += ["--allow-net", str(NetworkRule(grant.domain, (grant.port,) if grant.port else ()))]
         for mount in self.mounts:
             parts += ["--mount", f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"]
+        if self.here is not None:
+            parts.append("--here" if self.here == "." else f"--here={self.here}")
         for name, flag in (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet)):
             parts += [name] if flag else []
         return shlex.join(parts)
+
+
+def first_defaults() -> CellOptions:
+    """Return the defaults of a new notebook: none, but for a folder that ``SANDBOX_KERNEL_HERE`` names.
+
+    ``sandbox-kernel install --here`` writes that variable into the kernelspec. ``1`` means the notebook's own folder.
+    """
+    here = os.environ.get(HERE_VARIABLE, "").strip()
+    return CellOptions(here=None if here in ("", "0") else "." if here == "1" else here)
 
 
 T = TypeVar("T")

@@ -1,14 +1,14 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
 
-Each option is written once, here. ``parse_options.py`` parses by this table, ``editor/complete.py`` offers its names,
+Names, values and help of each option are written here; its effect is in ``parse_options.py`` and ``cell_options.py``.
+``parse_options.py`` parses by this table, ``editor/complete.py`` offers its names,
 ``editor/explain.py`` prints it, and ``docs/generate.py`` writes the tables of ``docs/notebook.md`` from it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sandbox_kernel.backends.choice import BACKENDS
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.notebook.options.units import DURATION_FORM, SIZE_FORM
 
 COUNT_FORM = "a whole number, like 5"
@@ -24,6 +24,8 @@ class Option:
     form: str
     help: str
     repeats: bool = False
+    #: Whether the value may be left out.
+    optional: bool = False
     samples: tuple[str, ...] = ()
 
     @property
@@ -64,6 +66,10 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("--gpu", "CARDS", "all, or numbers like 0 or 0,1", "let the cell use accelerators", samples=("all", "0")),
     Option("--gpu-memory", "SIZE", SIZE_FORM, "memory limit on the accelerators", samples=("4G", "8G")),
+    Option(
+        "--here", "[PATH]", "a folder, or nothing for the notebook's own",
+        "work on a folder, copy-on-write: %sandbox changes, apply and discard", optional=True, samples=(".",),
+    ),
     Option("-i", "VAR", "the name of a variable", "pass a variable in, as JSON", repeats=True),
     Option("-o", "VAR", "the name of a variable", "take a variable out, as JSON", repeats=True),
     Option("--policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch"),
@@ -80,10 +86,14 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
     LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
     LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
+    LineCommandSpec("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
     LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
     LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
     LineCommandSpec("files", "", "what lies in the work folder"),
+    LineCommandSpec("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
+    LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
+    LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),

@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
@@ -32,7 +33,7 @@ _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 _MAX_TOKENISED = 1 << 20
 #: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
 _COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "checkpoint", "checkout")
-OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "branches", "restart")
+OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "diff", "branches", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class LineCommand:
     name: str
     count: int = 1
     target: str | None = None
+    targets: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -100,6 +103,9 @@ def parse_line(line: str) -> LineCommand:
     if words[0] not in COMMAND_NAMES:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
     name, rest, count, target = words[0], words[1:], 1, None
+    targets: tuple[str, ...] = ()
+    if name in ("changes", "apply", "discard"):
+        return LineCommand(name=name, paths=tuple(rest))
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
         count = parse_count(rest.pop(0), f"%sandbox {name}", 1)
     if name in _NAMED:
@@ -107,18 +113,25 @@ def parse_line(line: str) -> LineCommand:
             raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
         # The name of a state may be any short text, in quotes; that of a file may not.
         target = rest.pop(0) if name.startswith("check") else parse_name(rest.pop(0), f"%sandbox {name}")
+    if name == "diff":
+        while rest and not rest[0].startswith("-"):
+            targets = (*targets, rest.pop(0))
+        if len(targets) > 2:
+            raise InvalidRequest(
+                f"%sandbox diff takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
+            )
     if name not in OF_A_SESSION and rest:
         raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
     options = parse_options(rest)
     if options != CellOptions(language=options.language, session=options.session):
         raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
-    return LineCommand(name=name, count=count, target=target, options=options.check_together())
+    return LineCommand(name=name, count=count, target=target, targets=targets, options=options.check_together())
 
 
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults after a line command."""
     if command.name == "reset":
-        return CellOptions()
+        return first_defaults()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
     return defaults

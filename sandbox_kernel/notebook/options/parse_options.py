@@ -22,6 +22,7 @@ from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
 from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.places import path_text
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 #: Most characters of an option line; data belongs into the cell.
@@ -70,7 +71,9 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
         given.add(name)
         if option.is_flag and equals:
             raise InvalidRequest(f"{name} takes no value, got {_short(word)!r}; write {name} alone")
-        if not option.is_flag and not equals:
+        if option.optional and not equals:
+            value = queue.pop() if queue and _is_value(queue[-1], commands) else ""
+        elif not option.is_flag and not equals:
             if not queue:
                 raise InvalidRequest(f"{name} needs a value: {option.form}")
             value = queue.pop()
@@ -86,6 +89,11 @@ def parse_name(word: str, what: str) -> str:
     if not _NAME.match(word):
         raise InvalidRequest(f"{what} {_short(word)!r} is not a name; use letters, digits, _ . - (at most 64)")
     return word
+
+
+def _is_value(word: str, commands: tuple[str, ...]) -> bool:
+    """Whether a word after an option whose value may be left out is that value: no option, language or command."""
+    return not word.startswith("-") and word not in (*Language.names(), *commands)
 
 
 def _short(text: str) -> str:
@@ -222,6 +230,12 @@ def _gpu_memory(options: CellOptions, value: str) -> CellOptions:
         return replace(options, gpu_memory_mb=limit.gpu_memory_mb)
 
 
+def _here(options: CellOptions, value: str) -> CellOptions:
+    with _quoting("--here", value):
+        path_text(value or ".")
+    return replace(options, here=value or ".")
+
+
 def _policy(options: CellOptions, value: str) -> CellOptions:
     if not value:
         raise InvalidRequest(f"--policy {value!r} is empty; give {BY_NAME['--policy'].form}")
@@ -252,6 +266,7 @@ _APPLY: dict[str, Callable[[CellOptions, str], CellOptions]] = {
     "--mount": _mount,
     "--gpu": _gpu,
     "--gpu-memory": _gpu_memory,
+    "--here": _here,
     "-i": lambda options, value: replace(options, inputs=_added("-i", options.inputs, _variable("-i", value))),
     "-o": lambda options, value: replace(options, outputs=_added("-o", options.outputs, _variable("-o", value))),
     "--policy": _policy,

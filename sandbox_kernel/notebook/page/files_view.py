@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import islice
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import ShowOutput, one_line
 from sandbox_kernel.session.session import Session
@@ -67,7 +67,7 @@ def list_files(box: Sandbox, session: Session | None, last: Sequence[FsChange]) 
         data = _content(path, change.size or 0, box.read_file) if number < _GLIMPSES else b""
         room -= len(data)
         rows.append(_row(path, change.size, done, data, linked=room >= 0))
-    own = [entry for entry in session.list_dir() if entry.is_file] if session is not None else []
+    own = [entry for entry in session.list_dir() if entry.is_file] if session is not None and box.here is None else []
     rows += [_row(entry.name, entry.size, done) for entry in own if entry.name not in shared]
     gone = [change for change in last if change.kind == "deleted"]
     rows += [FileRow(name=one_line(change.path, 300), size="", change="deleted by the last cell") for change in gone]

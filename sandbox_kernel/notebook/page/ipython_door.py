@@ -52,7 +52,7 @@ class MainThread:
         """See ``execution.Door``."""
         return self._watched
 
-    def late(self) -> None:
+    def late(self, messages: object) -> None:
         """See ``execution.Door``: IPython has no place for output of an earlier cell."""
 
     def stream(self, name: str, text: str) -> None:

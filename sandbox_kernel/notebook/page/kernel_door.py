@@ -16,6 +16,7 @@ from sandbox_kernel.untrusted.json_value import encodable
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.page.late_wire import LateWire
+    from sandbox_kernel.session.cell.displays import SessionDisplay
 
 
 class KernelPublisher(Protocol):
@@ -47,11 +48,11 @@ class Wire:
         """See ``execution.Door``."""
         return self._watched and not self._silent
 
-    def late(self) -> LateWire:
+    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateWire:
         """See ``execution.Door``."""
         from sandbox_kernel.notebook.page.late_wire import LateWire
 
-        return LateWire(self)
+        return LateWire(self, messages)
 
     def stream(self, name: str, text: str) -> None:
         """Send text of stdout or stderr."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from sandbox_kernel.notebook.render import Message, ShowOutput, render_display
+from sandbox_kernel.notebook.render import Message, ShowOutput
 from sandbox_kernel.receipt import MARK, unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted.ansi import ColourFilter
@@ -23,10 +24,17 @@ class CellMessages(Protocol):
 
 
 class LateWire:
-    """The ``LateListener`` of the kernel."""
+    """The ``LateListener`` of the kernel.
 
-    def __init__(self, wire: CellMessages) -> None:
+    Args:
+        wire: sends the messages.
+        messages: returns what a page gets for a display; nothing for a message of a widget, which goes its own way.
+
+    """
+
+    def __init__(self, wire: CellMessages, messages: Callable[[SessionDisplay], list[Message]]) -> None:
         self._wire = wire
+        self._messages = messages
         self._filters: dict[str, ColourFilter] = {}
         self._lock = threading.Lock()
         self._held: list[Callable[[], None]] | None = []
@@ -53,9 +61,9 @@ class LateWire:
 
     def display(self, display: SessionDisplay) -> None:
         """See ``LateListener``."""
-        message, _ = render_display(display)
-        if isinstance(message, ShowOutput):
-            self._send(lambda: self._wire.message(message))
+        for message in self._messages(display):
+            if isinstance(message, ShowOutput):
+                self._send(partial(self._wire.message, message))
 
     def cut(self) -> None:
         """See ``LateListener``."""

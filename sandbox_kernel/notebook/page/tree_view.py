@@ -36,6 +36,14 @@ def tree(session: Session) -> tuple[Message, ...]:
     return _shown([*tree_lines(nodes), summary(nodes)])
 
 
+def diff(session: Session, states: Sequence[str]) -> tuple[Message, ...]:
+    """``%sandbox diff [A] [B]``: alone, what the cell of the present state changed."""
+    if states:
+        return _shown(str(session.diff(*states)).splitlines())
+    present = next(node for node in session.history() if node.present)
+    return _shown(str(session.diff(present.id if present.parent is None else present.parent)).splitlines())
+
+
 def branches(session: Session) -> tuple[Message, ...]:
     """``%sandbox branches``: the ends of all branches, and named states."""
     nodes = session.history()

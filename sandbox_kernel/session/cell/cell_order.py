@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.worker.messages import CellDone
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,10 @@ class CellRequest:
     on_input: OnInput | None = None
     on_display: OnDisplay | None = None
     on_usage: OnUsage | None = None
+    #: A message of the page to a widget of the session; it is handled in place of the code.
+    comm: Mapping[str, object] | None = None
+    #: Where coroutine functions of the host run.
+    loop: asyncio.AbstractEventLoop | None = None
     front_end: FrontEnd | None = None
 
 
@@ -57,4 +67,7 @@ class CellEnd:
     disk_full: bool
     code: int | None = None
     problem: str = ""
+    #: Whether an earlier cell's result said already that the session uses a GPU.
+    told_of_gpu: bool = False
     failure: BaseException | None = None
+    calls: tuple[Call, ...] = ()

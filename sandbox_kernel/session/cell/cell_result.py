@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
 from sandbox_kernel.jail.streams.output import Capture
@@ -59,7 +59,7 @@ def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> boo
     return own and end.code in HEAP_SIGNALS and ending.gave_up_near(peak_bytes, frame.memory_mb << 20)
 
 
-def judge(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
+def judge_cell(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
     """Status and limit of a cell; see ``jail/run/ending.py`` for what counts first."""
     killed = end.how in (Ending.DIED, Ending.LOST) and facts.oom_kills > 0
     return ending.judge(
@@ -144,13 +144,15 @@ def _cell_notes(end: CellEnd, facts: CellFacts) -> Iterator[Note]:
         yield notes.child_out_of_memory()
     if end.done is not None and end.done.unsaved:
         yield notes.state_not_saved()
+    if end.done is not None and end.done.accelerator and not end.told_of_gpu:
+        yield notes.state_on_gpu()
 
 
 def make_result(
     end: CellEnd, facts: CellFacts, frame: Frame, *, timeout: float, rolled_back: bool, told: Sequence[Note]
 ) -> ExecResult:
     """The result of one cell."""
-    status, limit = judge(end, facts, frame)
+    status, limit = judge_cell(end, facts, frame)
     code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
     stderr = facts.stderr.text + _traceback(end)
     told = [*told, *_cell_notes(end, facts)]
@@ -182,4 +184,5 @@ def make_result(
         gpu_memory_limit_mb=frame.gpu_memory_mb,
         notes=tuple(told),
         chosen=frame.chosen,
+        calls=end.calls,
     )

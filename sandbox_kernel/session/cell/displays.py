@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display
 from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
 
@@ -14,11 +15,15 @@ MAX_DISPLAYS = 2000
 MAX_BYTES = 64 << 20
 #: How often one cell may clear what it has shown.
 MAX_CLEARS = 20_000
+#: How many messages the widgets of one cell may send.
+MAX_COMMS = 50_000
+#: See ``untrusted/frames/comm_message.py``, which the first cell with a widget imports.
+COMM = "application/vnd.sandbox-kernel.comm+json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionDisplay(Display):
-    """A display of a session; ``kind`` is display, result, update or clear, ``display_id`` names it for updates.
+    """A display of a session; ``kind`` is display, result, update, clear or comm, ``display_id`` names it for updates.
 
     An ``update`` changes what was shown under its id. A ``clear`` takes away everything; its metadata says whether to
     ``wait`` for the next output. Its data is what a page may show; ``removed`` says what else the sandbox sent.
@@ -60,12 +65,16 @@ class Displays:
         self._room = MAX_BYTES
         self._count = MAX_DISPLAYS
         self._clears = MAX_CLEARS
+        self._comms = MAX_COMMS
         self._clear_next = False
         self.dropped = 0
         self.late = 0
 
     def show(self, frame: DisplayShown) -> None:
         """Take one display of the worker. To check it is work for the cell, so it ends with the cell's time."""
+        if COMM in frame.data:
+            self._pass_on_comm(frame)
+            return
         self._room -= frame.size
         self._count -= 1
         if self._room < 0 or self._count < 0:
@@ -80,7 +89,7 @@ class Displays:
         # Imported by the first cell that shows something.
         from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 
-        clean = sanitize_display(frame.data, frame.metadata)
+        clean = sanitize_display(frame.data, frame.metadata, gate=self._life)
         item = SessionDisplay(
             data=clean.data,
             metadata=clean.metadata,
@@ -94,6 +103,14 @@ class Displays:
         else:
             self._items.append(item)
         self._hand_on(item)
+
+    def _pass_on_comm(self, frame: DisplayShown) -> None:
+        """Hand on a message of a widget; it is no part of what the cell has shown."""
+        self._comms -= 1
+        if self._comms < 0 or self._is_over():
+            self.dropped += 1
+            return
+        self._hand_on(SessionDisplay(data={COMM: frame.data[COMM]}, kind="comm", life=self._life))
 
     def clear(self, frame: OutputCleared) -> None:
         """Take away what was shown, now or with the next display."""

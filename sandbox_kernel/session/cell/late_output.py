@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import COMM, MAX_COMMS, SessionDisplay
 from sandbox_kernel.session.worker.messages import DisplayShown, LateText
 
 #: How many cells are remembered.
@@ -26,7 +26,7 @@ class LateListener(Protocol):
         """Show text of stdout or stderr."""
 
     def display(self, display: SessionDisplay) -> None:
-        """Show a display, which has been cleaned."""
+        """Show a display, which has been cleaned; one of kind ``comm`` is a message of a widget."""
 
     def cut(self) -> None:
         """Say that further output of this cell is not shown."""
@@ -38,6 +38,7 @@ class _Room:
     text: int = MAX_TEXT
     size: int = MAX_BYTES
     messages: int = MAX_MESSAGES
+    comms: int = MAX_COMMS
 
     def take(self, text: int, size: int) -> bool:
         """Whether there is room for this much; says once that there is none."""
@@ -84,13 +85,19 @@ class LateOutput:
             room.listener.text(message.name, message.text)
 
     def display(self, message: DisplayShown) -> None:
-        """Clean a display and hand it on."""
-        from sandbox_kernel.untrusted.sanitize import sanitize_bundle  # the first cell that shows something pays for it
-
+        """Clean a display and hand it on; a message of a widget is checked by the listener, as in a running cell."""
         room = self._rooms.get(message.id)
+        if room is not None and COMM in message.data:
+            room.comms -= 1
+            if room.comms >= 0:
+                room.listener.display(SessionDisplay(data={COMM: message.data[COMM]}, kind="comm", life=self._life))
+            return
         if room is None or not room.take(0, message.size):
             return
-        clean = sanitize_bundle(message.data, message.metadata)
+        # Imported by the first cell that shows something.
+        from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+
+        clean = sanitize_display(message.data, message.metadata, gate=self._life)
         room.listener.display(
             SessionDisplay(
                 data=clean.data,

@@ -18,6 +18,7 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
 from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.cell_prompt import CellPrompt
@@ -36,6 +37,9 @@ from sandbox_kernel.session.worker.messages import (
     Run,
 )
 from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
+
+#: A cell that sleeps on is interrupted a second time after this time.
+_AGAIN_S = 1.0
 
 
 class Cell(WatchLoop):
@@ -64,7 +68,11 @@ class Cell(WatchLoop):
         """Run the cell until it ended or must be ended."""
         self._started = time.monotonic()
         self._deadline = self._started + self.order.timeout_s
+        calls = self.live.calls
+        made: tuple[Call, ...] = ()
         try:
+            if calls is not None:
+                calls.begin(self.order.request.loop)
             self.limits.begin()
             self._register()
             self._send()
@@ -90,6 +98,8 @@ class Cell(WatchLoop):
             self.selector.close()
             if self._question is not None:
                 self._question.close()
+            if calls is not None:
+                made = calls.finish()
         assert self.ending is not None
         return CellEnd(
             how=self.ending,
@@ -99,7 +109,9 @@ class Cell(WatchLoop):
             disk_full=self.limits.disk_full,
             code=self.live.keeper.gone,
             problem=self.problem,
+            told_of_gpu=self.live.told_of_gpu(self.done is not None and self.done.accelerator),
             failure=self.failure,
+            calls=made,
         )
 
     def settle(self) -> None:
@@ -123,6 +135,8 @@ class Cell(WatchLoop):
         message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
         if self.order.request.number is not None:
             message["number"] = self.order.request.number
+        if self.order.request.comm is not None:
+            message["comm"] = self.order.request.comm
         if (front_end := self.order.request.front_end) is not None:
             message["expressions"] = dict(front_end.expressions)
             if front_end.late is not None:
@@ -193,7 +207,7 @@ class Cell(WatchLoop):
             self._interrupt_at = time.monotonic()
         if self._began and not self._signalled:
             self._signalled = True
-            self._again_at = time.monotonic() + self.order.grace_s / 2
+            self._again_at = time.monotonic() + min(_AGAIN_S, self.order.grace_s / 2)
             self.live.keeper.interrupt()
 
     def _interrupt_again(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import Interpreter
 from sandbox_kernel.jail.core.walls import Places
@@ -32,10 +32,13 @@ class Engine:
     minimum_mb: int
     #: Address space in MB that the runtime reserves beyond what it uses.
     reserved_mb: int = 0
-    #: How long a cell may go on after an interrupt before it is rolled back.
-    grace_s: float = 2.0
+    #: How long a cell may go on after an interrupt before it is rolled back. Formatting a deep traceback takes a second
+    #: on a busy machine.
+    grace_s: float = 5.0
     #: Whether the worker can use more memory than it was started with; V8 cannot: it fixes the size of its heap.
     grows: bool = True
+    #: Whether the worker can say what its variables are.
+    looks: bool = False
 
     def check(self, config: ProcessConfig) -> None:
         """Raise ``BackendUnavailable`` when this host cannot run such a session."""
@@ -135,7 +138,7 @@ class NodeEngine(Engine):
 
 
 ENGINES: Mapping[Language, Engine] = {
-    Language.PYTHON: PythonEngine(module="sandbox_guest.python.python_session", minimum_mb=64),
+    Language.PYTHON: PythonEngine(module="sandbox_guest.python.python_session", minimum_mb=64, looks=True),
     Language.COMMAND: ShellEngine(module="sandbox_guest.scripts.shell_session", minimum_mb=32),
     Language.JAVASCRIPT: NodeEngine(
         module="sandbox_guest.node.node_session",

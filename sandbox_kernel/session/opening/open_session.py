@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.functions.call_server import CallServer
+from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
@@ -16,7 +19,9 @@ from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, inter
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes, with_gpu
+from sandbox_kernel.jail.kinds.template_cache import NoLayer
 from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
@@ -26,12 +31,15 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
+from sandbox_kernel.session.opening.python_state import PythonSession
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: The most checkpoints that a session may keep.
@@ -54,8 +62,8 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
 def only_when_named(language: Language, backend: str | None) -> bool:
     """Whether a language has sessions on a backend only when the user asks for one by name.
 
-    This is so for Python inside WebAssembly: its sessions use another, larger Python, which must be prepared first, and
-    the result of a plain cell must not depend on that.
+    This is so for Python inside WebAssembly: its sessions use another, larger Python where that was prepared, and the
+    result of a plain cell must not depend on that.
     """
     return backend == "wasm" and language is Language.PYTHON
 
@@ -66,7 +74,7 @@ def least_memory_mb(language: Language) -> int:
 
 
 def science_is_ready() -> bool:
-    """Whether Python sessions can start inside WebAssembly: their guest must have been prepared before."""
+    """Whether the large Python of sessions inside WebAssembly was prepared."""
     from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
     from sandbox_kernel.backends.wasm.store import WasmStore
 
@@ -91,6 +99,7 @@ def open_session(
     on_close: Callable[[], None] | None = None,
     share: FolderLink | None = None,
     chosen: str = "",
+    functions: HostFunctions | None = None,
 ) -> Session:
     """Open a session with a backend's policy. Wrong arguments raise before anything starts.
 
@@ -105,6 +114,7 @@ def open_session(
         on_close: called once when the session is closed.
         share: the link to the box's shared folder; None when the session shares no files.
         chosen: why this backend was chosen, for the receipt; empty when the user named it.
+        functions: host functions that the cells may call; None for none.
 
     Raises:
         InvalidRequest: an argument is wrong, or the language has no sessions.
@@ -135,6 +145,7 @@ def open_session(
     interpreter = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
     limit = Limits.given(limits)
     walls = session_walls(backend, interpreter, engine, limit, memory_mb)
+    over = share if isinstance(share, HereLink) else None
     spec = SessionSpec(
         name=name or f"{spoken}-{next(_numbers)}",
         language=spoken,
@@ -156,17 +167,34 @@ def open_session(
 
     @host_trouble()
     def begin() -> JailedWorker:
-        jail = shared_pool(backend.config.pool_size).take(walls)
+        jail = take_jail(shared_pool(backend.config.pool_size), walls, over)
         try:
             proxy = backend.egress().__enter__()
             sealed = can_be_sealed(walls.enforcer)
-            worker = JailedWorker(jail, checkpoints, memory_mb * MIB, limit.processes, proxy, sealed=sealed)
+            calls = CallServer(functions) if functions is not None else None
+            worker = JailedWorker(
+                jail,
+                checkpoints,
+                memory_mb * MIB,
+                limit.processes,
+                proxy,
+                sealed=sealed,
+                calls=calls,
+                looks=engine.looks,
+            )
         except BaseException:
             jail.destroy()
             raise
         try:
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
-            worker.start(step, engine.files(jail.places, checkpoints))
+            if over is not None:
+                step = replace(step, env={**step.env, "HOME": jail.places.tmp})
+                worker.layer = SessionLayer(over.here, jail.box_fd, jail.layer_fd) if jail.layer_fd >= 0 else None
+            files = engine.files(jail.places, checkpoints)
+            if functions is not None:
+                step = replace(step, env=with_command(step.env, jail.places))
+                files = (*files, command_file(jail.places, interpreter.executable))
+            worker.start(step, files)
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             worker.destroy()
@@ -176,7 +204,37 @@ def open_session(
             raise
         return worker
 
-    return Session(spec, begin, on_close, share)
+    rights = SessionRights(backend)
+    if spoken is not Language.PYTHON:
+        return Session(spec, begin, on_close, share, rights)
+
+    def open_copy(other: str | None) -> PythonSession:
+        copy = open_session(
+            backend,
+            spoken,
+            name=other,
+            memory_mb=memory_mb,
+            checkpoints=checkpoints,
+            python=python,
+            limits=limits,
+            share=share.another() if share is not None else None,
+            chosen=chosen,
+        )
+        assert isinstance(copy, PythonSession)
+        return copy
+
+    return PythonSession(spec, begin, on_close, share, rights, open_copy)
+
+
+def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
+    """Take a jail for a session: with a layer over the user's folder, or without one where that is not possible."""
+    if over is None:
+        return pool.take(walls)
+    try:
+        return pool.take(replace(walls, here=over.here.path))
+    except NoLayer as error:
+        over.why_copied = str(error)
+        return pool.take(walls)
 
 
 def session_walls(

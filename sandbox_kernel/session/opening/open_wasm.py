@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.network_notes import network_notes
+from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
-from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls, Warm
@@ -40,12 +41,15 @@ _WORKER, _GATE = "sandbox_guest.wasm.warm.warm_session", "sandbox_guest.session.
 _ENGINES = {
     "quickjs": "sandbox_guest.wasm.javascript.js_session",
     "turn": "sandbox_guest.wasm.python.wasm_python_session",
+    "command": "sandbox_guest.wasm.python.light_python_session",
 }
+#: The file of a prepared guest that its engine reads.
+_KNOWN = {"quickjs": HANDLES, "command": FACTS}
 _LEAST_MB = 64
 #: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
 #: How long a cell may go on after an interrupt before it is rolled back. JavaScript can be interrupted, Python cannot.
-_GRACE_S = {"quickjs": 2.0, "turn": 0.1}
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 0.1}
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
 _numbers = itertools.count(1)
@@ -114,6 +118,11 @@ class _Opening:
         if entry is None:
             with host_trouble():
                 entry = backend.ready(guest, self._switches)
+        if guest.image and not image_facts(entry).booted:
+            raise BackendUnavailable(
+                f"{guest.language} sessions in WebAssembly need an image of {guest.version}, and it could not be made: "
+                f"{image_facts(entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
+            )
         self._entry = entry
 
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
@@ -153,7 +162,7 @@ class _Opening:
         walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime)
         known = {
             "module": self._entry.file(COMPILED),
-            "handles": self._entry.file(HANDLES) if self.guest.entry == "quickjs" else None,
+            "handles": self._entry.file(_KNOWN[self.guest.entry]) if self.guest.entry in _KNOWN else None,
             "switches": self._switches.to_dict(),
         }
         rlimits = runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
@@ -170,7 +179,9 @@ class _Opening:
         return [Grant(folder, folder, False)]
 
     def _step(self, jail: Jail, state: State | None) -> Step:
-        folders = [folder for folder in preopens(jail, sees_cell=False) if folder["guest"] != "."]
+        booted = bool(self.guest.image)
+        folders = preopens(jail, sees_cell=booted)
+        folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
         plan = {
@@ -214,7 +225,7 @@ def open_wasm_session(
     if spoken not in WASM_LANGUAGES:
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
-    guest = session_guest(spoken)
+    guest = session_guest(spoken, backend)
     spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
     return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
 
@@ -271,19 +282,26 @@ def _guest_of(header: ImageHeader, path: str) -> WasmLanguage:
         language = Language.WASM
     if language not in WASM_LANGUAGES:
         raise InvalidRequest(f"{path!r} is a session of {header.language!r}, which cannot be loaded here")
-    guest = session_guest(language)
-    if header.guest != guest_digest(guest):
+    fitting = [guest for guest in session_guests(language) if header.guest == guest_digest(guest)]
+    if not fitting:
+        guest = session_guests(language)[0]
         raise InvalidRequest(
             f"{path!r} was saved with {header.guest_version}; this program has another build of {guest.version}, "
             "which cannot use that memory; load it with the version that saved it"
         )
-    return guest
+    return fitting[0]
 
 
-def session_guest(language: Language) -> WasmLanguage:
-    """Return the guest that runs the sessions of a language."""
+def session_guests(language: Language) -> list[WasmLanguage]:
+    """Return the guests that can run sessions of a language; for Python the large one, then the light one."""
     guest = catalogue()[language]
-    return guest.session or guest
+    return [guest.session, guest] if guest.session is not None else [guest]
+
+
+def session_guest(language: Language, backend: WasmBackend) -> WasmLanguage:
+    """Return the guest for a new session: the large one if it was prepared, which only happens when it is asked for."""
+    found = session_guests(language)
+    return next((guest for guest in found if backend.is_prepared(guest)), found[-1])
 
 
 def _spec(

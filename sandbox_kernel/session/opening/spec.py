@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.session.cell.cell_result import Frame

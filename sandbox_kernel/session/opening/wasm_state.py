@@ -1,4 +1,4 @@
-"""Copies the state of a WebAssembly session out of its jail, to save it or to start another session with it."""
+"""Copies the state of a session out of its jail, to save it or to start another session with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
@@ -15,7 +15,7 @@ from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
-_SAVE_S = 60.0
+_SAVE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class State:
     memory: SealedMemory
     elapsed_s: float
     files: Mapping[str, bytes]
+    #: What the worker said of it: which variables are in it.
+    report: Mapping[str, object] = field(default_factory=dict)
 
 
 def take_state(worker: JailedWorker) -> State:
@@ -60,4 +62,5 @@ def take_state(worker: JailedWorker) -> State:
         os.close(descriptor)
     with Rooted(os.dup(jail.box_fd)) as box:
         files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
-    return State(memory, elapsed, files)
+    report = answer.get("report")
+    return State(memory, elapsed, files, report if isinstance(report, dict) else {})

@@ -6,11 +6,14 @@ which living node is given up first; a node that was given up stays in the histo
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.session.tree.looks import LookDelta, Seen, apply, changes, delta
 from sandbox_kernel.session.tree.node import CellText, Changes, Node
 from sandbox_kernel.session.tree.thinning import LivingNode, first_to_go
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
@@ -38,6 +41,10 @@ class StateRecord:
     children: list[int] = field(default_factory=list)
     changes: Changes = field(default_factory=Changes)
     lacks: tuple[str, ...] = ()
+    #: What its variables are, as a difference; None when they are not known.
+    look: LookDelta | None = None
+    #: Whether its variables were looked at, with or without success.
+    looked: bool = False
     #: Whether a cell between it and the beginning was forgotten, so that the way there cannot be run again.
     cut: bool = False
 
@@ -47,10 +54,13 @@ class StateTree:
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
-        self.records: dict[int, StateRecord] = {0: StateRecord(0, None, 0, None, time.time())}
+        self.records: dict[int, StateRecord] = {0: StateRecord(0, None, 0, None, time.time(), looked=True)}
         #: The node whose state the session has now.
         self.present = 0
         self._next = 1
+        #: The nodes that live. A session may have thousands of nodes, and few of them live: nothing that each cell does
+        #: looks at all nodes.
+        self._living: set[int] = set()
 
     @property
     def here(self) -> StateRecord:
@@ -59,7 +69,8 @@ class StateTree:
 
     def living(self) -> tuple[Checkpoint, ...]:
         """Return every checkpoint that lives, oldest node first."""
-        return tuple(record.checkpoint for record in self.records.values() if record.checkpoint is not None)
+        held = (self.records[node].checkpoint for node in sorted(self._living))
+        return tuple(checkpoint for checkpoint in held if checkpoint is not None)
 
     def grow(self, cell: CellText) -> int:
         """Add the state after a cell as a child of the present node, and make it the present one."""
@@ -75,8 +86,12 @@ class StateTree:
 
     def go_to(self, node: int) -> None:
         """Make a node the present one."""
-        self.present = node
+        before, self.present = self.present, node
         child = self.records[node]
+        if child.parent == before:
+            # Above the parent every ``last`` leads to it already.
+            self.records[before].last = node
+            return
         while child.parent is not None:
             parent = self.records[child.parent]
             parent.last, child = child.id, parent
@@ -85,14 +100,15 @@ class StateTree:
         """Note the checkpoint of its node. Returns the nodes whose checkpoints the caller has to drop for it."""
         record = self.records[checkpoint.node]
         record.checkpoint, record.killed = checkpoint, False
+        self._living.add(record.id)
         dropped: list[int] = []
-        while len(self.living()) > living_bound(self.keep) + 1 and (node := self.give_up(for_memory=False)) is not None:
+        while len(self._living) > living_bound(self.keep) + 1 and (node := self.give_up(for_memory=False)) is not None:
             dropped.append(node)
         return dropped
 
     def give_up(self, *, for_memory: bool) -> int | None:
         """Let the least worthy checkpoint go and return its node; None when only the present one is left."""
-        near = set(self.line()[: self.keep + 1])
+        near = set(itertools.islice(self._upwards(self.present), self.keep + 1))
         candidates = [
             LivingNode(
                 id=record.id,
@@ -101,44 +117,49 @@ class StateTree:
                 named=bool(record.name) or record.id == 0,
                 tip=not record.children,
             )
-            for record in self.records.values()
-            if record.checkpoint is not None and record.id != self.present
+            for record in map(self.records.__getitem__, sorted(self._living - {self.present}))
         ]
         chosen = first_to_go(candidates, newest=self._next, for_memory=for_memory)
         if chosen is not None:
-            self.records[chosen].checkpoint = None
+            self._release(chosen)
         return chosen
 
     def remove(self, nodes: Collection[int]) -> tuple[int, ...]:
         """Note that the checkpoints of these nodes ended without our order. Returns the nodes that had one."""
         gone = tuple(node for node in nodes if node in self.records and self.records[node].checkpoint is not None)
         for node in gone:
-            self.records[node].checkpoint, self.records[node].killed = None, True
+            self._release(node)
+            self.records[node].killed = True
         return gone
 
     def taken_over(self, node: int) -> tuple[int, ...]:
         """The checkpoint of a node becomes the worker. Returns the nodes whose checkpoints stay."""
-        self.records[node].checkpoint = None
+        self._release(node)
         return tuple(item.node for item in self.living())
 
     def all_ended(self) -> None:
         """Forget every checkpoint: their jail has ended. The session is at its beginning again."""
-        for record in self.records.values():
-            record.checkpoint = None
+        for node in tuple(self._living):
+            self._release(node)
         self.go_to(0)
+
+    def _release(self, node: int) -> None:
+        self.records[node].checkpoint = None
+        self._living.discard(node)
 
     def line(self, node: int | None = None) -> list[int]:
         """Return a node and its ancestors, nearest first; of the present node when none is given."""
-        found: list[int] = []
-        at: int | None = self.present if node is None else node
+        return list(self._upwards(self.present if node is None else node))
+
+    def _upwards(self, node: int) -> Iterator[int]:
+        at: int | None = node
         while at is not None:
-            found.append(at)
+            yield at
             at = self.records[at].parent
-        return found
 
     def nearest(self) -> Checkpoint | None:
         """Return the checkpoint that a rollback goes back to: of the present node or its nearest living ancestor."""
-        for node in self.line():
+        for node in self._upwards(self.present):
             checkpoint = self.records[node].checkpoint
             if checkpoint is not None:
                 return checkpoint
@@ -146,7 +167,8 @@ class StateTree:
 
     def reachable(self) -> tuple[Checkpoint, ...]:
         """Return the checkpoints that ``undo`` can go back to, nearest first."""
-        found = (self.records[node].checkpoint for node in self.line()[1 : self.keep + 1])
+        near = itertools.islice(self._upwards(self.present), 1, self.keep + 1)
+        found = (self.records[node].checkpoint for node in near)
         return tuple(checkpoint for checkpoint in found if checkpoint is not None)
 
     def back(self, steps: int) -> int:
@@ -198,6 +220,50 @@ class StateTree:
             + "; session.history() (%sandbox tree) lists all"
         )
 
+    def looked(self, node: int, found: Mapping[str, Seen]) -> None:
+        """Note what the variables of a node are; the first look at a node counts."""
+        record = self.records.get(node)
+        if record is None or record.look is not None:
+            return
+        record.looked = True
+        before = self.look_at(record.parent) if record.parent is not None else {}
+        record.look = delta(before, found)
+        record.changes = replace(changes(before, found), files=record.changes.files)
+
+    def unseen(self) -> list[int]:
+        """Return the living nodes whose variables were not looked at, oldest first."""
+        return [item.node for item in self.living() if not self.records[item.node].looked]
+
+    def not_seen(self, node: int) -> None:
+        """Note that a look at a node brought nothing, if it brought nothing."""
+        record = self.records[node]
+        if not record.looked:
+            record.looked = True
+            record.changes = replace(record.changes, unknown="its variables could not be looked at")
+
+    def maker_of(self, variable: str) -> str | None:
+        """Return the code of the one cell on the present line that made a variable; None if others touched it too."""
+        made = [self.records[node] for node in self.line() if variable in self.records[node].changes.names()]
+        cell = made[0].cell if len(made) == 1 else None
+        return cell.code if cell is not None and cell.status == "ok" else None
+
+    def changed_files(self, files: tuple[FsChange, ...]) -> None:
+        """Note which files the cell of the present node has changed."""
+        self.here.changes = replace(self.here.changes, files=files)
+
+    def seen(self, node: int) -> dict[str, Seen] | None:
+        """Return what the variables of a node are; None when it was not looked at. The beginning has none."""
+        return self.look_at(node) if node == 0 or self.records[node].look is not None else None
+
+    def look_at(self, node: int) -> dict[str, Seen]:
+        """Return what the variables of a node are, or of its nearest ancestor that was looked at."""
+        found: dict[str, Seen] = {}
+        for at in reversed(self.line(node)):
+            known = self.records[at].look
+            if known is not None:
+                found = apply(found, known)
+        return found
+
     def name_present(self, name: str) -> None:
         """Give the present node a name; another node that had the name loses it."""
         for record in self.records.values():
@@ -243,7 +309,7 @@ class StateTree:
 
     def _forget_oldest(self) -> bool:
         """Remove the oldest node that does not live, has no name and is not the beginning; False without one."""
-        kept = set(self.line()[: self.keep + 1])
+        kept = set(itertools.islice(self._upwards(self.present), self.keep + 1))
         for record in self.records.values():
             if record.checkpoint is None and not record.name and record.id not in kept and record.parent is not None:
                 parent = self.records[record.parent]

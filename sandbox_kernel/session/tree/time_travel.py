@@ -7,7 +7,7 @@ thinned out stays in the history with its code, and ``checkout`` runs its cells 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, notes
-from sandbox_kernel.session.tree import replay
+from sandbox_kernel.session.tree import explore, replay
+from sandbox_kernel.session.tree.explore import Exploration
 from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.state_tree import check_name
+from sandbox_kernel.session.tree.state_diff import StateDiff, compare
+from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.worker.checkpoints import Checkpoint
 from sandbox_kernel.session.worker.memory_budget import private_bytes
 
@@ -43,13 +46,59 @@ class TimeTravel:
             stop = Stop()
         with contextlib.closing(stop), host_trouble(), self._supervisor.turn() as worker, self._stoppable(stop):
             worker.look_for_lost()
+            worker.look_at_variables()
             yield worker, stop
 
     def history(self) -> tuple[Node, ...]:
         """Return the tree of states, oldest first: each cell that was kept, and the beginning."""
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
+            worker.look_at_variables()
             return worker.tree.nodes(private_bytes(worker.jail.init_pid))
+
+    def when(self, variable: str) -> tuple[Node, ...]:
+        """Return the nodes whose cells added, changed or removed a variable, oldest first.
+
+        Args:
+            variable: its name.
+
+        """
+        return tuple(node for node in self.history() if variable in node.changed.names())
+
+    def diff(self, a: Node | int | str, b: Node | int | str | None = None) -> StateDiff:
+        """Return how two states differ: variables with short values, files with their lines. Changes nothing.
+
+        Args:
+            a: the first state: a node, its number or its name.
+            b: the second one; None is the present state.
+
+        """
+        with host_trouble(), self._supervisor.turn() as worker:
+            worker.look_for_lost()
+            worker.look_at_variables()
+            tree = worker.tree
+            before, after = tree.find(a), tree.find(b) if b is not None else tree.present
+            looks = tree.seen(before), tree.seen(after)
+            return compare((before, after), looks, *worker.keeper.compare(before, after))
+
+    def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S) -> Exploration:
+        """Run candidates one after another, each from the present state, and return their results side by side.
+
+        Each has its own variables and files. Afterwards the session is where it was; ``keep(i)`` of what is returned
+        makes a candidate the present state. The others stay as branches until they are thinned out.
+
+        Args:
+            codes: the cells to try.
+            timeout: seconds that each may take.
+
+        Raises:
+            InvalidRequest: a candidate cannot be run; nothing was run.
+            SessionError: the present state is not held, so that one cannot come back to it.
+
+        """
+        with self._travel() as (worker, stop):
+            tried = explore.try_out(self._supervisor, worker, codes, timeout, stop)
+        return explore.Exploration(self, *tried)
 
     def checkpoint(self, name: str) -> Node:
         """Name the present state, so that ``checkout(name)`` finds it and it is given up last.
@@ -84,8 +133,17 @@ class TimeTravel:
         _check_steps("undo", n)
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
-            back = self._supervisor.go_to(worker, worker.tree.back(n), f"undo of {n} cells")
-            return self._supervisor.moved(notes.taken_back(back.names, n), back)
+            worker.look_at_variables()
+            target = worker.tree.back(n)
+            cells = [worker.tree.records[node] for node in worker.tree.line()[:n]]
+            back = self._supervisor.go_to(worker, target, f"undo of {n} cells")
+            taken = [(_number(record), "" if record.cell is None else record.cell.code) for record in cells]
+            return self._supervisor.moved(notes.taken_back(back.names, taken), back)
+
+    def acknowledge_rollback(self) -> bool:
+        """Return whether the last cell was rolled back, once: an undo would take back the good cell before it."""
+        found, self._supervisor.just_rolled_back = self._supervisor.just_rolled_back, False
+        return found
 
     def redo(self, n: int = 1) -> ExecResult:
         """Go forward again ``n`` cells after an undo or a checkout, on the branch that the session was in last.
@@ -125,12 +183,26 @@ class TimeTravel:
         with self._travel() as (worker, stop):
             return replay.reach(self._supervisor, worker, worker.tree.find(where), stop)
 
+    def _give_up(self, base: int, nodes: Sequence[int]) -> None:
+        """Go to a node and give up the states of others; the history keeps their code."""
+        with self._travel() as (worker, stop):
+            if worker.tree.present != base:
+                replay.reach(self._supervisor, worker, base, stop)
+            worker.prepare()
+            worker.give_up(nodes)
+
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """Return the checkpoints that ``undo`` can go back to, nearest first, with the memory that each alone holds."""
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
             held = private_bytes(worker.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.tree.reachable())
+
+
+def _number(record: StateRecord) -> int:
+    """Return the number of a cell as the user knows it."""
+    given = record.cell.number if record.cell is not None else None
+    return record.depth if given is None else given
 
 
 def _check_steps(what: str, n: int) -> None:

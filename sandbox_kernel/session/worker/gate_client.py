@@ -19,6 +19,8 @@ from sandbox_kernel.jail.core.handed_over import receive_listener
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OnListener
 from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.session.tree.state_diff import FileDiff
+from sandbox_kernel.session.worker.message_reader import clean_text
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0
@@ -54,6 +56,7 @@ class GateClient:
         files: Sequence[JobFile] = (),
         on_listener: OnListener | None = None,
         descriptors: Sequence[int] = (),
+        hatch: int | None = None,
     ) -> None:
         """Send the waiting jail its one order; returns when the worker has been forked.
 
@@ -62,12 +65,13 @@ class GateClient:
             files: files that the gate writes into the jail first.
             on_listener: called with the jail's own listening socket, for a proxy to serve.
             descriptors: open descriptors that the worker inherits.
+            hatch: the hatch to host functions; None without any.
 
         """
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
-            send_order(control, [step], files, listener=on_listener is not None, descriptors=descriptors)
+            send_order(control, [step], files, listener=on_listener is not None, descriptors=descriptors, hatch=hatch)
             if on_listener is not None:
                 on_listener(receive_listener(control))
             control.setblocking(False)
@@ -152,6 +156,18 @@ class GateClient:
         self._order({"op": "snapshot", "cell": cell})
         self._owed.append("snapshot")
 
+    def look(self, cells: list[int]) -> None:
+        """Order these checkpoints to look at their variables; the worker reports what they find."""
+        if cells:
+            self._order({"op": "look", "cells": cells})
+
+    def compare(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
+        """Return how the work folder differs between two checkpoints, and what of that could not be found out."""
+        self.settle()
+        self._order({"op": "compare", "before": before, "after": after})
+        answer = self._await("compare")
+        return files_of(answer), text(answer, "problem")
+
     def drop(self, cells: list[int], *, wait: bool = False) -> None:
         """Order the gate to end the checkpoints of these cells; with ``wait``, return when their memory is free."""
         if cells:
@@ -208,6 +224,16 @@ def text(message: Mapping[str, object], key: str) -> str:
     if not isinstance(value, str) or len(value) > 1000:
         raise SessionError(f"a message out of the jail has no usable {key!r}")
     return value
+
+
+def files_of(message: Mapping[str, object]) -> tuple[FileDiff, ...]:
+    """Return the differences of files in a message of the gate; their texts are the session's own."""
+    found = message.get("files")
+    if not isinstance(found, list) or not all(
+        isinstance(part, list) and len(part) == 3 and all(isinstance(word, str) for word in part) for part in found
+    ):
+        raise SessionError("a message out of the jail has no usable 'files'")
+    return tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found)
 
 
 def cells_of(message: Mapping[str, object]) -> list[int]:

@@ -9,8 +9,8 @@ together has to fit into the limit: the oldest checkpoints are dropped until it 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.meter.process_view import speaker
 from sandbox_kernel.jail.root.sandbox_user import held_capabilities

@@ -24,6 +24,7 @@ from sandbox_kernel.session.worker.messages import (
     FromWorker,
     Frozen,
     LateText,
+    Looked,
     OutputCleared,
     Question,
     Ready,
@@ -37,6 +38,7 @@ MAX_TEXT = 64 << 10
 MAX_LINES = 1000
 MAX_MIMES = 32
 MAX_METADATA = 256 << 10
+MAX_VARIABLES, MAX_VARIABLE_TEXT = 1000, 100
 #: The largest frame whose reply to a front end is read: cleaning it takes time that no limit of the cell counts.
 MAX_REPLY = 4 << 20
 #: The deepest nesting of a value: later code walks through it by recursion.
@@ -102,6 +104,8 @@ def parse(raw: bytes) -> FromWorker:
         case "restored":
             numbers = [reader.count(key) for key in ("cell", "pid", "names", "threads")]
             return Restored(*numbers)
+        case "look":
+            return Looked(reader.count("cell"), reader.variables("found"))
         case "answer":
             return Answer(reader.count("id"), reader.table("answer"))
         case other:
@@ -146,6 +150,20 @@ class _Reader:
             raise self._wrong(key)
         return value
 
+    def variables(self, key: str) -> dict[str, tuple[str, str, str]]:
+        """Return what the variables are; names and words that cannot be shown are left out."""
+        found = self._message.get(key)
+        if not isinstance(found, dict) or len(found) > MAX_VARIABLES:
+            raise self._wrong(key)
+        seen: dict[str, tuple[str, str, str]] = {}
+        for name, parts in found.items():
+            if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):
+                raise self._wrong(key)
+            if name.isidentifier() and len(name) <= MAX_VARIABLE_TEXT:
+                kind, mark, text = ("".join(c for c in part[:MAX_VARIABLE_TEXT] if c.isprintable()) for part in parts)
+                seen[name] = (kind, mark, text)
+        return seen
+
     def shown(self) -> DisplayShown:
         kind = self._message.get("kind")
         if kind not in ("display", "result", "update"):
@@ -180,11 +198,11 @@ class _Reader:
         return CellDone(
             id=self.count("id"),
             status=str(status),
-            names=self.count("names"),
             exit_code=code,
             error=self._error(),
             limit=str(limit) if limit is not None else None,
             unsaved=self._message.get("unsaved") is True,
+            accelerator=self._message.get("accelerator") is True,
             reply=self.table("reply") if "reply" in self._message and self._size <= MAX_REPLY else {},
         )
 

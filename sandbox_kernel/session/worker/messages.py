@@ -8,21 +8,24 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NotRequired, TypedDict
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import CellError
 
 HEADER = struct.Struct(">I")
 
-#: The kinds of questions. ``image`` writes the state of a WebAssembly guest to a file; ``code`` is its name then.
+#: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
+#: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
-What = Literal["complete", "inspect", "source", "is_complete", "image"]
+What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
 
 
 class Run(TypedDict):
     """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``.
 
+    With ``comm``, a message of the page to a widget is handled in place of the code.
     ``expressions``: a front end runs the cell and wants these evaluated after it.
     """
 
@@ -30,6 +33,7 @@ class Run(TypedDict):
     id: int
     code: str
     number: NotRequired[int]
+    comm: NotRequired[Mapping[str, object]]
     expressions: NotRequired[dict[str, str]]
 
 
@@ -133,15 +137,16 @@ class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
+    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more.
     """
 
     id: int
     status: str
-    names: int
     exit_code: int | None = None
     error: CellError | None = None
     limit: str | None = None
     unsaved: bool = False
+    accelerator: bool = False
     reply: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -173,7 +178,17 @@ class Answer:
     answer: Mapping[str, object]
 
 
-FromWorker = Ready | Began | DisplayShown | LateText | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+@dataclass(frozen=True)
+class Looked:
+    """What the variables were after a cell: by name their type, a mark that changes with the value, and a few words."""
+
+    cell: int
+    found: Mapping[str, tuple[str, str, str]]
+
+
+FromWorker = (
+    Looked | Ready | Began | DisplayShown | LateText | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+)
 
 
 def encode(message: ToWorker) -> bytes:

@@ -32,9 +32,7 @@ class WorkFiles:
     def bring(self, worker: JailedWorker) -> list[Note]:
         """Copy new files of the shared folder into the work folder, before a cell. Returns notes on failures."""
         found: list[Note] = []
-        if self._worker is None or self._worker() is not worker:
-            self._worker = weakref.ref(worker)
-            self._look = Snapshot()
+        if self._is_new(worker):
             if self._share is not None:
                 self._share.begin()
             # A loaded session starts with files.
@@ -95,6 +93,18 @@ class WorkFiles:
         self.bring(worker)
         with Rooted(worker.jail.box_fd) as box:
             return box.list_dir(path)
+
+    def here(self, worker: JailedWorker) -> str:
+        """Return how the session sees the user's folder: ``layer``, ``copy``, or empty when it does not."""
+        return ""
+
+    def _is_new(self, worker: JailedWorker) -> bool:
+        """Whether this worker was not seen before; its work folder is then looked at anew."""
+        if self._worker is not None and self._worker() is worker:
+            return False
+        self._worker = weakref.ref(worker)
+        self._look = Snapshot()
+        return True
 
     def _compare(self, box: Rooted) -> tuple[FsChange, ...]:
         before, self._look = self._look, snapshot(box, _LIMITS, since=self._look, shared=True)

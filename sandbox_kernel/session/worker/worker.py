@@ -8,19 +8,22 @@ which becomes the worker. One thread at a time uses a ``JailedWorker`` (``Worker
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.model import Note, Violation
+from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
@@ -35,11 +38,13 @@ from sandbox_kernel.session.worker.messages import (
     FromWorker,
     Frozen,
     LateText,
+    Looked,
     OutputCleared,
     Ready,
     Restored,
     What,
 )
+from sandbox_kernel.workspace.here.here_link import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
@@ -51,6 +56,10 @@ PATIENCE_S = 30.0
 _MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
 #: How long to wait, after the channel was closed, for the gate's report of how the worker ended.
 LAST_WORD_S = 0.5
+#: How long the worker may take to say what its cells have changed.
+LOOK_S = 10.0
+#: How many checkpoints look at their variables at once.
+_LOOKS_AT_ONCE = 4
 
 Kind = TypeVar("Kind", bound=FromWorker)
 
@@ -82,7 +91,9 @@ class JailedWorker:
         memory_bytes: the session's memory limit.
         processes: how many processes the user's code may have.
         proxy: the network proxy of the session; None without network.
+        calls: serves the calls of host functions; None without any.
         sealed: whether checkpoints are protected from other processes (``memory_budget.can_be_sealed``).
+        looks: whether the worker can say what its variables are.
 
     """
 
@@ -95,8 +106,12 @@ class JailedWorker:
         proxy: EgressProxy | FetchBridge | None = None,
         *,
         sealed: bool,
+        calls: CallServer | None = None,
+        looks: bool = False,
     ) -> None:
+        self.looks = looks
         self.jail = jail
+        self.calls = calls
         self.proxy = proxy
         #: A random name of this worker, part of its display ids on the page; the guest never gets it.
         self.life = secrets.token_hex(8)
@@ -111,17 +126,27 @@ class JailedWorker:
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
         self.late = LateOutput(self.life)
+        #: Nodes that were given up and whose checkpoints still look at their variables.
+        self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
+        self._on_gpu = False
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
+        #: The layer over the user's folder that the session works on; None for a plain work folder.
+        self.layer: SessionLayer | None = None
+        #: Where programs find a proxy that was started later; empty without one.
+        self.proxy_url = ""
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
     def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
         """Start the worker and take the first checkpoint; returns when a cell can be sent."""
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
-        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors)
+        hatch = None
+        if self.calls is not None:
+            step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
+        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -133,7 +158,8 @@ class JailedWorker:
         self.prepare()
         beginning = self.tree.here.checkpoint
         past.all_ended()
-        past.here.checkpoint = beginning
+        if beginning is not None:
+            past.hold(beginning)
         self.tree = past
 
     def next_id(self) -> int:
@@ -151,6 +177,11 @@ class JailedWorker:
         self.tree.grow(cell)
         self._keep_state()
 
+    def begin_again(self) -> None:
+        """Make the present state the beginning of the history: a saved state was loaded."""
+        self.tree.here.looked = False
+        self._keep_state()
+
     def recommit(self, node: int) -> None:
         """Keep the state after a cell that was run again, as that of the node that it was first run for."""
         self.tree.go_to(node)
@@ -159,12 +190,19 @@ class JailedWorker:
     def _keep_state(self) -> None:
         if self.tree.keep > 0:
             self._freeze()
+            self._copy_files()
+
+    def _copy_files(self) -> None:
+        """Order a copy of the work folder; the host itself copies a layer."""
+        if self.layer is None:
             self.keeper.snapshot(self.tree.present)
+        else:
+            self.layer.take(self.tree.present, [item.node for item in self.tree.living()])
 
     def keep_files(self) -> None:
         """Copy the work folder again, after the host has changed files in it between cells."""
         if self.tree.keep > 0:
-            self.keeper.snapshot(self.tree.present)
+            self._copy_files()
             self.keeper.settle()
 
     def prepare(self) -> None:
@@ -193,7 +231,18 @@ class JailedWorker:
             return
         self.keeper.hold(node, frozen.pid)
         item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
-        self.keeper.drop(self.tree.hold(item))
+        self.tree.here.lacks = (notes.lost_threads(frozen.threads),) if frozen.threads else ()
+        self._drop(self.tree.hold(item))
+
+    def _drop(self, nodes: list[int]) -> None:
+        """Drop checkpoints that were given up. One that was not looked at yet is, and goes when the next one comes."""
+        if self._leaving:
+            with contextlib.suppress(SessionError):
+                self.ask("looks", " ".join(map(str, self._leaving)), 0, LOOK_S)
+        unseen = [node for node in nodes if self.looks and not self.tree.records[node].looked]
+        self.keeper.look(unseen)
+        self.keeper.drop([*self._leaving, *(node for node in nodes if node not in unseen)])
+        self._leaving = unseen
 
     def _note_lost(self) -> None:
         """Remove checkpoints that the gate has reported as ended without our order."""
@@ -212,7 +261,7 @@ class JailedWorker:
         """Return how many cells back checkpoints ended without our order since the last call, in ascending order."""
         self._note_lost()
         found, self._lost = self._lost, ()
-        line = self.tree.line()[1:]
+        line = self.tree.line()[1:] if found else []
         return sorted(line.index(node) + 1 for node in found if node in line)
 
     def _freeze(self) -> None:
@@ -238,7 +287,7 @@ class JailedWorker:
         budget = self._budget
         beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker))
         self._ceiling = beside_checkpoints if self.tree.keep > 0 else budget.limit_bytes
-        self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()))
+        self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 2 * len(self._leaving))
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
@@ -259,6 +308,11 @@ class JailedWorker:
                 "may have; nothing was run: delete what is large, undo, or give the cell more memory"
             )
         self._make_room()
+
+    def told_of_gpu(self, uses_it: bool) -> bool:
+        """Whether the cell before used a GPU too, so that its result said so; remembers it for the next one."""
+        before, self._on_gpu = self._on_gpu, uses_it
+        return before
 
     def take_violations(self) -> tuple[Violation, ...]:
         """Return what the network rules have refused since the last cell."""
@@ -296,6 +350,28 @@ class JailedWorker:
             raise SessionError("the worker answered another question")
         return answer
 
+    def give_up(self, nodes: Sequence[int]) -> None:
+        """End the checkpoints of these nodes, but not that of the present one."""
+        records = self.tree.records
+        going = [node for node in nodes if node != self.tree.present and node in records and records[node].checkpoint]
+        for node in going:
+            records[node].checkpoint = None
+        self.keeper.drop(going)
+
+    def look_at_variables(self) -> None:
+        """Find out what the variables are at each living node that was not looked at yet; called between cells."""
+        if self.tree.keep == 0 or not self.looks:
+            return
+        self.prepare()
+        while cells := self.tree.unseen()[:_LOOKS_AT_ONCE]:
+            self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + len(cells))
+            self.keeper.look(cells)
+            with contextlib.suppress(SessionError):
+                self.ask("looks", " ".join(map(str, cells)), 0, LOOK_S)
+            for cell in cells:
+                self.tree.not_seen(cell)
+        self._relimit()
+
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the handover that follows ends the processes that it started."""
         if self.keeper.gone is None and not self.channel.kill_speaker():
@@ -308,6 +384,7 @@ class JailedWorker:
         All other checkpoints stay, those of later cells too. The state gets a new checkpoint at once. With ``strict``,
         processes that earlier cells left running are ended too.
         """
+        self._leaving = []
         files = self.keeper.handover(target.node, self.tree.taken_over(target.node), strict=strict)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
@@ -321,6 +398,9 @@ class JailedWorker:
             return None
         if restored.cell != target.node:
             return None
+        if self.layer is not None:
+            # No code of the user runs before the next cell.
+            files = self.layer.restore(target.node)
         self.tree.go_to(target.node)
         self.names = restored.names
         self._freeze()
@@ -368,6 +448,8 @@ class JailedWorker:
         self.jail.destroy()
         if self.proxy is not None:
             self.proxy.close()
+        if self.calls is not None:
+            self.calls.close()
 
     def _finish_freezing(self) -> None:
         """Accept a checkpoint that the worker reported just before it died."""
@@ -393,6 +475,8 @@ class JailedWorker:
                     return message
                 if isinstance(message, LateText | DisplayShown):
                     self._between(message)
+                elif isinstance(message, Looked):
+                    self.tree.looked(message.cell, message.found)
                 elif not isinstance(message, OutputCleared):
                     raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
             if self.channel.closed:

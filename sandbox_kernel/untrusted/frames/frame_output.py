@@ -40,6 +40,9 @@ class FrameOutput:
     html: str
     libraries: tuple[str, ...] = ()
     height: int = USUAL_HEIGHT
+    #: The model that is drawn, and the gate to its session; empty for frames without widgets.
+    model: str = ""
+    gate: str = ""
 
     def bundle(self) -> dict[str, object]:
         """Return what the page gets: data for our renderer, and the same frame as HTML for all others."""
@@ -47,8 +50,11 @@ class FrameOutput:
             *({"type": "needs", "sha256": name} for name in self.libraries),
             {"type": "show", "html": self.html},
         ]
-        data = {"html": self.html, "libraries": list(self.libraries), "height": self.height}
-        return {FRAME: data, "text/html": frame(payload, self.height)}
+        data: dict[str, object] = {"html": self.html, "libraries": list(self.libraries), "height": self.height}
+        if self.model:
+            data["widget"] = {"model_id": self.model, "gate": self.gate}
+            payload = [{"type": "show", "html": _NEEDS_KERNEL}]
+        return {FRAME: data, "text/html": frame(payload, LEAST_HEIGHT if self.model else self.height)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +75,10 @@ class FrameLibrary:
         }
 
 
-def check_frame(value: object) -> FrameOutput:
+_NEEDS_KERNEL = "<p>[a widget: it works in JupyterLab and Notebook 7 while its kernel runs]</p>"
+
+
+def check_frame(value: object, gate: str = "") -> FrameOutput:
     """Return a frame that a session sent; raises ``ContentRefused`` if it is not one."""
     if not isinstance(value, Mapping) or not isinstance(markup := value.get("html"), str):
         raise ContentRefused("it is no frame")
@@ -82,7 +91,13 @@ def check_frame(value: object) -> FrameOutput:
     if isinstance(height, bool) or not isinstance(height, int | float) or not height > 0:
         height = USUAL_HEIGHT
     fitting = round(min(max(height, LEAST_HEIGHT), MOST_HEIGHT))
-    return FrameOutput(html=encodable(markup), libraries=tuple(names), height=fitting)
+    widget = value.get("widget")
+    model = widget.get("model_id") if isinstance(widget, Mapping) and gate else ""
+    if not isinstance(model, str) or (model and not _MODEL.match(model)):
+        raise ContentRefused("its widget has no usable id")
+    return FrameOutput(
+        html=encodable(markup), libraries=tuple(names), height=fitting, model=model, gate=gate if model else ""
+    )
 
 
 def check_library(value: object) -> FrameLibrary:

@@ -29,17 +29,24 @@ _LOADED = re.compile(
     re.IGNORECASE,
 )
 _WHAT = {"script": "a script", "link": "a style sheet", "img": "a picture", "iframe": "a page"}
-_MOST_SENTENCES = 8
+_MOST_HOSTS = 3
 
 
-def sanitize_display(data: object, metadata: object) -> SanitizedBundle:
-    """Clean one display. Never raises, whatever the input is."""
+def sanitize_display(data: object, metadata: object, gate: str = "") -> SanitizedBundle:
+    """Clean one display. Never raises, whatever the input is.
+
+    Args:
+        data: the MIME bundle.
+        metadata: its metadata.
+        gate: the name of the session's gate for widgets; empty where there are none.
+
+    """
     if not isinstance(data, Mapping):
         return sanitize_bundle(data, metadata)
     try:
         if LIBRARY in data:
             return SanitizedBundle(check_library(data[LIBRARY]).bundle(), {})
-        frame = _frame_of(data)
+        frame = _frame_of(data, gate)
     except ContentRefused as reason:
         rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}
         clean = sanitize_bundle(rest or {"text/plain": ""}, metadata)
@@ -57,9 +64,9 @@ def sanitize_display(data: object, metadata: object) -> SanitizedBundle:
 _BESIDE = frozenset(("text/plain", "image/png", "image/jpeg", "image/svg+xml"))
 
 
-def _frame_of(data: Mapping[object, object]) -> FrameOutput | None:
+def _frame_of(data: Mapping[object, object], gate: str) -> FrameOutput | None:
     if FRAME in data:
-        return check_frame(data[FRAME])
+        return check_frame(data[FRAME], gate)
     markup = data.get("text/html")
     if isinstance(markup, list) and len(markup) <= 1_000_000 and all(isinstance(line, str) for line in markup):
         markup = "".join(markup)
@@ -74,7 +81,14 @@ def needs_frame(markup: str) -> bool:
 
 
 def refused_hosts(markup: str) -> tuple[str, ...]:
-    """Return a sentence for each host from which the markup wants to load something; a frame loads nothing."""
-    found = dict.fromkeys((_WHAT[tag.lower()], host.lower()) for tag, host in _LOADED.findall(markup))
-    few = list(found)[:_MOST_SENTENCES]
-    return tuple(f"this output wanted to load {what} from {host}: blocked" for what, host in few)
+    """Return one sentence on what the markup wants to load, and from where; a frame loads nothing."""
+    found: dict[str, list[str]] = {}
+    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(markup)):
+        found.setdefault(_WHAT[tag], []).append(host)
+    parts = [f"{what} from {_few(hosts)}" for what, hosts in found.items()]
+    return (f"this output wanted to load {' and '.join(parts)}: blocked",) if parts else ()
+
+
+def _few(hosts: list[str]) -> str:
+    more = len(hosts) - _MOST_HOSTS
+    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")

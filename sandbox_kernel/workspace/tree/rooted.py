@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
@@ -149,7 +148,7 @@ class Rooted:
         names = names_beneath(path)
         with explained("write", path):
             parent = self._make_folders(names[:-1])
-        temporary = f".sk-{secrets.token_hex(8)}"
+        temporary = f".sk-{os.urandom(8).hex()}"
         try:
             with explained("write", path):
                 with as_owner_of(parent):
@@ -273,6 +272,16 @@ def chunks(fd: int, limit: int) -> Iterator[bytes]:
             return
         limit -= len(piece)
         yield piece
+
+
+def content_hash(pieces: Iterable[bytes]) -> bytes:
+    """Return the SHA-256 of a content that comes in pieces."""
+    import hashlib  # its library takes long to load, and most runs compare no content
+
+    state = hashlib.sha256()
+    for piece in pieces:
+        state.update(piece)
+    return state.digest()
 
 
 def encoded(path: str, data: bytes | str) -> bytes:

@@ -11,10 +11,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
 

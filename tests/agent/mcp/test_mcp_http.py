@@ -17,8 +17,9 @@ import pytest
 pytest.importorskip("mcp")
 
 from sandbox_kernel import InvalidRequest
+from sandbox_kernel.agent.loopback import listen, read_token
 from sandbox_kernel.agent.mcp.http_patience import MOST_WAITING
-from sandbox_kernel.agent.mcp.mcp_http import TOKEN_VARIABLE, listen, read_token
+from sandbox_kernel.agent.mcp.mcp_http import TOKEN_VARIABLE
 
 from .mcp_peers import COMMAND, PATIENCE_S, HttpServer, http_server
 
@@ -127,13 +128,13 @@ def test_a_token_of_the_environment_is_used_and_not_shown(tmp_path: Path):
 def test_a_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "token"
     file.write_text("0123456789abcdef\n")
-    assert read_token(str(file)) == ("0123456789abcdef", False)
+    assert read_token(str(file), TOKEN_VARIABLE) == ("0123456789abcdef", False)
     monkeypatch.setenv(TOKEN_VARIABLE, "fedcba9876543210")
-    assert read_token(None) == ("fedcba9876543210", False)
+    assert read_token(None, TOKEN_VARIABLE) == ("fedcba9876543210", False)
     monkeypatch.delenv(TOKEN_VARIABLE)
-    first, made = read_token(None)
+    first, made = read_token(None, TOKEN_VARIABLE)
     assert made
-    assert first != read_token(None)[0]
+    assert first != read_token(None, TOKEN_VARIABLE)[0]
 
 
 @pytest.mark.parametrize("token", ["", "short", "with spaces in it", "é" * 20, "line\nbreak" * 5])
@@ -141,7 +142,7 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, token: str):
     file = tmp_path / "token"
     file.write_text(token)
     with pytest.raises(InvalidRequest, match="visible ASCII characters"):
-        read_token(str(file))
+        read_token(str(file), TOKEN_VARIABLE)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "", "127.0.0.1/8"])

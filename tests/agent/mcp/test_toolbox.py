@@ -10,7 +10,7 @@ import pytest
 
 from sandbox_kernel import ExecResult, Sandbox, SandboxPolicy, SessionError, Status
 from sandbox_kernel.agent.mcp import toolbox as toolbox_module
-from sandbox_kernel.agent.mcp.toolbox import MOST_SESSIONS, Call, Toolbox
+from sandbox_kernel.agent.mcp.toolbox import MOST_SESSIONS, Toolbox, ToolCall
 
 
 class FakeSession:
@@ -35,6 +35,7 @@ class FakeBox:
     def __init__(self, open_session: Callable[[], FakeSession]) -> None:
         self.policy = SandboxPolicy.preset("standard")
         self.backend = None
+        self.here = None
         self._open = open_session
         self.opened: list[str] = []
 
@@ -44,7 +45,7 @@ class FakeBox:
 
 
 def run(toolbox: Toolbox, cancel: asyncio.Event | None = None, **args: object) -> asyncio.Task[Any]:
-    call = Call(args=args, cancel=cancel or asyncio.Event())
+    call = ToolCall(args=args, cancel=cancel or asyncio.Event())
     return asyncio.ensure_future(toolbox.call("session_run", call))
 
 
@@ -116,7 +117,7 @@ def test_a_file_too_many_would_have_ended_all_later_runs(monkeypatch: pytest.Mon
         toolbox = Toolbox(box)
         said = []
         for path, content in (("a", "12345678"), ("b", "123"), ("b", "12"), ("c", ""), ("a", "")):
-            reply = await toolbox.call("write_file", Call(args={"path": path, "content": content}))
+            reply = await toolbox.call("write_file", ToolCall(args={"path": path, "content": content}))
             said.append((path, reply.answer["status"]))
         return said
 

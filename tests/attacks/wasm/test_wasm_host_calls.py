@@ -167,7 +167,7 @@ def everything_with(path: str, *, truncates: bool = True) -> str:
     """A module that makes every call that takes a path, from each folder, and prints what it could open."""
     size = len(path)
     calls: list[tuple[str, tuple[int, ...]]] = [OPEN]
-    for fd in (3, 4, 5):
+    for fd in (3, 4, 5, 6):
         calls += [
             ("path_open", (fd, 1, 64, size, 0, 2, 2, 0, 1024)),
             ("path_open", (fd, 1, 64, size, 9 * truncates, 66, 66, 0, 1024)),
@@ -181,7 +181,7 @@ def everything_with(path: str, *, truncates: bool = True) -> str:
     body = " ".join(called(name, *values) for name, values in calls)
     body += "(i32.store (i32.const 16) (i32.const 3000))"
     read = "(call $fd_read (i32.const {fd}) (i32.const 16) (i32.const 1) (i32.const 24))"
-    for fd in range(4, 16):
+    for fd in range(4, 24):
         body += (
             f"(i32.store (i32.const 20) (i32.const 1000)) (if (i32.eqz {read.format(fd=fd)}) (then "
             "(i32.store (i32.const 20) (i32.load (i32.const 24))) "

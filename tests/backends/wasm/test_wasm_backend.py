@@ -303,10 +303,10 @@ def test_mounts_are_read_only_unless_they_are_made_writable(wasm_store, wat, tmp
         code = wat(body, "path_open", "proc_exit", data=data)
         return backend.run(ExecRequest(language=Language.WASM, code=code, timeout=20)).exit_code
 
-    assert errno("a", fd=5) == 0
-    assert errno("a", fd=5, write=True) != 0
-    assert errno("b", fd=5, write=True) != 0
-    assert errno("b", fd=6, write=True) == 0
+    assert errno("a", fd=6) == 0
+    assert errno("a", fd=6, write=True) != 0
+    assert errno("b", fd=6, write=True) != 0
+    assert errno("b", fd=7, write=True) == 0
     assert (tmp_path / "rw" / "b").exists()
     assert not (tmp_path / "ro" / "b").exists()
 
@@ -547,3 +547,16 @@ def test_an_initial_memory_above_the_limit_says_how_to_give_more(run_wasm) -> No
 def test_an_entry_with_parameters_is_named(run_wasm) -> None:
     result = run_wasm('(module (func (export "_start") (param i32)))')
     assert (result.status, result.stderr) == (Status.FAILED, "_start takes 1 parameters; export one that takes none\n")
+
+
+def test_a_link_that_a_module_makes_is_followed_beneath_its_folder_only(run_wasm, wat) -> None:
+    """Makes l -> TARGET in /, opens l; the exit code is the error number of the opening."""
+    for target, answer in (("f", 0), ("../etc/passwd", 63)):
+        body = f"""(drop (call $path_symlink (i32.const 16) (i32.const {len(target)})
+            (i32.const 5) (i32.const 64) (i32.const 1)))
+          (call $proc_exit (call $path_open (i32.const 5) (i32.const 1) (i32.const 64) (i32.const 1) (i32.const 0)
+            (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 128)))"""
+        link = '(import "wasi_snapshot_preview1" "path_symlink" (func $path_symlink (param i32 i32 i32 i32 i32) (result i32)))'
+        code = wat(body, "path_open", "proc_exit", data=target, extra='(data (i32.const 64) "l")')
+        result = run_wasm(code.replace("(module ", f"(module {link} ", 1), files={"f": "x"})
+        assert result.exit_code == answer, result.stderr

@@ -260,7 +260,7 @@ pub fn main(init: std.process.Init) !void {
 # ---- all -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("language", "least"), [("javascript", 16), ("typescript", 128), ("python", 32)])
+@pytest.mark.parametrize(("language", "least"), [("javascript", 16), ("typescript", 128), ("python", 48)])
 def test_too_little_memory_is_refused_with_the_least(run: Run, language: str, least: int) -> None:
     with pytest.raises(InvalidRequest, match=f"give at least {least} MB"):
         run(language, "1", memory_limit_mb=least - 1)

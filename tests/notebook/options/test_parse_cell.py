@@ -142,7 +142,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("klingon", "unsupported language 'klingon'; expected one of: python"),
         ("python rust", "'rust' is one word too many: the language is already python"),
         ("--stdin 'open", "no closing quotation; close the quote"),
-        ("rust --session a", "rust cells are compiled and always fresh"),
+        ("rust --session a", "rust has no sessions"),
         ("js --python 3.12", "--python '3.12' does not fit a javascript cell"),
         ("--policy ''", "--policy '' is empty"),
         ("x" * 70000, "the option line has"),

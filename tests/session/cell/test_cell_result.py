@@ -10,7 +10,7 @@ from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
 from sandbox_kernel.model import Note, Status
 from sandbox_kernel.session.cell.cell_order import CellEnd
-from sandbox_kernel.session.cell.cell_result import CellFacts, Frame, comeback_notes, judge, make_result, reason
+from sandbox_kernel.session.cell.cell_result import CellFacts, Frame, comeback_notes, judge_cell, make_result, reason
 from sandbox_kernel.session.worker.messages import CellDone
 from sandbox_kernel.session.worker.worker import RolledBack
 
@@ -22,7 +22,7 @@ def end(how: str, *, interrupted: bool = False, code: int | None = None, disk_fu
 
 
 def done(status: str, *, interrupted: bool = False, limit: str | None = None) -> CellEnd:
-    said = CellDone(id=1, status=status, names=0, exit_code=0 if status == "ok" else 1, limit=limit)
+    said = CellDone(id=1, status=status, exit_code=0 if status == "ok" else 1, limit=limit)
     return CellEnd(how=Ending.DONE, done=said, duration_s=1.0, interrupted=interrupted, disk_full=False)
 
 
@@ -60,15 +60,15 @@ def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> CellFacts:
     ],
 )
 def test_status_and_limit(seen: CellEnd, measured: CellFacts, status: Status, limit: str | None) -> None:
-    assert judge(seen, measured, PYTHON) == (status, limit)
+    assert judge_cell(seen, measured, PYTHON) == (status, limit)
 
 
 def test_a_heap_that_gave_up_near_the_limit_is_the_memory_limit() -> None:
     node = replace(PYTHON, language="javascript")
     full, small = replace(facts(), peak_bytes=60 << 20), replace(facts(), peak_bytes=30 << 20)
-    assert judge(end("died", code=-6), full, node) == (Status.MEMORY_EXCEEDED, "memory")
-    assert judge(end("died", code=-6), small, node) == (Status.KILLED, None)
-    assert judge(end("died", code=-6), full, PYTHON) == (Status.KILLED, None)
+    assert judge_cell(end("died", code=-6), full, node) == (Status.MEMORY_EXCEEDED, "memory")
+    assert judge_cell(end("died", code=-6), small, node) == (Status.KILLED, None)
+    assert judge_cell(end("died", code=-6), full, PYTHON) == (Status.KILLED, None)
 
 
 def test_a_death_is_told_by_its_signal_or_its_code() -> None:

@@ -56,6 +56,15 @@ def test_an_await_that_was_interrupted_does_not_go_on_in_a_later_cell(session: S
     assert value(session, "other.done(), other.cancelled()") == "(True, False)"
 
 
+def test_an_interrupted_await_says_where_the_cell_waited_and_not_where_the_loop_did(session: Session) -> None:
+    code = "import asyncio\nasync def wait():\n    print('go\\n', end='')\n    await asyncio.sleep(1000)\nawait wait()"
+    result = interrupted(session, code)
+    assert "await wait()" in result.stderr
+    assert "in wait()" in result.stderr
+    for frame_of_the_loop in ("run_until_complete", "run_forever", "_run_once", "run_to_end"):
+        assert frame_of_the_loop not in result.stderr
+
+
 def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
     # One statement: between two of them the interrupt would meet IPython.
     result = interrupted(session, "import time\nif time:\n    print('go\\n', end='')\n    time.sleep(1000)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import COMM, MAX_COMMS, SessionDisplay
 from sandbox_kernel.session.cell.late_output import MAX_CELLS, MAX_MESSAGES, MAX_TEXT, LateOutput
 from sandbox_kernel.session.worker.messages import DisplayShown, LateText
 
@@ -46,6 +46,15 @@ def test_a_display_is_cleaned_and_belongs_to_the_life_of_the_session() -> None:
     late.display(shown(1, "update"))
     assert [item.kind for item in heard.shown] == ["display", "display", "update"]
     assert all(item.data == {"text/plain": "x"} and item.life == "life" for item in heard.shown)
+
+
+def test_a_message_of_a_widget_is_handed_on_as_one_and_bounded() -> None:
+    late, heard = LateOutput("life"), Heard()
+    late.follow(1, heard)
+    for _ in range(MAX_COMMS + 9):
+        late.display(DisplayShown(1, 0, "display", {COMM: {"kind": "comm_msg"}}, {}, None, 10))
+    assert len(heard.shown) == MAX_COMMS
+    assert {(item.kind, item.life) for item in heard.shown} == {("comm", "life")}
 
 
 def test_too_much_of_any_kind_is_cut_once() -> None:

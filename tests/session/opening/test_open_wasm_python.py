@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy
+from sandbox_kernel.backends.wasm.prepare import switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable, SessionError
+from sandbox_kernel.languages.support.guest_catalogue import catalogue
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.notebook.cell_sessions import NotebookSessions
 from sandbox_kernel.notebook.options.cell_options import CellOptions
@@ -45,10 +47,12 @@ def session(backend: WasmBackend) -> Iterator[WasmSession]:
         yield opened
 
 
-def test_without_its_guest_a_session_is_refused_with_the_way_to_it(tmp_path: Path) -> None:
-    """Its compilation takes minutes, so it never happens in passing."""
+def test_the_large_python_is_never_prepared_in_passing(tmp_path: Path) -> None:
+    """Its compilation takes minutes."""
+    large = catalogue()[Language.PYTHON].session
+    assert large is not None
     with pytest.raises(BackendUnavailable, match="sandbox-kernel prepare science"):
-        open_wasm_session(WasmBackend(store=WasmStore(str(tmp_path / "store"))), "python")
+        WasmBackend(store=WasmStore(str(tmp_path / "store"))).ready(large, switches_of(large, fuel=False))
 
 
 def test_state_values_errors_and_exits(session: WasmSession) -> None:

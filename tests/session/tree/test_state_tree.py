@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -150,3 +151,31 @@ def test_a_history_is_bounded_and_says_what_cannot_be_run_again(monkeypatch: pyt
             tree.remove({node})
     with pytest.raises(SessionError, match="the cells before it were forgotten"):
         tree.replayed(dead)
+
+
+class Counted(dict[int, state_tree.StateRecord]):
+    """The records of a tree, which count how many of them are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, node: int) -> state_tree.StateRecord:
+        self.looks += 1
+        return super().__getitem__(node)
+
+    def values(self) -> Any:
+        self.looks += len(self)
+        return super().values()
+
+
+def looks_of_a_cell(cells: int) -> int:
+    tree = grown(5, cells)
+    tree.records = records = Counted(tree.records)
+    step(tree)
+    assert tree.nearest() is not None
+    assert len(tree.reachable()) == 5
+    tree.remove({living(tree)[0]})
+    return records.looks
+
+
+def test_a_cell_late_in_a_long_history_looks_at_no_more_nodes_than_an_early_one() -> None:
+    assert looks_of_a_cell(2000) == looks_of_a_cell(200) < 200

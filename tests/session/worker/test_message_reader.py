@@ -25,7 +25,7 @@ DISPLAY = {
     "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},
     "display_id": None,
 }  # fmt: skip
-DONE = {"op": "done", "id": 1, "status": "ok", "names": 2}
+DONE = {"op": "done", "id": 1, "status": "ok"}
 
 
 def raw(message: object) -> bytes:
@@ -85,7 +85,7 @@ def test_a_display_with_one_wrong_field_is_refused(change: dict[str, object]) ->
     "change",
     [
         {"status": "killed"},
-        {"names": "2"},
+        {"id": "2"},
         {"exit_code": 256},
         {"exit_code": -1},
         {"exit_code": True},

@@ -53,17 +53,20 @@ def test_a_frame_that_is_none_leaves_the_rest_and_says_so() -> None:
     assert clean.removed == ("an interactive output was not shown: it is no frame",)
 
 
-def test_what_an_output_wanted_to_load_is_told_once_for_each_host_in_a_sentence() -> None:
+def test_what_an_output_wanted_to_load_is_told_in_one_sentence() -> None:
     markup = (
         '<script src="https://cdn.example/a.js"></script>' * 3
         + "<link rel=x href='//style.example/x.css'><img src=https://p.example/>"
     )
     assert refused_hosts(markup) == (
-        "this output wanted to load a script from cdn.example: blocked",
-        "this output wanted to load a style sheet from style.example: blocked",
-        "this output wanted to load a picture from p.example: blocked",
+        (
+            "this output wanted to load a script from cdn.example and a style sheet from style.example "
+            "and a picture from p.example: blocked"
+        ),
     )
-    assert len(refused_hosts("".join(f"<img src=//h{n}.example>" for n in range(99)))) == 8
+    (many,) = refused_hosts("".join(f"<img src=//h{n}.example>" for n in range(99)))
+    assert many == "this output wanted to load a picture from h0.example, h1.example, h2.example and 96 more: blocked"
+    assert refused_hosts("<b>nothing</b>") == ()
 
 
 def test_the_search_is_linear_in_hostile_markup() -> None:

@@ -8,15 +8,15 @@ import traceback
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Mapping
 
-    Hook = Callable[[ModuleType], None]
+    Hook = Callable[[Any], None]
 
 
 class AfterImport:
     """A finder that finds nothing itself: it adds the call of a hook to the loader that another finder returns."""
 
-    def __init__(self, hooks: Dict[str, Hook]) -> None:
+    def __init__(self, hooks: Mapping[str, Hook]) -> None:
         self._hooks = hooks
 
     def install(self) -> None:

@@ -6,17 +6,21 @@ host then says what cannot be shown.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
 
 from .frame import FRAME, LIBRARIES, as_json, frame, script
+from .offline import offline
+from .widgets import VIEW, widget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
-_VEGA = re.compile(r"application/vnd\.vega(?P<lite>lite)?\.v\d+(?:\.\d+)*\+json\Z")
+_VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
+_SCRIPTED = re.compile(r"<(?:script|iframe|audio|video)\b", re.IGNORECASE)
 
 
 def plotly(value: Any) -> Dict[str, Any]:
@@ -34,16 +38,56 @@ def plotly(value: Any) -> Dict[str, Any]:
     return frame(markup, [library], height)
 
 
+def vega(value: Any) -> Dict[str, Any]:
+    """A Vega or Vega-Lite chart, as Altair shows it, drawn by the JavaScript that vl-convert-python has with it."""
+    library = LIBRARIES.from_source("vega", _vega_source)
+    code = f'vegaEmbed("#vis", {as_json(value)}, {{actions: false}}).catch((e) => document.body.append(e.message));'
+    return frame(f'<div id="vis" style="width:100%"></div>{script(code)}', [library], _height(value.get("height"), 350))
+
+
+def _vega_source() -> str:
+    bundle = importlib.import_module("vl_convert").javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return re.sub(r"export\s*\{[^}]*\};?\s*$", "", bundle)
+
+
+def _height(value: Any, usual: int) -> int:
+    return int(value) + 60 if isinstance(value, (int, float)) and 0 < value < 5000 else usual
+
+
+def bokeh(model: Any) -> Dict[str, Any]:
+    """A Bokeh model, drawn by the package's own BokehJS."""
+    library = LIBRARIES.from_source("bokeh", _bokeh_source)
+    code, place = importlib.import_module("bokeh.embed").components(model)
+    return frame(place + code, [library], _height(getattr(model, "height", None), 450))
+
+
+def _bokeh_source() -> str:
+    return ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
+
+
+def scripted_html(markup: str) -> Dict[str, Any]:
+    """HTML with scripts, with what it loads from files or installed packages put in."""
+    sound = "<audio" in markup[:200] and "<script" not in markup
+    offline_markup, libraries, height = offline(markup)
+    return frame(offline_markup, libraries, 80 if sound else height)
+
+
 #: What makes a frame of a value, by MIME type.
-CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly}
+CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly, VIEW: widget}
+
+
+def _converter(mime: str, value: Any) -> Callable[[Any], Dict[str, Any]] | None:
+    if mime == "text/html":
+        return scripted_html if isinstance(value, str) and _SCRIPTED.search(value) else None
+    return vega if _VEGA.match(mime) else CONVERTERS.get(mime)
 
 
 def converted(data: Dict[str, Any]) -> Dict[str, Any]:
     """Return the bundle with a frame in place of the types that only scripts can draw."""
     if FRAME in data:
         return data
-    for mime, value in data.items():
-        convert = CONVERTERS.get(mime)
+    for mime, value in sorted(data.items(), key=lambda item: item[0] == "text/html"):
+        convert = _converter(mime, value)
         if convert is None:
             continue
         try:

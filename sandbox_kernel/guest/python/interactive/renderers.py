@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from IPython.core.getipython import get_ipython
+
 from .after_import import AfterImport
+from .convert import bokeh
+from .frame import FRAME
+from .widgets import COMMS, catch_outputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Dict
+
+
+def show(data: Dict[str, Any]) -> None:
+    """Show a bundle as ``display`` does."""
+    shell: Any = get_ipython()
+    shell.display_pub.publish(data)
 
 
 def plotly_renderers(module: Any) -> None:
@@ -14,6 +25,54 @@ def plotly_renderers(module: Any) -> None:
     module.renderers.default = "plotly_mimetype"
 
 
+def altair_renderers(module: Any) -> None:
+    """Show Altair charts as data, as for Plotly."""
+    module.renderers.enable("mimetype")
+
+
+def bokeh_notebook(module: Any) -> None:
+    """Show Bokeh figures with ``show`` after ``output_notebook``, as its documentation says."""
+
+    def load_notebook(*args: Any, **kwargs: Any) -> None:
+        """Load nothing: each frame has the library already."""
+
+    def show_doc(obj: Any, state: Any, notebook_handle: Any = None) -> None:
+        if notebook_handle:
+            raise RuntimeError("notebook_handle=True needs a connection to the page, which a sandbox does not give it")
+        show({FRAME: bokeh(obj), "text/plain": repr(obj)})
+
+    module.load_notebook, module.show_doc = load_notebook, show_doc
+
+
+def itables_offline(module: Any) -> None:
+    """Draw tables without the network; each frame gets the library, so the page needs no cell that prepares it."""
+
+    def init_notebook_mode(all_interactive: bool = True, *args: Any, **kwargs: Any) -> None:
+        module.set_itables_repr_html_methods(all_interactive)
+
+    module._CONNECTED, module.init_notebook_mode = False, init_notebook_mode
+
+
+def widget_outputs(module: Any) -> None:
+    """Let ``Output`` widgets catch displays."""
+    catch_outputs(module, screen_of_cells())
+
+
+def screen_of_cells() -> Any:
+    """Return where displays of cells go."""
+    from ..display import SCREEN
+
+    return SCREEN
+
+
 def install() -> None:
     """Watch for imports of the libraries that are set up here."""
-    AfterImport({"plotly.io._renderers": plotly_renderers}).install()
+    hooks = {
+        "plotly.io._renderers": plotly_renderers,
+        "altair": altair_renderers,
+        "bokeh.io.notebook": bokeh_notebook,
+        "itables.javascript": itables_offline,
+        "comm": COMMS.install,
+        "ipywidgets.widgets.widget_output": widget_outputs,
+    }
+    AfterImport(hooks).install()

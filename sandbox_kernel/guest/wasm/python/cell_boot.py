@@ -1,5 +1,6 @@
 """Runs once inside the Python guest of a WebAssembly session and defines how it runs cells. No module imports it.
 
+``begin`` is called once, when a session starts; loading this changes nothing yet, so that it can be part of an image.
 It exchanges messages with the worker through the letter box (``wasi/file_calls.py``): one JSON request, one JSON
 answer.
 """
@@ -8,15 +9,24 @@ import ast
 import builtins
 import codeop
 import json
+import keyword
 import linecache
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 _main = sys.modules["__main__"].__dict__
+_MOST_MATCHES = 500
+
+
+#: The descriptor that is the letter box, in an image; None where the letter box is a file.
+_post: int | None = None
 
 
 def _send(**letter: object) -> dict[str, object]:
+    if _post is not None:
+        return _sent(_post, json.dumps(letter).encode("utf-8", "backslashreplace") + b"\n")
     box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
     data = json.dumps(letter).encode("utf-8", "backslashreplace")
     while data:
@@ -28,6 +38,16 @@ def _send(**letter: object) -> dict[str, object]:
         parts.append(part)
     os.close(box)
     answer: dict[str, object] = json.loads(b"".join(parts) or b"{}")
+    return answer
+
+
+def _sent(post: int, data: bytes) -> dict[str, object]:
+    while data:
+        data = data[os.write(post, data) :]
+    reply = b""
+    while not reply.endswith(b"\n"):
+        reply += os.read(post, 1 << 16)
+    answer: dict[str, object] = json.loads(reply)
     return answer
 
 
@@ -139,12 +159,7 @@ def ask(what: str, source: str, position: int) -> None:
             start -= 1
         chain = before[start:]
         if what == "complete":
-            import rlcompleter
-
-            find, found = rlcompleter.Completer(_main), list[str]()
-            while len(found) < 500 and (match := find.complete(chain, len(found))) is not None:
-                found.append(match.rstrip("()"))
-            answer = {"matches": found, "cursor_start": start, "cursor_end": position, "metadata": {}}
+            answer = {"matches": _matches(chain), "cursor_start": start, "cursor_end": position, "metadata": {}}
         elif chain:
             end = position
             while end < len(source) and (source[end].isalnum() or source[end] == "_"):
@@ -157,6 +172,20 @@ def ask(what: str, source: str, position: int) -> None:
                 text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
                 answer = {"data": {"text/plain": text}}
     _send(op="answer", answer=answer)
+
+
+def _matches(chain: str) -> list[str]:
+    """Return what can stand at the end of ``name.attribute.wor``; private names only when the word begins like one."""
+    *path, word = chain.split(".")
+    if path:
+        value = _main.get(path[0], getattr(builtins, path[0], None))
+        for part in path[1:]:
+            value = getattr(value, part, None)
+        known = dir(value)
+    else:
+        known = [*_main, *dir(builtins), *keyword.kwlist]
+    fitting = {name for name in known if name.startswith(word) and (word or not name.startswith("_"))}
+    return sorted(".".join([*path, name]) for name in fitting)[:_MOST_MATCHES]
 
 
 def names() -> None:
@@ -174,8 +203,22 @@ class _Figures:
             _send(op="matplotlib")
 
 
-sys.meta_path.insert(0, _Figures)
-builtins.input = _input
-builtins.display = display  # type: ignore[attr-defined]
-os.chdir("/box")
-sys.path.insert(0, "/box")
+def begin(env: dict[str, str] | None = None) -> None:
+    """Make this interpreter that of a session; ``env`` is given to one that was started in an image."""
+    if env is not None:
+        sys.modules["_boot"].wake(["python"], [f"{name}={value}" for name, value in env.items()])
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.meta_path.insert(0, _Figures)
+    builtins.input = _input
+    builtins.display = display  # type: ignore[attr-defined]
+    os.chdir("/box")
+    sys.path.insert(0, "/box")
+
+
+def turn() -> None:
+    """Do what the worker asks for; the entry of an image."""
+    order = _send(op="next")
+    calls: dict[object, Callable[..., None]] = {"begin": begin, "run": run, "names": names, "ask": ask}
+    arguments = order["arguments"]
+    assert isinstance(arguments, list)
+    calls[order["call"]](*arguments)

@@ -24,6 +24,7 @@ from ..javascript.host_calls import write_all
 from ..javascript.quickjs import Export
 from ..plan import Preopen, read_switches
 from ..wasi.all_calls import PlainWasi
+from ..wasi.file_calls import LETTER_BOX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg
 _BOOT = """import sys, types
 sys.modules["_sandbox"] = types.ModuleType("_sandbox")
 exec(compile({source!r}, "<sandbox>", "exec"), sys.modules["_sandbox"].__dict__)
+sys.modules["_sandbox"].begin()
 del sys, types
 """
 
@@ -67,7 +69,7 @@ class WasmPythonEngine(CellEngine):
         ]
         places = [folder.guest for folder in preopens]
         env = {**_ENV, **plan["env"]}
-        self.wasi = PlainWasi(Folders(preopens), places, ["python"], env, write_all, self._letter)
+        self.wasi = PlainWasi(Folders(preopens), [LETTER_BOX, *places], ["python"], env, write_all, self._letter)
         linker = wasmtime.Linker(loaded.engine)
         self.wasi.define(linker)
         i32 = wasmtime.ValType.i32()
@@ -89,6 +91,10 @@ class WasmPythonEngine(CellEngine):
         """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
         self.worker = worker
         signal.signal(signal.SIGINT, lambda *_: None)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        """Call a function of ``cell_boot.py`` in the guest."""
+        self._turn(f"__import__('_sandbox').{name}(*{arguments!r})")
 
     def _turn(self, code: str) -> int:
         data = code.encode("utf-8", "surrogatepass")
@@ -130,7 +136,7 @@ class WasmPythonEngine(CellEngine):
         self.told = {}
         self.number = number if number is not None else self.number + 1
         try:
-            self._turn(f"__import__('_sandbox').run({code!r}, {self.number})")
+            self._call("run", code, self.number)
         except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
             # The guest stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
@@ -141,7 +147,7 @@ class WasmPythonEngine(CellEngine):
     def names(self) -> int:
         """See ``CellEngine``."""
         self.told = {}
-        self._turn("__import__('_sandbox').names()")
+        self._call("names")
         count = self.told.get("count")
         return count if isinstance(count, int) else 0
 
@@ -153,7 +159,7 @@ class WasmPythonEngine(CellEngine):
             if opened:
                 return {"problem": f"open files cannot be saved: {', '.join(opened[:5])}; close them first"}
             return {**write_memory(self, code), "elapsed_s": 0.0}
-        self._turn(f"__import__('_sandbox').ask({what!r}, {code!r}, {position})")
+        self._call("ask", what, code, position)
         answer = self.told.get("answer")
         return answer if isinstance(answer, dict) else {}
 

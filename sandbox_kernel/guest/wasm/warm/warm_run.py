@@ -16,7 +16,7 @@ from ..engine import PLAIN, make_engine
 from ..guest_fetch import WHERE
 from ..javascript import quickjs, runner
 from ..parts import make_parts
-from ..plan import RunPlan, read_plan
+from ..plan import RunPlan, read_plan, read_switches
 from ..run import carry_out, run_guest
 from .warm_order import receive_order
 
@@ -32,10 +32,11 @@ _COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 def wait(order: int, arguments: list[str]) -> None:
     """Warm up, wait for the order on this descriptor, and carry it out; never returns.
 
-    The argument is the file of the compiled module that will most likely be needed, if that is known.
+    The arguments are the file of the compiled module that will most likely be needed, and the settings of its engine,
+    if that is known.
     """
     warm_up()
-    ahead = make_parts(PLAIN, *arguments[:1])
+    ahead = make_parts(read_switches(json.loads(arguments[1])), arguments[0]) if len(arguments) == 2 else make_parts()
     given = receive_order(order)
     os.chdir(given.cwd)
     if WHERE in given.env:

@@ -1,7 +1,8 @@
 """The WASI calls on descriptors: files and folders of the jail, standard streams, and messages to the worker.
 
 The folder ``/sandbox`` is a letter box: data that the guest writes to a file there is passed to ``letter``, and the
-guest then reads the answer from that file.
+guest then reads the answer from that file. A descriptor can be a letter box too (``post``): a letter is a line that is
+written to it, and the answer is read from it, without opening anything.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Handle:
     flags: int = 0
     letter: bytearray | None = None
     at: int = 0
+    #: What has been written of a letter; None for a handle that is no letter box.
+    post: bytearray | None = None
     entries: list[tuple[str, int, int]] = field(default_factory=list)
 
 
@@ -47,7 +50,7 @@ class FileCalls(GuestMemory):
         self._folders, self._write, self._letter = folders, write, letter
         self._answer = b""
         # A saved guest has the descriptor numbers of its folders in memory: folders that every session has come first.
-        self._handles = {3 + number: Handle(path, preopened=True) for number, path in enumerate([LETTER_BOX, *places])}
+        self._handles = {3 + number: Handle(path, preopened=True) for number, path in enumerate(places)}
         self._first = 3 + len(self._handles)
 
     def open_files(self) -> list[str]:
@@ -97,6 +100,14 @@ class FileCalls(GuestMemory):
             os.close(handle.descriptor)
         elif handle.letter is not None and handle.flags:
             self._answer = self._letter(bytes(handle.letter))
+
+    def _fd_renumber(self, number: int, to: int) -> None:
+        moved = self._handle(number)
+        if moved.preopened or self._handle(to).preopened:
+            raise WasiRefusal(NOT_PERMITTED)
+        if number != to:
+            self._fd_close(to)
+            self._handles[to] = self._handles.pop(number)
 
     def _fd_filestat_get(self, number: int, at: int) -> None:
         if number in (0, 1, 2) or self._handle(number).letter is not None:
@@ -166,12 +177,26 @@ class FileCalls(GuestMemory):
         if number in (1, 2):
             self._write(number, data)
             written = len(data)
-        elif (handle := self._handle(number)).letter is not None:
+        elif (handle := self._handle(number)).post is not None:
+            self._post(handle, handle.post, data)
+            written = len(data)
+        elif handle.letter is not None:
             handle.letter += data
             written = len(data)
         else:
             written = os.write(self._opened(number), data)
         self._put_number(written_at, written)
+
+    def _post(self, handle: Handle, post: bytearray, data: bytes) -> None:
+        post += data
+        if post.endswith(b"\n"):
+            letter = bytes(post)
+            post.clear()
+            handle.letter, handle.at = bytearray(self._letter(letter) + b"\n"), 0
+
+    def make_post(self, number: int) -> None:
+        """Make a letter box of a descriptor that is a folder in other guests."""
+        self._handles[number] = Handle(LETTER_BOX, preopened=True, letter=bytearray(), post=bytearray())
 
     def _fd_pwrite(self, number: int, vectors: int, count: int, offset: int, written_at: int) -> None:
         self._put_number(written_at, os.pwrite(self._opened(number), self._gathered(vectors, count), offset))

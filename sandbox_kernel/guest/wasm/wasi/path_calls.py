@@ -1,4 +1,4 @@
-"""The WASI calls on paths beneath the folders of ``guest_files.py``. Making links is refused."""
+"""The WASI calls on paths beneath the folders of ``guest_files.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PathCalls(FileCalls):
     def _path(self, number: int, start: int, size: int) -> str:
         name = self._get(start, size & 0xFFFFFFFF if size >= 0 else 0).decode("utf-8", "surrogateescape")
         folder = self._handle(number).path
-        return name if name.startswith("/") else f"{folder}/{name}"
+        return name if name.startswith("/") else f"{folder.rstrip('/')}/{name}"
 
     def _path_open(
         self, number: int, _lookup: int, name: int, size: int, how: int, rights: int, _passed: int, flags: int, at: int
@@ -69,6 +69,13 @@ class PathCalls(FileCalls):
 
     def _path_rename(self, number: int, name: int, size: int, to: int, new: int, new_size: int) -> None:
         self._folders.rename(self._path(number, name, size), self._path(to, new, new_size))
+
+    def _path_symlink(self, target: int, target_size: int, number: int, name: int, size: int) -> None:
+        text = self._get(target, max(0, target_size)).decode("utf-8", "surrogateescape")
+        self._folders.make_link(text, self._path(number, name, size))
+
+    def _path_link(self, number: int, _look: int, name: int, size: int, to: int, new: int, new_size: int) -> None:
+        self._folders.make_hard_link(self._path(number, name, size), self._path(to, new, new_size))
 
     def _path_readlink(self, number: int, name: int, size: int, at: int, most: int, used_at: int) -> None:
         target = self._folders.link(self._path(number, name, size)).encode("utf-8", "surrogateescape")[: max(0, most)]

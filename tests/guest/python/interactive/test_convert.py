@@ -41,3 +41,52 @@ def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Sessio
     again = shown(session, "fig.show()")
     assert [LIBRARY in display.data for display in again] == [False]
     assert again[0].data[FRAME]["libraries"] == [first[0].data[LIBRARY]["sha256"]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("packages", "code", "libraries"),
+    [
+        ("altair vl_convert", "import altair as alt\nalt.Chart(alt.Data(values=[{'a': 1}])).mark_bar().encode(x='a:Q')", 1),
+        (
+            "bokeh",
+            ("from bokeh.io import output_notebook, show\nfrom bokeh.plotting import figure\noutput_notebook()\n"
+            "p = figure(height=200)\np.line([1, 2], [1, 2])\nshow(p)"),
+            1,
+        ),
+        ("itables pandas", "import pandas as pd\nfrom itables import show\nshow(pd.DataFrame({'a': [1]}))", 1),
+        ("pandas jinja2", "import pandas as pd\npd.DataFrame({'a': [1]}).style.highlight_max()", 0),
+        ("sklearn", "from sklearn.linear_model import LinearRegression\nLinearRegression()", 0),
+        ("great_tables", "import pandas as pd, great_tables\ngreat_tables.GT(pd.DataFrame({'a': [1]}))", 0),
+        (
+            "matplotlib",
+            ("import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\nfrom matplotlib.animation import FuncAnimation\n"
+            "from IPython.display import HTML\nfig, ax = plt.subplots(figsize=(2, 1))\n(line,) = ax.plot([0, 1])\n"
+            "page = HTML(FuncAnimation(fig, lambda i: line.set_ydata([0, i]), frames=3).to_jshtml())\nplt.close()\npage"),
+            0,
+        ),
+        ("", "import numpy as np\nfrom IPython.display import Audio\nAudio(np.zeros(800), rate=8000)", 0),
+    ],
+    ids=["altair", "bokeh", "itables", "styler", "sklearn", "great_tables", "animation", "audio"],
+)  # fmt: skip
+def test_a_library_shows_its_output_in_a_frame(session: Session, packages: str, code: str, libraries: int) -> None:
+    for package in packages.split():
+        needed(package)
+    (frame,) = frames(session, code)
+    assert len(frame["libraries"]) == libraries  # type: ignore[arg-type]
+
+
+def test_a_page_in_a_file_is_shown_with_the_scripts_beside_it(session: Session) -> None:
+    needed("pyvis")
+    code = (
+        "from pyvis.network import Network\nnet = Network(notebook=True, cdn_resources='in_line')\n"
+        "net.add_node(1)\nnet.show('net.html')"
+    )
+    (frame,) = frames(session, code)
+    assert "drawGraph" in str(frame["html"])
+    (frame,) = frames(
+        session,
+        "open('a.js', 'w').write('let own = 1')\nopen('p.html', 'w').write('<script src=\"a.js\"></script>')\n"
+        "from IPython.display import IFrame\nIFrame('p.html', 100, 200)",
+    )
+    assert frame["html"] == "<script>let own = 1</script>"
+    assert frame["height"] == 200

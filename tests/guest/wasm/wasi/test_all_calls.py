@@ -39,7 +39,12 @@ class Guest:
             return b"answer to " + data
 
         self.wasi = PlainWasi(
-            Folders(folders), ["/box", "/fixed"], ["prog"], {"K": "v"}, lambda *pair: self.printed.append(pair), letter
+            Folders(folders),
+            ["/sandbox", "/box", "/fixed"],
+            ["prog"],
+            {"K": "v"},
+            lambda *pair: self.printed.append(pair),
+            letter,
         )
         self.store = wasmtime.Store()
         self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(wasmtime.Limits(2, 2)))
@@ -106,7 +111,7 @@ def test_no_path_leads_out(guest: Guest, tmp_path: Path, path: str) -> None:
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-def test_a_read_only_folder_stays_so_and_links_are_refused(guest: Guest, tmp_path: Path) -> None:
+def test_a_read_only_folder_stays_so_and_links_stay_beneath_writable_ones(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "fixed" / "f").write_text("x")
     assert guest.open("f", folder=FIXED)[0] == 0
     assert guest.open("f", folder=FIXED, rights=WRITE)[0] == READ_ONLY
@@ -118,7 +123,22 @@ def test_a_read_only_folder_stays_so_and_links_are_refused(guest: Guest, tmp_pat
     assert (tmp_path / "fixed" / "f").read_text() == "x"
     assert os.listdir(tmp_path / "fixed") == ["f"]
     assert guest.call("path_symlink", *guest.put(1000, b"/etc"), BOX, *guest.put(1100, b"l")) == NOT_PERMITTED
-    assert guest.call("path_link", FIXED, 0, *guest.put(1000, b"f"), BOX, *guest.put(1100, b"l")) == NOT_PERMITTED
+    assert guest.call("path_link", FIXED, 0, *guest.put(1000, b"f"), BOX, *guest.put(1100, b"l")) == READ_ONLY
+    assert guest.call("path_symlink", *guest.put(1000, b"x"), FIXED, *guest.put(1100, b"l")) == READ_ONLY
+    (tmp_path / "box" / "a").write_text("a")
+    assert guest.call("path_symlink", *guest.put(1000, b"a"), BOX, *guest.put(1100, b"l")) == 0
+    assert guest.call("path_link", BOX, 0, *guest.put(1000, b"a"), BOX, *guest.put(1100, b"h")) == 0
+    assert (os.readlink(tmp_path / "box" / "l"), (tmp_path / "box" / "h").read_text()) == ("a", "a")
+
+
+def test_a_descriptor_can_take_the_place_of_another(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "box" / "a").write_text("a")
+    (tmp_path / "box" / "b").write_text("b")
+    first, second = guest.open("a")[1], guest.open("b")[1]
+    assert guest.call("fd_renumber", second, first) == 0
+    assert guest.wasi.open_files() == ["/box/b"]
+    assert guest.call("fd_renumber", first, BOX) == NOT_PERMITTED
+    assert guest.call("fd_renumber", 99, first) != 0
 
 
 def test_a_folder_is_listed_piece_by_piece(guest: Guest, tmp_path: Path) -> None:
@@ -181,3 +201,15 @@ def test_an_exit_leaves_with_its_code(guest: Guest) -> None:
     with pytest.raises(GuestExit) as told:
         guest.wasi._proc_exit(200)
     assert told.value.code == 200
+
+
+def test_a_descriptor_can_be_the_letter_box(guest: Guest) -> None:
+    guest.wasi.make_post(FIXED)
+    for part, letters in ((b"one ", []), (b"letter\n", [b"one letter\n"])):
+        at, size = guest.put(1000, part)
+        guest.put(2000, at.to_bytes(4, "little") + size.to_bytes(4, "little"))
+        assert guest.call("fd_write", FIXED, 2000, 1, 3000) == 0
+        assert guest.letters == letters
+    guest.put(2000, (4000).to_bytes(4, "little") + (100).to_bytes(4, "little"))
+    assert guest.call("fd_read", FIXED, 2000, 1, 3000) == 0
+    assert guest.wasi._get(4000, 22) == b"answer to one letter\n\n"

@@ -1,0 +1,100 @@
+// Connects widgets in frames with their sessions: one comm to the kernel of each notebook, opened by the page. A frame
+// sees only messages of the gate (the session) that made it, and can send only to that gate.
+const TARGET = 'sandbox-kernel.frames';
+const ENDED = 'This widget belongs to a session that has ended: run its cell again';
+
+export class FrameComms {
+  constructor(tracker) {
+    this.tracker = tracker;
+    this.lines = new Map(); // kernel connection -> its comm, and the views that use it
+  }
+
+  // A message of a view's frame: it is ready, or a widget has changed.
+  receive(view, data) {
+    if (data.type === 'widgets') this.attach(view);
+    else if (data.type === 'comm') this.send(view, data);
+  }
+
+  kernelOf(view) {
+    const panel = this.tracker.find(({ node }) => node.contains(view.node));
+    return panel?.sessionContext.session?.kernel ?? null;
+  }
+
+  line(kernel) {
+    const known = this.lines.get(kernel);
+    if (known && !known.comm.isDisposed) return known;
+    const comm = kernel.createComm(TARGET);
+    const line = { comm, views: new Set(), epochs: new Map() };
+    Object.assign(comm, { onMsg: ({ content, buffers = [] }) => this.answer(line, content.data, buffers) });
+    comm.open();
+    this.lines.set(kernel, line);
+    const forget = () => {
+      if (kernel.status !== 'restarting' && kernel.status !== 'autorestarting' && kernel.status !== 'dead') return;
+      line.views.forEach((view) => view.tell(ENDED));
+      this.lines.delete(kernel);
+      kernel.statusChanged.disconnect(forget);
+    };
+    kernel.statusChanged.connect(forget);
+    return line;
+  }
+
+  attach(view) {
+    const kernel = this.kernelOf(view);
+    if (!kernel) {
+      view.tell(ENDED);
+      return;
+    }
+    view.line = this.line(kernel);
+    view.line.views.add(view);
+    view.isDrawn = false;
+    view.line.comm.send({ type: 'attach', gate: view.facts.widget.gate, model: view.facts.widget.model });
+  }
+
+  detach(view) {
+    view.line?.views.delete(view);
+    view.line = null;
+  }
+
+  send(view, { msg, buffers }) {
+    const parts = Array.isArray(buffers) ? buffers.filter((part) => part instanceof ArrayBuffer) : [];
+    const { gate } = view.facts.widget;
+    view.line?.comm.send({ type: 'comm', gate, epoch: view.line.epochs.get(gate) ?? 0, msg }, undefined, parts);
+  }
+
+  answer(line, data, buffers) {
+    const views = [...line.views].filter(({ facts }) => facts.widget.gate === data.gate);
+    if (data.type === 'done') {
+      for (const view of views) {
+        view.say({ type: 'done', id: data.id });
+        if (data.printed) view.print(data.printed);
+      }
+      return;
+    }
+    line.epochs.set(data.gate, data.epoch);
+    const messages = split(data, buffers);
+    if (data.type === 'state') {
+      for (const view of views.filter(({ facts, isDrawn }) => !isDrawn && facts.widget.model === data.model)) {
+        view.isDrawn = true;
+        if (messages.length === 0) view.tell(ENDED);
+        messages.forEach((message) => view.say(message));
+        if (messages.length > 0) view.say({ type: 'view', model_id: data.model });
+      }
+    } else {
+      // A view that waits for its state gets the newest then.
+      for (const view of views.filter(({ isDrawn }) => isDrawn)) messages.forEach((message) => view.say(message));
+    }
+  }
+}
+
+// Gives each message its own buffers.
+export function split({ messages = [], parts = [] }, buffers) {
+  let used = 0;
+  return messages.map((msg, index) => {
+    const own = buffers.slice(used, (used += parts[index] ?? 0)).map((part) => asArrayBuffer(part));
+    return { type: 'comm', msg, buffers: own };
+  });
+}
+
+function asArrayBuffer(part) {
+  return ArrayBuffer.isView(part) ? part.buffer.slice(part.byteOffset, part.byteOffset + part.byteLength) : part;
+}

@@ -1,0 +1,94 @@
+"""The MCP tools of a sandbox that works on a folder of the user: what changed, dropping and applying it.
+
+An agent may apply only when whoever started the server said so (``--apply``); otherwise the user takes the patch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from sandbox_kernel.agent.arguments import Fields
+from sandbox_kernel.agent.mcp.tool_specs import ToolSpec, answer_schema, object_schema
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.tree.paths import display_name
+
+_MOST_PATCH = 200_000
+_MOST_LISTED = 500
+_PATHS: dict[str, object] = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Files or folders; all without it.",
+}
+
+FOLDER_CHANGES = ToolSpec(
+    name="folder_changes",
+    title="What changed in the user's folder",
+    description=(
+        "The working directory of sandbox_exec and sessions is a folder of the user, copy-on-write: nothing in it has "
+        "changed yet. Lists what programs changed, with a unified diff."
+    ),
+    parameters=object_schema([], paths=_PATHS),
+    output=answer_schema(changes={"type": "array", "items": {"type": "object"}}, patch={"type": "string"}),
+    read_only=True,
+)
+DISCARD_CHANGES = ToolSpec(
+    name="discard_changes",
+    title="Drop changes to the user's folder",
+    description="Drop what programs changed; they see the user's version again.",
+    parameters=object_schema([], paths=_PATHS),
+    output=answer_schema(changes={"type": "array", "items": {"type": "object"}}),
+    destructive=True,
+)
+APPLY_CHANGES = ToolSpec(
+    name="apply_changes",
+    title="Write changes to the user's folder",
+    description="Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing.",
+    parameters=object_schema([], paths=_PATHS),
+    output=answer_schema(changes={"type": "array", "items": {"type": "object"}}),
+    destructive=True,
+)
+
+Act = Callable[[dict[str, object]], Awaitable[dict[str, object]]]
+
+
+def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Act]]:
+    """Return the tools by name; none for a sandbox that works on no folder."""
+    if box.here is None:
+        return {}
+
+    async def changes(args: dict[str, object]) -> dict[str, object]:
+        paths = _paths(args)
+        patch = await asyncio.to_thread(box.patch, paths)
+        return {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH]}
+
+    async def discard(args: dict[str, object]) -> dict[str, object]:
+        return {"status": "success", "changes": _listed(await asyncio.to_thread(box.discard, _paths(args)))}
+
+    async def apply(args: dict[str, object]) -> dict[str, object]:
+        return {"status": "success", "changes": _listed(await asyncio.to_thread(box.apply, _paths(args)))}
+
+    found: dict[str, tuple[ToolSpec, Act]] = {
+        FOLDER_CHANGES.name: (FOLDER_CHANGES, changes),
+        DISCARD_CHANGES.name: (DISCARD_CHANGES, discard),
+    }
+    if may_apply:
+        found[APPLY_CHANGES.name] = (APPLY_CHANGES, apply)
+    return found
+
+
+def _paths(args: dict[str, object]) -> list[str] | None:
+    Fields(args, ("paths",))
+    given = args.get("paths")
+    if given is None:
+        return None
+    if not isinstance(given, list) or not all(isinstance(path, str) for path in given):
+        raise InvalidRequest('"paths" must be a list of paths')
+    return given
+
+
+def _listed(changes: Sequence[FsChange]) -> list[dict[str, object]]:
+    rows = changes[:_MOST_LISTED]
+    return [{"path": display_name(row.path), "kind": row.kind, "type": row.type, "size": row.size} for row in rows]

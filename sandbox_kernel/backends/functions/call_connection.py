@@ -1,0 +1,289 @@
+"""One connection of a program: reads a call, checks it, calls the function, sends the answer; one after the other.
+
+Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with ``args`` and
+``kwargs``, or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator. The host
+answers each with ``value``, ``stream``, ``end`` or ``error``. Nothing of the host but the type and the message of an
+exception goes inside: no traceback, no path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import socket
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, replace
+
+from sandbox_kernel.backends.functions import call_values
+from sandbox_kernel.backends.functions.call_budget import BudgetSpent, CallBudget
+from sandbox_kernel.backends.functions.call_values import BadValue
+from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.model.call import Call, CallOutcome
+
+#: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
+_MAX_MESSAGE, _MAX_NAME = 4000, 64
+#: The most unfinished streams of one connection.
+_MAX_STREAMS = 16
+#: How much is read at once. What is read is within the budget or is dropped with its connection.
+_READ_AHEAD = 4096
+
+
+@dataclass
+class _Running:
+    """The call that runs now."""
+
+    number: int
+    call: Call
+    began: float
+    deadline: float
+    future: Future[object] | None = None
+    #: Whether the program has its answer: the function ended, or its time did.
+    answered: bool = False
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A function that returned an iterator, and the record of its call."""
+
+    number: int
+    call: Call
+    items: Iterator[object] | AsyncIterator[object]
+
+
+class CallConnection:
+    """Serves one connection on its own thread. ``cancel`` and ``look_at_time`` are called on other threads."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        functions: HostFunctions,
+        budget: CallBudget,
+        loop: asyncio.AbstractEventLoop | None,
+        on_end: Callable[[CallConnection], None],
+    ) -> None:
+        self._socket, self._functions, self._budget, self._loop = sock, functions, budget, loop
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+        self._streams: dict[int, _Stream] = {}
+        self._cancelled = False
+        #: Bytes that were read and belong to the next message.
+        self._held = bytearray()
+
+    def start(self) -> None:
+        """Begin to serve."""
+        threading.Thread(target=self._serve, name="sandbox-function-call", daemon=True).start()
+
+    def cancel(self) -> None:
+        """End the connection. A coroutine function that runs is cancelled; another one ends by itself, unheard."""
+        self._cancelled = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._give_up(CallOutcome.CANCELLED, "the run or cell ended")
+
+    def look_at_time(self) -> None:
+        """Answer for a function whose time is used up; called a few times a second."""
+        running = self._running
+        if running is None or running.answered or time.monotonic() < running.deadline:
+            return
+        if self._give_up(CallOutcome.TIMEOUT, self._budget.time_text):
+            self._budget.take_time(time.monotonic() - running.began)
+            with contextlib.suppress(OSError):
+                self._write_last(_error("TimeoutError", self._budget.time_text), socket.MSG_DONTWAIT)
+                self._socket.shutdown(socket.SHUT_WR)
+
+    def _give_up(self, outcome: CallOutcome, why: str) -> bool:
+        """Write down the running call as ended by us, if it was not answered yet."""
+        with self._lock:
+            running = self._running
+            if running is None or running.answered:
+                return False
+            running.answered = True
+            duration = time.monotonic() - running.began
+            self._budget.note(running.number, replace(running.call, outcome=outcome, duration=duration, error=why))
+        if running.future is not None:
+            running.future.cancel()
+        return True
+
+    def _serve(self) -> None:
+        try:
+            while not self._cancelled and self._one():
+                pass
+        except OSError:
+            pass  # the program closed the connection, or broke it
+        finally:
+            self._streams.clear()
+            self._socket.close()
+            self._on_end(self)
+
+    def _one(self) -> bool:
+        """Answer one message. Returns whether another may follow."""
+        header = self._read(4)
+        if header is None:
+            return False
+        (size,) = struct.unpack(">I", header)
+        try:
+            self._budget.take_bytes(size)
+            data = self._read(size)
+            if data is None:
+                return False
+            message = call_values.load(data)
+            return self._streamed(message) if "call" not in message else self._called(message)
+        except BudgetSpent as error:
+            self._write_last(_error("LimitReached", str(error)))
+        except BadValue as error:
+            self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
+        return False
+
+    def _called(self, message: dict[str, object]) -> bool:
+        number = self._budget.take_call()
+        name = str(message["call"])[:_MAX_NAME]
+        call = Call(name=name, outcome=CallOutcome.REFUSED)
+        try:
+            function = self._functions.functions.get(name)
+            if function is None:
+                raise NameError(
+                    f"there is no host function {name!r}; there are: {', '.join(self._functions.functions)}"
+                )
+            args, kwargs = call_values.decode(message.get("args", [])), call_values.decode(message.get("kwargs", {}))
+            if not isinstance(args, list) or not isinstance(kwargs, dict):
+                raise TypeError(f"{name}() takes a list of arguments and an object of keyword arguments")
+            bound = function.bind(args, kwargs)
+            call = replace(call, arguments={key: call_values.shortened(item) for key, item in bound.arguments.items()})
+            deadline = self._budget.deadline()
+        except BudgetSpent as error:
+            self._budget.note(number, replace(call, error=str(error)))
+            raise
+        except (NameError, TypeError, BadValue) as error:
+            kind = "ValueError" if isinstance(error, BadValue) else type(error).__name__
+            self._budget.note(number, replace(call, error=f"{kind}: {error}"[:_MAX_MESSAGE]))
+            self._write(_error(kind, str(error)[:_MAX_MESSAGE]))
+            return True
+        return self._run(number, call, deadline, lambda: function.call(*bound.args, **bound.kwargs))
+
+    def _run(self, number: int, call: Call, deadline: float, work: Callable[[], object], stream: int = 0) -> bool:
+        """Call a function, or get the next item of its stream, and send the answer.
+
+        Returns False when the program got another answer meanwhile, so that this connection must end.
+        """
+        running = _Running(number, call, time.monotonic(), deadline)
+        with self._lock:
+            self._running = running
+        outcome, error, ended = CallOutcome.OK, "", bool(stream)
+        try:
+            answer = self._answer(number, call, self._awaited(work(), running), stream)
+            # Encoded here, so that a result that cannot be sent is the function's error.
+            sent = call_values.dump(answer)
+            self._budget.take_bytes(len(sent))
+            ended = False
+        except (StopIteration, StopAsyncIteration) as stop:
+            sent = call_values.dump(
+                {"end": True} if stream else _error("RuntimeError", f"{type(stop).__name__} raised")
+            )
+        except BudgetSpent as spent:
+            outcome, error = CallOutcome.ERROR, str(spent)
+            sent = call_values.dump(_error("LimitReached", error))
+        except (Exception, SystemExit, KeyboardInterrupt, CancelledError, asyncio.CancelledError) as failure:
+            kind, text = type(failure).__name__, _text(failure)
+            if isinstance(failure, BadValue):
+                kind, text = "TypeError", f"the result of {call.name}() cannot be sent: {failure}"
+            outcome, error = CallOutcome.ERROR, f"{kind}: {text}" if text else kind
+            sent = call_values.dump(_error(kind, text))
+        if ended:
+            self._streams.pop(stream, None)
+        with self._lock:
+            self._running = None
+            if running.answered or self._cancelled:
+                return False
+            running.answered = True
+            took = time.monotonic() - running.began
+            call = replace(call, outcome=outcome, duration=call.duration + took, error=error)
+            self._budget.note(number, call)
+            if stream in self._streams:
+                self._streams[stream] = replace(self._streams[stream], call=call)
+        self._budget.take_time(took)
+        self._socket.sendall(struct.pack(">I", len(sent)) + sent)
+        return True
+
+    def _answer(self, number: int, call: Call, result: object, stream: int) -> dict[str, object]:
+        if stream or not isinstance(result, Iterator | AsyncIterator):
+            return {"value": call_values.encode(result)}
+        if len(self._streams) >= _MAX_STREAMS:
+            raise BudgetSpent(f"the limit of {_MAX_STREAMS} unfinished streams is reached; read them to their end")
+        new = max(self._streams, default=0) + 1
+        self._streams[new] = _Stream(number, call, result)
+        return {"stream": new}
+
+    def _streamed(self, message: dict[str, object]) -> bool:
+        """Send the next item of a stream, or drop the stream."""
+        wanted, dropped = message.get("next"), message.get("drop")
+        if isinstance(dropped, int):
+            self._streams.pop(dropped, None)
+            self._write({"end": True})
+            return True
+        stream = self._streams.get(wanted) if isinstance(wanted, int) else None
+        if stream is None or not isinstance(wanted, int):
+            self._write_last(_error("ValueError", "there is no such stream"))
+            return False
+        items = stream.items
+
+        def work() -> object:
+            return anext(items) if isinstance(items, AsyncIterator) else next(items)
+
+        return self._run(stream.number, stream.call, self._budget.deadline(), work, wanted)
+
+    def _awaited(self, result: object, running: _Running) -> object:
+        """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
+        if not inspect.isawaitable(result):
+            return result
+        from sandbox_kernel.backends.functions.function_loop import function_loop
+
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or function_loop())
+        running.future = future
+        if running.answered or self._cancelled:
+            future.cancel()
+        return future.result()
+
+    def _read(self, size: int) -> bytes | None:
+        """Return exactly this many bytes; None when the connection ended."""
+        held = self._held
+        while len(held) < size:
+            # A whole small message at once: each system call is a good part of the cost of a call.
+            part = self._socket.recv(max(_READ_AHEAD, min(size - len(held), 1 << 20)))
+            if not part:
+                return None
+            held += part
+        found = bytes(held[:size])
+        del held[:size]
+        return found
+
+    def _write_last(self, message: dict[str, object], flags: int = 0) -> None:
+        """Send the last answer of this connection. Closed for reading first: the program's next call is not lost here,
+        but fails to be sent, and goes over a new connection.
+        """
+        self._socket.shutdown(socket.SHUT_RD)
+        self._write(message, flags)
+
+    def _write(self, message: dict[str, object], flags: int = 0) -> None:
+        data = call_values.dump(message)
+        self._socket.sendall(struct.pack(">I", len(data)) + data, flags)
+
+
+def _error(kind: str, message: str) -> dict[str, object]:
+    return {"error": {"type": kind, "message": message}}
+
+
+async def _as_coroutine(result: Awaitable[object]) -> object:
+    return await result
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:_MAX_MESSAGE].encode("utf-8", "replace").decode()
+    except Exception:
+        return ""

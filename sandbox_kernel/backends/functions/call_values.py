@@ -1,0 +1,135 @@
+"""Values of host functions as JSON: how arguments and results cross the wall of a sandbox.
+
+JSON has no bytes and no infinite numbers. They are sent as objects with one key that begins with ``$``; an object of
+the program that has such a key is sent as ``$object``, so nothing is mistaken for something else. The program inside
+has the same rules in ``guest/functions/values.py``. What comes in is hostile: size, depth and number are bounded.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+
+#: The deepest nesting of lists and objects, and the most values, of one message.
+MAX_DEPTH = 64
+MAX_VALUES = 200_000
+#: The largest whole number, in bits.
+MAX_INT_BITS = 1024
+_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_PARTS = re.compile(rb"[\[{,]")
+
+
+class BadValue(ValueError):
+    """A value cannot be sent, or a message is not what it should be. The message says why."""
+
+
+def encode(value: object) -> object:
+    """Return a value of the host as JSON. Raises ``BadValue`` for a type that a program cannot receive."""
+    return _encode(value, 0)
+
+
+def _encode(value: object, depth: int) -> object:
+    if depth > MAX_DEPTH:
+        raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        # A lone surrogate has no UTF-8.
+        return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": str(float(value))}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, list | tuple):
+        return [_encode(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise BadValue("it holds a dict with a key that is not text")
+        plain = {key: _encode(item, depth + 1) for key, item in value.items()}
+        return {"$object": plain} if any(key.startswith("$") for key in plain) else plain
+    raise BadValue(f"it holds a {type(value).__name__}; send None, bool, int, float, str, bytes, list or dict")
+
+
+def decode(value: object) -> object:
+    """Return a value that a program sent. Raises ``BadValue`` for anything that ``encode`` does not make."""
+    return _decode(value, 0)
+
+
+def _decode(value: object, depth: int) -> object:
+    if depth > MAX_DEPTH:
+        raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        raise BadValue(f"it holds a number of more than {MAX_INT_BITS} bits")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadValue("it holds a number that is no JSON")
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_decode(item, depth + 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((key, item),) = value.items()
+        if key == "$bytes":
+            return _bytes(item)
+        if key == "$float" and isinstance(item, str) and item in _FLOATS:
+            return _FLOATS[item]
+        if key == "$object" and isinstance(item, dict):
+            return {str(name): _decode(part, depth + 1) for name, part in item.items()}
+    if any(key.startswith("$") for key in value):
+        raise BadValue("it holds an object with a key that begins with '$', which must be sent as $object")
+    return {key: _decode(item, depth + 1) for key, item in value.items()}
+
+
+def _bytes(item: object) -> bytes:
+    try:
+        if isinstance(item, str):
+            return base64.b64decode(item, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise BadValue("it holds bytes that are no base64")
+
+
+def load(data: bytes) -> dict[str, object]:
+    """Parse one message of a program. Raises ``BadValue`` when it is no JSON object or holds too many values."""
+    if _parts(data) > MAX_VALUES:
+        raise BadValue(f"it holds more than {MAX_VALUES} values")
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadValue("it is no JSON") from None
+    if not isinstance(message, dict):
+        raise BadValue("it is no JSON object")
+    return message
+
+
+def _parts(data: bytes) -> int:
+    """Return how many values a message has at most. Text is left out only when it matters: that is slower."""
+    found = data.count(b"[") + data.count(b"{") + data.count(b",")
+    return found if found <= MAX_VALUES else len(_PARTS.findall(_TEXTS.sub(b"", data)))
+
+
+def dump(message: dict[str, object]) -> bytes:
+    """Return one message to a program as bytes."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def shortened(value: object, most: int = 200) -> object:
+    """Return an argument for the record of a call: short texts, numbers and None as they are, the rest cut."""
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 1 << 64):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= most else f"{value[: most - 1]}…"
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    text = repr(value if not isinstance(value, list | tuple | dict | set) or len(value) <= most else _head(value, most))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _head(value: list[object] | tuple[object, ...] | dict[str, object] | set[object], most: int) -> object:
+    """Return the first parts of a large collection: its whole repr would take as long as the call."""
+    return [item for item, _ in zip(value, range(most), strict=False)]

@@ -1,0 +1,104 @@
+"""The text that tells a model which host functions its program may call, in the language of the program. Pure."""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import inspect
+import json
+import types
+import typing
+
+from sandbox_kernel.backends.functions.host_function import HostFunction, HostFunctions, plain_signature
+from sandbox_kernel.model import Language
+
+_PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", bytes: "Uint8Array", type(None): "null"}
+_LISTS = (list, set, frozenset, abc.Sequence, abc.Collection, abc.Set, abc.MutableSequence)
+_STREAMS = (abc.Iterator, abc.Iterable, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
+
+
+def describe_functions(functions: HostFunctions | None, language: Language) -> str:
+    """Return the functions as declarations with their documentation; empty when there are none.
+
+    Python and all languages without a form of their own get Python signatures, JavaScript and TypeScript get types,
+    the shell gets command lines.
+    """
+    if functions is None:
+        return ""
+    each = functions.functions.values()
+    if language in (Language.JAVASCRIPT, Language.TYPESCRIPT):
+        body = "\n".join(f"{_comment(function)}  {function.name}{typescript_signature(function)};" for function in each)
+        return f"declare const host: {{\n{body}\n}};\n"
+    if language is Language.COMMAND:
+        return "\n".join(_command(function) for function in each) + "\n"
+    head = f"from host import {', '.join(functions.functions)}\n"
+    return head + "".join(f"\ndef {each.name}{plain_signature(each)}:{_docstring(each)}\n" for each in each)
+
+
+def _docstring(function: HostFunction) -> str:
+    if not function.doc:
+        return " ..."
+    lines = function.doc.replace('"""', "'''").splitlines()
+    text = "\n".join(f"    {line}".rstrip() for line in lines[1:])
+    return f'\n    """{lines[0]}' + (f'\n{text}\n    """' if text else '"""')
+
+
+def _comment(function: HostFunction) -> str:
+    return "".join(f"  /// {line}\n" for line in function.doc.splitlines())
+
+
+def _command(function: HostFunction) -> str:
+    words = []
+    for parameter in function.signature.parameters.values():
+        name = parameter.name.upper()
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            words.append(f"[{name} ...]")
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            words.append("[NAME=VALUE ...]")
+        elif parameter.default is not parameter.empty or parameter.kind is parameter.KEYWORD_ONLY:
+            words.append(f"[{parameter.name}={name}]")
+        else:
+            words.append(name)
+    summary = f"  # {function.doc.splitlines()[0]}" if function.doc else ""
+    return " ".join(["host", function.name, *words]) + summary
+
+
+def typescript_signature(function: HostFunction) -> str:
+    """Return parameters and result as TypeScript: those with a default are in a last object, by their names."""
+    plain, named = [], []
+    for parameter in function.signature.parameters.values():
+        shown = typescript_type(function.hints.get(parameter.name, typing.Any))
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.append(f"[name: string]: {shown}")
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
+            plain.append(f"{parameter.name}: {shown}")
+        else:
+            named.append(f"{parameter.name}{'' if parameter.default is parameter.empty else '?'}: {shown}")
+    if named:
+        plain.append(f"options?: {{ {'; '.join(named)} }}")
+    generates = inspect.isgeneratorfunction(function.call) or inspect.isasyncgenfunction(function.call)
+    result = typescript_type(function.hints.get("return", typing.Any))
+    return f"({', '.join(plain)}): {result if not generates or 'Iterable' in result else 'Iterable<any>'}"
+
+
+def typescript_type(hint: object) -> str:
+    """Return a type hint as TypeScript; ``any`` where there is no counterpart."""
+    if isinstance(hint, type) and hint in _PLAIN:
+        return _PLAIN[hint]
+    origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if hint is None:
+        return "null"
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(dict.fromkeys(typescript_type(arg) for arg in args))
+    if origin is typing.Literal:
+        return " | ".join(json.dumps(arg) for arg in args)
+    if origin in _STREAMS:
+        return f"Iterable<{typescript_type(args[0]) if args else 'any'}>"
+    if origin is tuple and args and args[-1] is not ...:
+        return f"[{', '.join(typescript_type(arg) for arg in args)}]"
+    if origin in (*_LISTS, tuple):
+        return f"Array<{typescript_type(args[0]) if args else 'any'}>"
+    if origin in (dict, abc.Mapping, abc.MutableMapping):
+        return f"Record<string, {typescript_type(args[1]) if args else 'any'}>"
+    return "any"

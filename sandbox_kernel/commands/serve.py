@@ -1,0 +1,53 @@
+"""``sandbox-kernel serve``: runs programs over HTTP, as SandboxFusion's ``POST /run_code`` does."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+
+from sandbox_kernel.agent.loopback import listen, read_token
+from sandbox_kernel.commands.grants import make_policy
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.policy import PRESETS, SandboxPolicy
+
+TOKEN_VARIABLE = "SANDBOX_KERNEL_SERVE_TOKEN"  # noqa: S105
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on (8080; 0 for a free one)")
+    parser.add_argument("--token-file", metavar="FILE", help="bearer token of clients (else made and shown once)")
+    parser.add_argument("--workers", type=int, help="programs that run at the same time (two for each core)")
+    parser.add_argument("--queue", type=int, default=256, help="requests that may wait (256); more get 429")
+    parser.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C, then finish what was taken."""
+    workers = options.workers if options.workers is not None else 2 * (os.cpu_count() or 1)
+    if not 1 <= workers <= 1024:
+        raise InvalidRequest(f"--workers {workers} must be between 1 and 1024")
+    if not 0 <= options.queue <= 1_000_000:
+        raise InvalidRequest(f"--queue {options.queue} must be between 0 and 1000000")
+    policy = make_policy(options.policy, [], [])
+    token, made = read_token(options.token_file, TOKEN_VARIABLE)
+    with listen(options.host, options.port) as listener:
+        address, port = listener.getsockname()[:2]
+        place = f"[{address}]" if ":" in address else address
+        print(f"Serving http://{place}:{port}/run_code with {workers} workers", file=sys.stderr)
+        if made:
+            print(f"Authorization: Bearer {token}", file=sys.stderr)
+        sys.stderr.flush()
+        asyncio.run(_serve(listener, policy, token, workers, options.queue))
+    return 0
+
+
+async def _serve(listener: socket.socket, policy: SandboxPolicy, token: str, workers: int, waiting: int) -> None:
+    from sandbox_kernel.agent.service.http_service import HttpService
+    from sandbox_kernel.agent.service.run_queue import RunQueue
+
+    await HttpService(RunQueue(policy, workers, waiting), token).serve(listener)

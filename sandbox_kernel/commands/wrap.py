@@ -1,0 +1,61 @@
+"""``sandbox-kernel wrap NAME``: make a copy of an installed kernel that runs in a sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from sandbox_kernel.commands.argument_types import duration, megabytes
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB
+from sandbox_kernel.policy import PRESETS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the kernel, as 'jupyter kernelspec list' names it")
+    add("--policy", default="", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+    add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
+    add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
+    add(
+        "-m", "--memory", type=megabytes, default=DEFAULT_MEMORY_MB, metavar="2G",
+        help=f"memory limit of the kernel and its processes ({DEFAULT_MEMORY_MB}M)",
+    )  # fmt: skip
+    add("-t", "--timeout", type=duration, metavar="60s", help="time limit of one cell (none)")
+    add("--display-name", default="", help="the name in the launcher (the kernel's, and 'sandboxed')")
+    add("--name", dest="new_name", default="", help="the name of the wrapped kernel (sandbox-NAME)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
+    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
+    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """See ``Command``."""
+    from sandbox_kernel.policy.from_options import make_policy
+    from sandbox_kernel.wrapped.kernelspecs import command_of, find_original, wrap
+    from sandbox_kernel.wrapped.needed_files import needed_files
+    from sandbox_kernel.wrapped.wrap_options import WrapOptions
+
+    original = find_original(options.name)
+    # A relative path of a policy file or a mount means this folder, not the one that a notebook will be in.
+    policy = options.policy if options.policy in ("", *PRESETS) else os.path.abspath(options.policy)
+    mounts = tuple(mount if mount.startswith(("/", "~")) else os.path.abspath(mount) for mount in options.mount)
+    make_policy(policy or None, mounts, options.allow_net)
+    chosen = WrapOptions(
+        command=command_of(original),
+        env=original.env,
+        resource_dir=original.resource_dir,
+        interrupt=original.interrupt,
+        policy=policy,
+        mounts=mounts,
+        domains=tuple(options.allow_net),
+        memory_mb=options.memory,
+        timeout_s=options.timeout,
+    )
+    needed_files(chosen.command, chosen.env, chosen.resource_dir)
+    prefix = sys.prefix if options.sys_prefix else options.prefix
+    made = wrap(original, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix)
+    print(f"wrapped kernel {original.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
+    return 0

@@ -1,0 +1,63 @@
+"""``sandbox-kernel wrapped``: list the wrapped kernels with what each may touch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.kernelspecs import WrappedKernel
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """See ``Command``."""
+    from sandbox_kernel.wrapped.kernelspecs import wrapped_kernels
+
+    kernels = wrapped_kernels()
+    if options.json:
+        print(json.dumps([_facts(kernel) for kernel in kernels], indent=2))
+        return 0
+    if not kernels:
+        print("no kernel is wrapped; wrap one with: sandbox-kernel wrap NAME")
+    for kernel in kernels:
+        print(f"{kernel.name}: {kernel.display_name}")
+        for name, value in _facts(kernel).items():
+            if name not in ("name", "display_name"):
+                print(f"  {name.replace('_', ' ')}: {_shown(value)}")
+    return 0
+
+
+def _shown(value: object) -> str:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+
+
+def _facts(kernel: WrappedKernel) -> dict[str, object]:
+    """Return what a wrapped kernel is and may touch: files, network, memory, time."""
+    from sandbox_kernel.errors import SandboxError
+    from sandbox_kernel.policy.from_options import make_policy
+    from sandbox_kernel.wrapped.needed_files import needed_files
+
+    options = kernel.options
+    facts: dict[str, object] = {"name": kernel.name, "display_name": kernel.display_name, "wraps": kernel.wraps}
+    try:
+        files = needed_files(options.command, options.env, options.resource_dir)
+        policy = make_policy(options.policy or None, options.mounts, options.domains)
+    except SandboxError as error:
+        return {**facts, "problem": str(error)}
+    paths = [f"{path.path} ({path.mode.value})" for path in policy.allowed_paths]
+    paths += [f"{mount.host} at {mount.guest}{' (writable)' if mount.writable else ''}" for mount in policy.mounts]
+    return {
+        **facts,
+        "policy": options.policy or "standard",
+        "files_of_the_kernel": [grant.target for grant in files.grants],
+        "files_of_the_policy": paths,
+        "network": ["every public address"] if policy.network else [rule.domain for rule in policy.network_rules],
+        "memory": f"{options.memory_mb} MB",
+        "time_of_a_cell": f"{options.timeout_s:g} s" if options.timeout_s is not None else "no limit",
+    }

@@ -1,0 +1,88 @@
+"""``code_eval`` of Hugging Face's ``evaluate``: the same arguments and results, each candidate in a sandbox."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from statistics import fmean
+
+from sandbox_kernel.box.many import check_workers
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.evals.human_eval import Checked
+from sandbox_kernel.evals.verdict import judge_program
+
+
+def check_program(
+    check_program: str, timeout: float, task_id: object, completion_id: int, *, box: Sandbox | None = None
+) -> Checked:
+    """Run one test program, with the arguments and the result of ``check_correctness`` in ``evaluate``.
+
+    Args:
+        check_program: A candidate and its test, as one program.
+        timeout: Seconds that it may run.
+        task_id: Is passed on to the result.
+        completion_id: Is passed on to the result.
+        box: The sandbox to use; None for one of our own.
+
+    """
+    verdict = judge_program(check_program, timeout, box=box)
+    return Checked(task_id=task_id, passed=verdict.passed, result=verdict.result, completion_id=completion_id)
+
+
+def code_eval(
+    references: Sequence[str],
+    predictions: Sequence[Sequence[str]],
+    k: Sequence[int] = (1, 10, 100),
+    num_workers: int = 4,
+    timeout: float = 3.0,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    box: Sandbox | None = None,
+) -> tuple[dict[str, float], dict[int, list[tuple[int, Checked]]]]:
+    """Estimate pass@k of candidates, as ``evaluate.load("code_eval").compute`` does.
+
+    Args:
+        references: One test program for each task.
+        predictions: The candidates of each task.
+        k: For which k to estimate; a k that is larger than the candidates of some task is left out.
+        num_workers: How many candidates run at the same time.
+        timeout: Seconds that one candidate may run.
+        progress: Called as ``progress(done, total)`` after each candidate.
+        box: The sandbox to use; None for one of our own.
+
+    Returns:
+        pass@k for each k, and the results of each task by its number.
+
+    """
+    tasks = [
+        (f"{candidate}\n{test}", timeout, task, number)
+        for task, (candidates, test) in enumerate(zip(predictions, references, strict=False))
+        for number, candidate in enumerate(candidates)
+    ]
+    results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
+    with ThreadPoolExecutor(check_workers(num_workers), thread_name_prefix="sandbox-eval") as pool:
+        futures = [pool.submit(check_program, *each, box=box) for each in tasks]
+        try:
+            for done, ((_, _, task, number), future) in enumerate(zip(tasks, futures, strict=True), 1):
+                results[task].append((number, future.result()))
+                if progress is not None:
+                    progress(done, len(tasks))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    total = [len(each) for each in results.values()]
+    correct = [sum(checked["passed"] for _, checked in each) for each in results.values()]
+    scores = {
+        f"pass@{each}": fmean(estimate_pass_at_k(total, correct, each)) for each in k if total and min(total) >= each
+    }
+    return scores, results
+
+
+def estimate_pass_at_k(num_samples: Sequence[int], num_correct: Sequence[int], k: int) -> list[float]:
+    """Return the estimate of pass@k for each task: the chance that one of k candidates, drawn at random, is correct."""
+    return [
+        1.0 if samples - correct < k else 1.0 - prod(1.0 - k / n for n in range(samples - correct + 1, samples + 1))
+        for samples, correct in zip(num_samples, num_correct, strict=True)
+    ]

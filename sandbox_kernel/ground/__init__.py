@@ -1,0 +1,4 @@
+"""What every room stands on and that knows none of them: quick value classes, text made safe to show on one line.
+
+Imported by every room of the host. Read ``values.py`` first.
+"""

@@ -1,0 +1,4 @@
+"""Host functions as a program sees them: the module ``host`` of Python, ``host`` of JavaScript, the command ``host``.
+
+The gate calls ``install`` of ``host_module.py``. The host's side is ``sandbox_kernel/backends/functions``.
+"""

@@ -1,0 +1,80 @@
+"""The module ``host`` of Python programs: ``from host import search``.
+
+``install`` costs next to nothing: what calls need is imported at the first one. Standard library only, Python 3.8 or
+later.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List
+
+
+class HostModule(ModuleType):
+    """Has an attribute for each function of the host, and ``HostError``."""
+
+    def __init__(self, hatch: int, listing: List[List[str]]) -> None:
+        names = "\n".join(f"  {name}{signature}" for name, signature, _ in listing)
+        super().__init__("host", f"Functions of the host:\n{names}")
+        self.__dict__.update(__all__=["HostError", *(name for name, _, _ in listing)], __path__=[])
+        self._hatch = hatch
+        self._listing = {name: (signature, doc) for name, signature, doc in listing}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from . import caller
+
+        if name == "HostError":
+            found: Any = caller.HostError
+        elif name == "_caller":
+            found = caller.Caller(self._hatch)
+        elif name == "aio":
+            found = _Awaitable(self)
+        elif name in self._listing:
+            found = _function(self._caller, name, *self._listing[name])
+        else:
+            known = ", ".join(self._listing)
+            raise AttributeError(f"the host has no function {name!r}; there are: {known}")
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> List[str]:
+        return sorted(self.__dict__["__all__"])
+
+
+class _Awaitable:
+    """``host.aio``: the same functions as coroutine functions; each call waits in a thread of its own."""
+
+    def __init__(self, module: HostModule) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._module, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            import asyncio
+            import functools
+
+            return await asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **kwargs))
+
+        return call
+
+
+def _function(caller: Any, name: str, signature: str, doc: str) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return caller.call(name, args, kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = "host"
+    call.__doc__ = f"{name}{signature}\n\n{doc}" if doc else f"{name}{signature}"
+    return call
+
+
+def install(hatch: int, listing: List[List[str]]) -> None:
+    """Make ``import host`` work in this interpreter."""
+    sys.modules["host"] = HostModule(hatch, listing)

@@ -1,0 +1,102 @@
+"""Starts a Jupyter kernel, connects to its ports and passes the connected sockets to the host.
+
+The jail has a network of its own, which the host cannot enter: so this program connects, from inside, and the host gets
+the open sockets. It also sends the kernel signals when the host asks, and ends with the kernel's exit code.
+
+Trust: the kernel has our uid and can kill us, which ends the jail. It does not have our channel to the host.
+Standard library only, Python 3.8 or later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+
+from ..gate import lockdown
+from ..gate.steps import REPORT_FD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+#: How long to wait before the next attempt to connect to a port that the kernel has not opened yet.
+RETRY_S = 0.005
+#: The host's order to interrupt the kernel.
+INTERRUPT = b"i"
+
+
+def start_kernel(argv: List[str], filter_path: str) -> int:
+    """Start the kernel in a process group of its own and return its pid."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os.close(REPORT_FD)
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        lockdown.set_dumpable(True)
+        if filter_path:
+            with open(filter_path, "rb") as file:
+                lockdown.load_seccomp(file.read())
+        # Kernels end when this process is gone.
+        os.execvpe(argv[0], argv, {**os.environ, "JPY_PARENT_PID": str(os.getppid())})
+    except OSError as error:
+        sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(127)
+
+
+def connected(port: int) -> socket.socket | None:
+    """Return a socket that is connected to a port of this jail, or None while nothing listens there."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if sock.connect_ex(("127.0.0.1", port)) == 0:
+        return sock
+    sock.close()
+    return None
+
+
+def pass_on(channel: socket.socket, missing: Dict[int, int]) -> None:
+    """Try each port that is not connected yet; pass what connects to the host, with its number in the list of ports."""
+    for number, port in list(missing.items()):
+        sock = connected(port)
+        if sock is not None:
+            socket.send_fds(channel, [bytes([number])], [sock.fileno()])
+            sock.close()
+            del missing[number]
+
+
+def exited(pid: int) -> int | None:
+    """Return the exit code of the kernel, or None while it runs. A signal gives 128 and its number."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    if not found:
+        return None
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def main(argv: List[str]) -> int:
+    """Run a kernel to its end: ``argv`` is a name for this program, the ports, the path of a filter, the command."""
+    lockdown.set_dumpable(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = socket.socket(fileno=REPORT_FD)
+    missing = {number: int(port) for number, port in enumerate(argv[1].split(","))}
+    kernel = start_kernel(argv[3:], argv[2])
+    kernel_fd = os.pidfd_open(kernel)
+    while True:
+        ready, _, _ = select.select([channel.fileno(), kernel_fd], [], [], RETRY_S if missing else None)
+        if channel.fileno() in ready:
+            order = channel.recv(64)
+            if not order:
+                return 1
+            if INTERRUPT in order:
+                os.killpg(kernel, signal.SIGINT)
+        if kernel_fd in ready:
+            code = exited(kernel)
+            if code is not None:
+                return code
+        if missing:
+            pass_on(channel, missing)

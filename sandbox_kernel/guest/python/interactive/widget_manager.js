@@ -1,0 +1,190 @@
+// Runs ipywidgets inside a frame. The package widgetsnbextension has a widget manager for the classic notebook in one
+// file; this file, evaluated before it, gives it the few objects of that notebook that it uses. Its comms end at
+// postMessage: the page and the kernel carry them on.
+(() => {
+  const tell = (message) => parent.postMessage(message, '*');
+  const VIEW = Math.random().toString(36).slice(2);
+  const IDLE_MILLISECONDS = 4000;
+  const STATIC_TYPES = ['image/png', 'image/jpeg', 'image/svg+xml', 'text/html', 'text/plain'];
+  let sent = 0;
+  const waiting = new Map();
+  const comms = new Map();
+  const targets = new Map();
+  const nothing = () => {};
+
+  class Comm {
+    constructor(target, id) {
+      this.comm_id = id;
+      this.target_name = target;
+      this.kernel = kernel;
+    }
+    on_msg(use) { this.message = use; }
+    on_close(use) { this.closed = use; }
+    send(data, callbacks, metadata, buffers = []) {
+      const id = `${VIEW}-${(sent += 1)}`;
+      // The model sends its next change when the kernel has handled this one.
+      const idle = () => {
+        if (!waiting.delete(id)) return;
+        callbacks?.iopub?.status?.({ content: { execution_state: 'idle' } });
+      };
+      waiting.set(id, idle);
+      setTimeout(idle, IDLE_MILLISECONDS);
+      const parts = buffers.map((part) => (ArrayBuffer.isView(part) ? part.buffer.slice(part.byteOffset, part.byteOffset + part.byteLength) : part));
+      tell({ type: 'comm', msg: { msg_type: 'comm_msg', msg_id: id, comm_id: this.comm_id, data }, buffers: parts });
+      return id;
+    }
+    close() { comms.delete(this.comm_id); }
+  }
+  // Asks for the state of all widgets; the page sends it by itself, so the answer is empty.
+  class ControlComm extends Comm {
+    send() {
+      queueMicrotask(() => this.message?.({ content: { data: { method: 'update_states', states: {}, buffer_paths: [] } }, buffers: [] }));
+      return '';
+    }
+  }
+
+  const kernel = {
+    is_connected: () => true,
+    comm_info: (_target, use) => use({ content: { comms: {} } }),
+    set_callbacks_for_msg: nothing,
+    output_callback_overrides_push: nothing,
+    output_callback_overrides_pop: nothing,
+  };
+  kernel.comm_manager = {
+    kernel,
+    register_target: (name, use) => targets.set(name, use),
+    register_comm: (comm) => comms.set(comm.comm_id, comm),
+    new_comm: (target, _data, _callbacks, _metadata, id, _buffers) =>
+      target === 'jupyter.widget.control' ? new ControlComm(target, id) : Promise.reject(new Error('a page opens no comms')),
+  };
+
+  let renderView = null;
+  const keyboard_manager = { register_events: nothing };
+  const area = { create_output_subarea: () => [document.createElement('div')], keyboard_manager, handle_output: nothing, handle_clear_output: nothing };
+  const place = (model, root) => renderView.call(area, { model_id: model }, {}, { append: ([node]) => root.append(node) });
+
+  const text = (value) => (Array.isArray(value) ? value.join('') : String(value ?? ''));
+  const pre = (value) => Object.assign(document.createElement('pre'), { textContent: value.replace(/\x1b\[[0-9;]*m/g, '') });
+  const drawn = (data, root) => {
+    const widget = data['application/vnd.jupyter.widget-view+json'];
+    if (widget) {
+      place(widget.model_id, root);
+      return;
+    }
+    const frame = data['application/vnd.sandbox-kernel.frame+json'];
+    if (frame && !frame.libraries?.length) data = { 'text/html': frame.html, ...data };
+    const type = STATIC_TYPES.find((name) => name in data);
+    if (type === 'image/png' || type === 'image/jpeg') {
+      root.append(Object.assign(new Image(), { src: `data:${type};base64,${text(data[type]).trim()}` }));
+    } else if (type === 'text/html' || type === 'image/svg+xml') {
+      const made = document.createElement('div');
+      made.innerHTML = text(data[type]);
+      root.append(made);
+      for (const script of made.querySelectorAll('script:not([src])')) (0, eval)(script.textContent);
+    } else if (type) root.append(pre(text(data[type])));
+  };
+
+  class OutputArea {
+    constructor({ selector }) {
+      this.root = selector;
+      this.outputs = [];
+      this.element = { trigger: nothing };
+    }
+    register_mime_type(_type, use) { renderView = use; }
+    handle_output({ header, content }) {
+      this.fromJSON([{ output_type: header.msg_type, ...content }]);
+    }
+    handle_clear_output() { this.clear_output(); }
+    clear_output() {
+      this.outputs = [];
+      this.root.replaceChildren();
+    }
+    fromJSON(outputs) {
+      for (const output of outputs) {
+        this.outputs.push(output);
+        if (output.output_type === 'stream') this.root.append(pre(text(output.text)));
+        else if (output.output_type === 'error') this.root.append(pre(text(output.traceback?.join('\n') ?? output.evalue)));
+        else drawn(output.data ?? {}, this.root);
+      }
+    }
+    toJSON() { return this.outputs; }
+  }
+
+  const events = { on: nothing, trigger: nothing };
+  const notebook = { metadata: {}, events, keyboard_manager, kernel, get_cells: () => [], container: { on: nothing } };
+  const actions = { register: nothing, get: () => ({ handler: nothing }) };
+  window.Jupyter = { version: '7.0.0', notebook, menubar: { actions }, notification_area: { widget: () => ({}) } };
+  const modules = new Map(Object.entries({
+    module: { uri: 'https://widgets.invalid/extension.js' }, // nothing is loaded from there
+    'base/js/namespace': window.Jupyter,
+    'base/js/events': events,
+    'notebook/js/outputarea': { OutputArea },
+    'services/kernels/comm': { Comm },
+  }));
+  const OURS = 'jupyter-js-widgets';
+  const named = (name) => (/^@jupyter-widgets\/(?:base|controls|output)$/.test(name) ? OURS : name);
+  // AMD, for files that are evaluated one after the other; each names itself before it is evaluated.
+  window.sandboxModule = OURS;
+  window.define = (...given) => {
+    const factory = given.pop();
+    const needs = Array.isArray(given.at(-1)) ? given.at(-1) : [];
+    const exports = {};
+    const found = needs.map((name) => (name === 'exports' ? exports : modules.get(named(name))));
+    const made = typeof factory === 'function' ? factory(...found) : factory;
+    modules.set(window.sandboxModule, made ?? exports);
+  };
+  window.define.amd = {};
+  window.require = window.requirejs = (names, use, refuse) => {
+    const missing = names.find((name) => !modules.has(named(name)));
+    if (missing) refuse?.(new Error(`${missing} is not in this frame`));
+    else queueMicrotask(() => use(...names.map((name) => modules.get(named(name)))));
+  };
+  window.requirejs.config = nothing;
+
+  const header = ({ msg_type, parent_id }) => ({ header: { msg_type }, parent_header: { msg_id: parent_id } });
+  const receive = ({ msg, buffers = [] }) => {
+    const { msg_type, comm_id, target_name, data, metadata } = msg;
+    const message = { content: { comm_id, target_name, data }, metadata, buffers: buffers.map((part) => new DataView(part)), ...header(msg) };
+    if (msg_type === 'comm_open') {
+      if (comms.has(comm_id)) return;
+      const comm = new Comm(target_name, comm_id);
+      comms.set(comm_id, comm);
+      targets.get(target_name)?.(comm, message);
+    } else if (msg_type === 'comm_msg') manager().then((found) => found.get_model(comm_id)).then(() => comms.get(comm_id)?.message?.(message)).catch(nothing);
+    else if (msg_type === 'comm_close') {
+      comms.get(comm_id)?.closed?.(message);
+      comms.delete(comm_id);
+    }
+  };
+  const until = async (isDone, tries = 200) => {
+    while (!isDone()) {
+      if ((tries -= 1) < 0) throw new Error('it did not come');
+      await new Promise((use) => setTimeout(use, 50));
+    }
+  };
+  const manager = async () => {
+    await until(() => kernel.widget_manager);
+    return kernel.widget_manager;
+  };
+  addEventListener('message', async ({ source, data }) => {
+    if (source !== parent || typeof data !== 'object' || data === null) return;
+    if (data.type === 'comm') receive(data);
+    else if (data.type === 'done') waiting.get(data.id)?.();
+    else if (data.type === 'view') {
+      const root = document.body.appendChild(document.createElement('div')); // before any wait: views keep their order
+      const found = await manager();
+      await until(() => found.has_model(data.model_id));
+      place(data.model_id, root);
+    }
+  });
+
+  // Called by the first frame markup, after all libraries were evaluated.
+  window.startWidgets = () => {
+    const menu = document.createElement('ul');
+    menu.hidden = true;
+    const item = menu.appendChild(document.createElement('li'));
+    item.appendChild(document.createElement('a')).id = 'help_menu';
+    document.body.append(menu);
+    modules.get(OURS).load_ipython_extension().then(() => tell({ type: 'widgets' }));
+  };
+})();

@@ -1,0 +1,270 @@
+"""Makes an image of a CPython that has started, from a published WASI command module.
+
+The interpreter runs a program (``python/image_boot.py``) that imports common modules and ends in its first exit
+handler: the interpreter is whole then, no Python function runs, and the memory stays. The memory is entered again
+through the function table: every Python function holds the index of the C function that calls it. No address is known
+beforehand: all are derived here, and the image must run a program before it is accepted. A module with which that does
+not work is compiled as it is, and the facts say why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import wasmtime
+
+from ..binary.expose import STACK, TABLE, exposed, with_start
+from ..binary.format import Malformed
+from ..binary.inspect_module import PAGE_BYTES, inspect
+from ..binary.rewrite import prepare
+from ..compile_module import TRUSTED
+from ..endings import GuestEnding, GuestExit, describe_error
+from ..engine import make_engine
+from ..plan import BootPlan
+from ..wasi.engine_overrides import make_linker
+from .image import bake
+from .start_shim import StartShim, shim_code
+
+_BOOTED = 77
+#: What the boot program writes at the beginning of the buffer for arguments.
+_MARK = bytes(at * 37 + 11 & 255 for at in range(64))
+#: The stack of the image, behind the memory at the boot. The module's own is too small for recursive C functions.
+_STACK_BYTES = 4 << 20
+#: The image's memory is a multiple of this, so that two images of one module have their stacks at the same place.
+_ROUND_BYTES = 16 << 20
+#: Native stack besides the guest's own.
+_HOST_STACK_BYTES = 4 << 20
+_WRAPPER = """import sys, types
+for name, source in {sources!r}.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
+sys.modules["_boot"]._boot({buffer_bytes}, {post})
+del sys, types, name, source
+"""
+_CHECK = """import os, random, sys
+with open("/box/checked", "w") as file: print(sys.argv[1:], os.environ.get("CHECK"), os.listdir("/m0"), file=file)
+with open("/box/drawn", "w") as file: print(random.random(), file=file)
+sys.exit(5)
+"""
+
+
+#: Room for the record of an image.
+RECORD_BYTES = 8192
+
+
+class NotBootable(Exception):
+    """Raised when a module cannot be made into an image; the message says what was not as expected."""
+
+
+def boot_on_a_thread(plan: BootPlan) -> GuestEnding:
+    """Make the image on a thread whose stack is large enough for the guest's."""
+    threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(make_booted, plan).result()
+
+
+def make_booted(plan: BootPlan) -> GuestEnding:
+    """Write the compiled image to ``plan.out`` and what is known of it to ``plan.facts``; else the plain module."""
+    with open(plan.source, "rb") as file:
+        data = file.read()
+    engine = make_engine(plan.switches, parallel=True)
+    try:
+        facts = inspect(data, TRUSTED)
+        try:
+            compiled, known = _image(plan, engine, data)
+        except (NotBootable, Malformed, OSError, KeyError, ValueError) as error:
+            compiled, known = None, {"booted": False, "reason": f"{error}"}
+        except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
+            compiled, known = None, {"booted": False, "reason": str(error).strip().splitlines()[0]}
+        if compiled is None:
+            compiled = wasmtime.Module(engine, prepare(data, facts)).serialize()
+    except Malformed as error:
+        return GuestEnding(end="invalid", message=str(error))
+    except wasmtime.WasmtimeError as error:
+        return GuestEnding(end="invalid", message=describe_error(error))
+    with open(plan.out, "wb") as out:
+        out.write(compiled)
+    with open(plan.facts, "w") as text:
+        json.dump(known, text)
+    return GuestEnding(end="compiled", memory_bytes=0)
+
+
+def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytearray, dict[str, object]]:
+    module = exposed(data, inspect(data, TRUSTED))
+    folder = os.path.join(os.path.dirname(plan.out), "boot")
+    os.mkdir(folder)
+    try:
+        booted = _Booted(plan, engine, module, folder)
+        old_stack = booted.first_stack
+        entry = booted.settle()
+        shim = StartShim(
+            program=booted.entries["program"],
+            index=entry,
+            buffer=booted.find(_MARK),
+            buffer_bytes=plan.buffer_bytes,
+            spares=tuple((3 + len(plan.places) + number, booted.find(spare_name(plan, number)[1:].encode()))
+                         for number in range(plan.spares)),
+            spare_bytes=plan.spare_bytes,
+        )  # fmt: skip
+        record = json.dumps({"index": entry, "turn": booted.entries["turn"], "spares": shim.spares}).encode()
+        place = booted.leave_record(old_stack, record)
+        content, stack = booted.memory_image()
+        image = bake(module, content)
+        facts = inspect(image, TRUSTED)
+        image = with_start(image, facts, shim_code(shim, image, facts), stack)
+        compiled = wasmtime.Module(engine, prepare(image, inspect(image, TRUSTED))).serialize()
+        _check(plan, engine, compiled, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return compiled, {"booted": True, "record": place, "version": booted.version}
+
+
+class _Booted:
+    """An instance in which the boot program has run to its end."""
+
+    def __init__(self, plan: BootPlan, engine: wasmtime.Engine, module: bytes, folder: str) -> None:
+        self.folder = folder
+        self.store = make_store(plan, engine, folder, ["python", "-c", _wrapper(plan)], spares=True)
+        exports = make_linker(engine).instantiate(self.store, wasmtime.Module(engine, module)).exports(self.store)
+        memory, table, stack = exports["memory"], exports[TABLE], exports[STACK]
+        if not isinstance(memory, wasmtime.Memory) or not isinstance(table, wasmtime.Table):
+            raise NotBootable("the module exports no memory")
+        if not isinstance(stack, wasmtime.Global):
+            raise NotBootable("the module has no stack pointer")
+        self.memory, self.table = memory, table
+        self.first_stack = int(stack.value(self.store))
+        code = run_to_exit(self.store, exports)
+        if code != _BOOTED:
+            raise NotBootable(f"the boot program ended with {code}, not in its exit handler")
+        with open(os.path.join(folder, "boot.json")) as file:
+            found = json.load(file)
+        self.entries: dict[str, int] = found["entries"]
+        self.version: str = found["version"]
+        self._function_bytes: int = found["function_bytes"]
+
+    def word(self, at: int) -> int:
+        """Return the word at an address."""
+        return int(struct.unpack("<I", self.memory.read(self.store, at, at + 4))[0])
+
+    def find(self, content: bytes) -> int:
+        """Return the only place of these bytes in the memory."""
+        memory = bytes(self.memory.read(self.store, 0, self.memory.data_len(self.store)))
+        place = memory.find(content)
+        if place < 0 or memory.find(content, place + 1) >= 0:
+            raise NotBootable(f"{content[:20]!r} is not in the memory exactly once")
+        return place
+
+    def vectorcall(self) -> int:
+        """Return the table index of the C function that calls Python functions: the field they all have in common."""
+        size, found = self.table.size(self.store), set[int]()
+        for offset in range(8, self._function_bytes, 4):
+            values = {self.word(address + offset) for address in self.entries.values()}
+            if len(values) == 1 and 0 < (value := values.pop()) < size and self._is_call(value):
+                found.add(value)
+        if len(found) != 1:
+            raise NotBootable(f"Python functions have {len(found)} fields that could be their call; expected 1")
+        return found.pop()
+
+    def _is_call(self, index: int) -> bool:
+        function = self.table.get(self.store, index)
+        if not isinstance(function, wasmtime.Func):
+            return False
+        kind = function.type(self.store)
+        i32 = wasmtime.ValType.i32()
+        return kind.params == [i32] * 4 and kind.results == [i32]
+
+    def settle(self) -> int:
+        """Call the function ``settle`` of the boot program; returns the table index by which it was called."""
+        index = self.vectorcall()
+        function = self.table.get(self.store, index)
+        assert isinstance(function, wasmtime.Func)
+        if not function(self.store, self.entries["settle"], 0, 0, 0) or not os.path.exists(f"{self.folder}/settled"):
+            raise NotBootable("a Python function could not be called in the booted memory")
+        return index
+
+    def leave_record(self, stack: int, record: bytes) -> int:
+        """Write what a session must know into the stack of the boot, which nothing uses any more; returns the place.
+
+        The place depends on the module alone, so the memory of a saved session says of itself how to enter it.
+        """
+        place = stack - RECORD_BYTES
+        if len(record) > RECORD_BYTES - 4 or place < 0:
+            raise NotBootable("the stack of the boot has no room for the record")
+        self.memory.write(self.store, len(record).to_bytes(4, "little") + record, place)
+        return place
+
+    def memory_image(self) -> tuple[bytes, int]:
+        """Return the memory with a new stack behind it, and the first value of the stack pointer."""
+        used = self.memory.data_len(self.store)
+        size = -(-(used + _STACK_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
+        assert size % PAGE_BYTES == 0
+        return bytes(self.memory.read(self.store, 0, used)) + bytes(size - used), size
+
+
+def spare_name(plan: BootPlan, number: int) -> str:
+    """Return the name of a spare folder at the boot; ``_start`` replaces it by the name of a mount."""
+    return f"/{number:03}-spare".ljust(plan.spare_bytes, "~")
+
+
+def _wrapper(plan: BootPlan) -> str:
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sources = {}
+    for name, path in plan.programs.items():
+        with open(os.path.join(folder, path), encoding="utf-8") as file:
+            sources[name] = file.read()
+    # The last of the folders that every run has holds the program, which sessions do not have.
+    post = 3 + len(plan.places) - 1
+    return _WRAPPER.format(sources=sources, buffer_bytes=plan.buffer_bytes, post=post)
+
+
+def make_store(
+    plan: BootPlan, engine: wasmtime.Engine, folder: str, argv: list[str], *, spares: bool = False
+) -> wasmtime.Store:
+    """Make a store whose guest sees the folder under the names of the plan."""
+    store = wasmtime.Store(engine)
+    store.set_epoch_deadline(1)
+    if plan.switches.fuel:
+        store.set_fuel((1 << 63) - 1)
+    config = wasmtime.WasiConfig()
+    config.argv, config.env = argv, [] if spares else [("CHECK", "given")]
+    config.inherit_stdout()
+    config.inherit_stderr()
+    more = [spare_name(plan, number) for number in range(plan.spares)] if spares else ["/m0"]
+    for name in (*plan.places, *more):
+        config.preopen_dir(folder, name, True)
+    store.set_wasi(config)
+    return store
+
+
+def run_to_exit(store: wasmtime.Store, exports: wasmtime._instance.InstanceExports) -> int:
+    """Call ``_start`` and return the exit code."""
+    start = exports["_start"]
+    assert isinstance(start, wasmtime.Func)
+    try:
+        start(store)
+    except GuestExit as end:
+        return end.code
+    return 0
+
+
+def _check(plan: BootPlan, engine: wasmtime.Engine, compiled: bytearray, folder: str) -> None:
+    """Run a program in two instances of the image; raises ``NotBootable`` unless it finds what a new process would."""
+    with open(os.path.join(folder, "check.py"), "w") as file:
+        file.write(_CHECK)
+    module = wasmtime.Module.deserialize(engine, compiled)
+    drawn = set[str]()
+    for _ in range(2):
+        store = make_store(plan, engine, folder, ["python", "/box/check.py", "a", "b c"])
+        code = run_to_exit(store, make_linker(engine).instantiate(store, module).exports(store))
+        with open(os.path.join(folder, "checked")) as text, open(os.path.join(folder, "drawn")) as number:
+            told = text.read()
+            drawn.add(number.read())
+        if code != 5 or not told.startswith("['a', 'b c'] given [") or "check.py" not in told:
+            raise NotBootable(f"a program in the image ended with {code} and found {told[:200]!r}")
+    if len(drawn) != 2:
+        raise NotBootable("two programs in the image drew the same random number")

@@ -1,0 +1,98 @@
+"""deepagents and LangChain: a sandbox as ``BaseSandbox``, for ``create_deep_agent(backend=…)``.
+
+Needs the extra ``deepagents``. Proven by the sandbox suite of ``langchain-tests``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Callable, Mapping
+
+from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
+from deepagents.backends.sandbox import BaseSandbox
+
+from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine
+from sandbox_kernel.model import Status
+from sandbox_kernel.policy import SandboxPolicy
+
+
+class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
+    """A sandbox of this machine. Use it as a context manager, or call ``close``.
+
+    Args:
+        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
+        size: Memory, disk and output.
+        timeout: Seconds that a command may take when the agent gives no limit.
+        functions: Functions of the host that commands may call.
+
+    """
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        *,
+        size: MachineSize | None = None,
+        timeout: float = 120.0,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+    ) -> None:
+        self._machine = SandboxMachine(policy, size, functions)
+        self._timeout = timeout
+        self._id = f"sandbox-kernel-{uuid.uuid4().hex[:12]}"
+
+    @property
+    def id(self) -> str:
+        """See ``BaseSandbox``."""
+        return self._id
+
+    def __enter__(self) -> SandboxKernelBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the sandbox. May be called twice."""
+        self._machine.close()
+
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """See ``BaseSandbox``. A command that reaches its time limit has the exit code 124, as with ``timeout``."""
+        limit = float(timeout) if timeout else self._timeout
+        result = self._machine.run(command, timeout=limit, together=True)
+        output, code = result.stdout + result.stderr, result.exit_code
+        if result.status is Status.TIMEOUT:
+            output, code = f"{output}\nthe command was stopped after {limit:g} s and its changes were undone", 124
+        elif code is None:
+            output, code = f"{output}\nthe command was stopped: {'; '.join(result.notes)}", 137
+        return ExecuteResponse(output=output, exit_code=code, truncated=result.stdout_truncated)
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """See ``BaseSandbox``."""
+        return [FileUploadResponse(path=path, error=self._upload(path, data)) for path, data in files]
+
+    def _upload(self, path: str, data: bytes) -> str | None:
+        if not posixpath.isabs(path):
+            return "invalid_path"
+        try:
+            self._machine.write(path, data)
+        except OSError as error:
+            return _reason(error)
+        return None
+
+    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        """See ``BaseSandbox``."""
+        return [self._download(path) for path in paths]
+
+    def _download(self, path: str) -> FileDownloadResponse:
+        if not posixpath.isabs(path):
+            return FileDownloadResponse(path=path, error="invalid_path")
+        try:
+            return FileDownloadResponse(path=path, content=self._machine.read(path))
+        except OSError as error:
+            return FileDownloadResponse(path=path, error=_reason(error))
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "file_not_found"
+    return "is_directory" if isinstance(error, IsADirectoryError) else "permission_denied"

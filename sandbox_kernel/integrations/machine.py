@@ -1,0 +1,184 @@
+"""A sandbox that is used like a small machine: commands one after the other, and files by their absolute paths.
+
+Agent frameworks see sandboxes this way. It is one command session: files below ``/box`` and ``/tmp`` stay from command
+to command; variables and the working directory do not. A command that is stopped at a limit is rolled back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB, Limits
+from sandbox_kernel.model import ExecResult
+from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.session.opening.open_session import open_session
+
+WORK = "/box"
+#: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.
+_TRANSFER = ".machine"
+#: Exit codes of the shell functions below, and the errors they mean.
+_DIRECTORY, _MISSING, _DENIED = 21, 22, 23
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSize:
+    """How large a machine is: memory and disk in MB, and the most output of one command in bytes."""
+
+    memory_mb: int = 2048
+    disk_mb: int = 1024
+    output_bytes: int = 10 * MIB
+
+
+class SandboxMachine:
+    """One machine. ``close`` ends it. Safe to use from several threads; commands wait for each other.
+
+    Args:
+        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
+        size: Memory, disk and output.
+        functions: Functions of the host for the command ``host`` inside; see ``Sandbox``.
+
+    """
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        size: MachineSize | None = None,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+    ) -> None:
+        self.size = size or MachineSize()
+        self._box = Sandbox(policy, functions=functions)
+        limits = Limits(disk_mb=self.size.disk_mb, output_bytes=self.size.output_bytes, processes=256, open_files=1024)
+        self._session = open_session(
+            self._box.backend,
+            "command",
+            memory_mb=self.size.memory_mb,
+            checkpoints=1,
+            limits=limits,
+            functions=self._box._functions,
+        )
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """End the machine with everything that runs in it. May be called twice."""
+        self._session.close()
+        self._box.destroy()
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str | bytes | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        together: bool = False,
+    ) -> ExecResult:
+        """Run a command and return its result. It may start processes that go on afterwards.
+
+        Args:
+            command: A line for the shell, or a program and its arguments.
+            stdin: Its standard input; empty for None.
+            cwd: The folder to run in, relative to ``/box``.
+            env: Variables in addition.
+            timeout: Seconds; 30 for None.
+            together: Whether standard error goes to standard output, in the order of writing.
+
+        """
+        line = command if isinstance(command, str) else shlex.join(command)
+        given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items() if _is_name(name)]
+        with self._lock:
+            source = "/dev/null"
+            if stdin is not None:
+                source = f"{WORK}/{self._bring(stdin.encode() if isinstance(stdin, str) else stdin)}"
+            given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
+            program = "exec bash" if isinstance(command, str) else "exec"
+            started = f"{program} -c {shlex.quote(line)}" if isinstance(command, str) else f"{program} {line}"
+            code = " && ".join([*given, started])
+            errors = " 2>&1" if together else ""
+            result = self._session.run(
+                f"cd {WORK}; ( {code} ) < {source}{errors}", DEFAULT_TIMEOUT_S if timeout is None else timeout
+            )
+            if stdin is not None:
+                self._session.run(f"rm -f {source}")
+            return result
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file; makes its folders. A relative path begins at ``/box``.
+
+        Raises:
+            IsADirectoryError: There is a folder of that name.
+            PermissionError: The folder cannot be written to.
+
+        """
+        target = self._quoted(path)
+        with self._lock:
+            waiting = f"{WORK}/{self._bring(data)}"
+            done = self._session.run(
+                f"cd {WORK}; if [ -d {target} ]; then rm -f {waiting}; ( exit {_DIRECTORY} ); else "
+                f'mkdir -p -- "$(dirname -- {target})" && cat {waiting} > {target} && rm -f {waiting} '
+                f"|| {{ rm -f {waiting}; ( exit {_DENIED} ); }}; fi"
+            )
+        self._check(done, path)
+
+    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+        """Return the content of a file. A relative path begins at ``/box``.
+
+        Args:
+            path: The file.
+            most_bytes: Raises ``ValueError`` for a larger file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            IsADirectoryError: It is a folder.
+            PermissionError: It cannot be read.
+
+        """
+        source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
+        with self._lock:
+            done = self._session.run(
+                f"cd {WORK}; mkdir -p {_TRANSFER}; if [ -d {source} ]; then ( exit {_DIRECTORY} ); "
+                f"elif [ ! -e {source} ]; then ( exit {_MISSING} ); "
+                f"elif [ ! -r {source} ]; then ( exit {_DENIED} ); else stat -Lc %s -- {source}; fi"
+            )
+            self._check(done, path)
+            if most_bytes is not None and int(done.stdout or 0) > most_bytes:
+                raise ValueError(f"{path} has {done.stdout.strip()} bytes, more than {most_bytes}")
+            self._check(self._session.run(f"cd {WORK}; cat -- {source} > {name}"), path)
+            try:
+                return self._session.read_file(name)
+            finally:
+                self._session.run(f"rm -f {WORK}/{name}")
+
+    def _bring(self, data: bytes) -> str:
+        """Write data to a new file in the work folder and return its name."""
+        name = f"{_TRANSFER}/{next(self._numbers)}"
+        self._session.write_file(name, data)
+        return name
+
+    @staticmethod
+    def _quoted(path: str) -> str:
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise InvalidRequest(f"{path!r:.100} is no path; give one like /box/data.txt")
+        return shlex.quote(path if path.startswith("/") else f"./{path}")
+
+    @staticmethod
+    def _check(done: ExecResult, path: str) -> None:
+        if done.exit_code == _DIRECTORY:
+            raise IsADirectoryError(21, "is a directory", path)
+        if done.exit_code == _MISSING:
+            raise FileNotFoundError(2, "no such file or directory", path)
+        if not done.ok:
+            raise PermissionError(13, f"permission denied: {done.stderr.strip()[-200:]}", path)
+
+
+def _is_name(name: str) -> bool:
+    if not name.isidentifier() or not name.isascii():
+        raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
+    return True

@@ -1,0 +1,90 @@
+"""mini-swe-agent: a sandbox as ``Environment``, for ``DefaultAgent(model, SandboxKernelSweEnvironment())``.
+
+Needs the extra ``mini-swe-agent``. Also by name: ``environment_class:
+sandbox_kernel.integrations.mini_swe_agent.SandboxKernelSweEnvironment`` in a configuration file.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from minisweagent.exceptions import Submitted
+from pydantic import BaseModel
+
+from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine
+from sandbox_kernel.model import Status
+from sandbox_kernel.policy import SandboxPolicy
+
+_FINISHED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+
+class SweEnvironmentConfig(BaseModel):
+    """What a configuration file may set: folder, variables, time limit, policy file or preset, memory."""
+
+    cwd: str = WORK
+    env: dict[str, str] = {}
+    timeout: int = 30
+    policy: str = "standard"
+    memory_mb: int = 2048
+
+
+class SandboxKernelSweEnvironment:
+    """Runs each command of the agent in one sandbox. ``close`` ends it.
+
+    Args:
+        config_class: The class of the configuration.
+        kwargs: Fields of the configuration.
+
+    """
+
+    def __init__(self, *, config_class: type[SweEnvironmentConfig] = SweEnvironmentConfig, **kwargs: Any) -> None:
+        self.config = config_class(**kwargs)
+        name = self.config.policy
+        known = name.endswith((".toml", ".json"))
+        policy = SandboxPolicy.load(name) if known else SandboxPolicy.preset(name)
+        self._machine = SandboxMachine(policy, MachineSize(memory_mb=self.config.memory_mb))
+
+    def close(self) -> None:
+        """End the sandbox. May be called twice."""
+        self._machine.close()
+
+    def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
+        """Run the command of an action; see ``Environment``. Raises ``Submitted`` when the task is finished."""
+        limit = timeout or self.config.timeout
+        result = self._machine.run(
+            str(action.get("command", "")),
+            cwd=cwd or self.config.cwd,
+            env=self.config.env,
+            timeout=limit,
+            together=True,
+        )
+        output: dict[str, Any] = {
+            "output": result.stdout + result.stderr,
+            "returncode": result.exit_code if result.exit_code is not None else -1,
+            "exception_info": "",
+        }
+        if result.status is Status.TIMEOUT:
+            output["returncode"] = -1
+            output["exception_info"] = f"the command was stopped after {limit} s and its changes were undone"
+        elif result.exit_code is None:
+            output["exception_info"] = f"the command was stopped: {'; '.join(result.notes)}"
+        _check_finished(output)
+        return output
+
+    def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
+        """Return what prompts may use. No variable of the host is among them."""
+        return {**self.config.model_dump(), **platform.uname()._asdict(), **kwargs}
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what a trajectory file says about this environment."""
+        kind = f"{type(self).__module__}.{type(self).__name__}"
+        return {"info": {"config": {"environment": self.config.model_dump(mode="json"), "environment_type": kind}}}
+
+
+def _check_finished(output: dict[str, Any]) -> None:
+    lines = output["output"].lstrip().splitlines(keepends=True)
+    if lines and lines[0].strip() == _FINISHED and output["returncode"] == 0:
+        submission = "".join(lines[1:])
+        extra = {"exit_status": "Submitted", "submission": submission}
+        raise Submitted({"role": "exit", "content": submission, "extra": extra})

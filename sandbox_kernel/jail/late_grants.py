@@ -1,0 +1,92 @@
+"""More for a running jail: a folder of the host, or a socket for a proxy. ``root/late_rights.py`` does it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import marshal
+import os
+import socket
+import subprocess
+import sys
+
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.jail.core.guest_programs import memory_file, start_of
+from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.kinds.bubblewrap_jail import NamespaceJail
+from sandbox_kernel.jail.root import root_plan
+
+#: Folders that every jail has, empty, for what is shown to it later.
+LATE_PLACES = ("/data", "/mnt")
+#: How long joining a jail may take on a busy machine.
+_PATIENCE_S = 20.0
+
+
+def check_late(jail: Jail, target: str | None = None) -> None:
+    """Raise ``PolicyViolation``, which says what works, when this jail or this place can be given nothing later."""
+    if not isinstance(jail, NamespaceJail):
+        raise PolicyViolation(
+            "behind these walls nothing can be added to a running session; copy files into it with session.write_file, "
+            "or begin a session that has the right from its start: %sandbox restart, box.session(...)"
+        )
+    if target is not None and target != LATE_PLACES[0] and not target.startswith(f"{LATE_PLACES[1]}/"):
+        name = os.path.basename(target) or "data"
+        raise PolicyViolation(
+            f"a running session can be shown a folder at {LATE_PLACES[0]} or below {LATE_PLACES[1]}, not at {target}; "
+            f"mount it at {LATE_PLACES[1]}/{name}, or begin a session that has it from its start: %sandbox restart"
+        )
+
+
+def mount_late(jail: Jail, source: str, target: str) -> None:
+    """Show a folder of the host to a running jail, read-only. Raises ``PolicyViolation``."""
+    check_late(jail, target)
+    if not os.path.isdir(source):
+        raise PolicyViolation(f"{source!r} is a file, and a running session can be shown folders; mount its folder")
+    _do({"act": "mount", "source": source, "target": target}, jail, f"{source!r} cannot be shown to a running session")
+
+
+def unmount_late(jail: Jail, target: str) -> None:
+    """Take a folder away again. Raises ``PolicyViolation`` while something in the jail holds a part of it."""
+    _do({"act": "unmount", "target": target}, jail, f"{target} cannot be taken back")
+
+
+def listen_late(jail: Jail) -> socket.socket:
+    """Return a listening socket in the network of a running jail, for a proxy."""
+    check_late(jail)
+    found = _do({"act": "listen"}, jail, "the network of the session cannot be reached")
+    return socket.socket(fileno=found[0])
+
+
+def _do(plan: dict[str, object], jail: Jail, failed: str) -> list[int]:
+    ours, theirs = socket.socketpair()
+    folder = os.path.dirname(os.path.abspath(root_plan.__file__))
+    plan_fd = memory_file("plan", marshal.dumps({**plan, "pid": jail.init_pid, "uid": jail.uid}, 2))
+    try:
+        with contextlib.closing(ours):
+            with contextlib.closing(theirs):
+                command = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("late_rights"), folder]
+                child = subprocess.Popen(
+                    [*command, str(plan_fd), str(theirs.fileno())],
+                    pass_fds=(plan_fd, theirs.fileno()), env={}, stdin=subprocess.DEVNULL,
+                )  # fmt: skip
+            try:
+                ours.settimeout(_PATIENCE_S)
+                data, descriptors, _, _ = socket.recv_fds(ours, 4096, 1)
+            except TimeoutError:
+                data, descriptors = b"-0|it took too long", []
+            finally:
+                child.kill()
+                child.wait()
+    finally:
+        os.close(plan_fd)
+    if data[:1] == b"+":
+        return list(descriptors)
+    code, _, text = data[1:].decode("utf-8", "replace").partition("|")
+    if code == str(errno.EBUSY):
+        raise PolicyViolation(
+            f"{failed}: something in the session, or a state that undo could go back to, still uses it; close its "
+            "files and leave its folder, or take everything back with %sandbox restart"
+        )
+    raise PolicyViolation(
+        f"{failed}: {text or 'no answer'}; begin a session that has it from its start: %sandbox restart, then the line"
+    )

@@ -1,0 +1,130 @@
+"""The gate between the widgets of one session and the pages that show them.
+
+It knows the open comms of its session with their state, so that no session can speak for the comms of another or of the
+kernel, and so that a page that is opened later gets the state as it is. At each state of the session that can be gone
+back to it makes a mark; when the session goes back, it makes the pages match that state again, and counts an *epoch*,
+so that messages of a page that were under way are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage
+
+MAX_COMMS = 2000
+MAX_MARKS = 64
+PER_SECOND = 400
+_REFERENCE = re.compile(r"IPY_MODEL_([0-9a-f-]{1,64})")
+_PARTS = ("state", "buffer_paths")
+
+Buffers = dict[tuple[object, ...], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenComm:
+    """A comm that is open: how it was opened, and its state now."""
+
+    opened: CommMessage
+    state: Mapping[str, object] = field(default_factory=dict)
+    buffers: Mapping[tuple[object, ...], bytes] = field(default_factory=dict)
+
+    def message(self, kind: str) -> CommMessage:
+        """Return a message with the whole state: ``comm_open``, or ``comm_msg`` with an update."""
+        data: dict[str, object] = {"state": dict(self.state), "buffer_paths": [list(path) for path in self.buffers]}
+        if kind == "comm_msg":
+            data["method"] = "update"
+        return replace(self.opened, kind=kind, data=data, buffers=tuple(self.buffers.values()), message_id="")
+
+
+class CommGate:
+    """One for each session: the comms of its widgets."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._open: dict[str, OpenComm] = {}
+        self._marks: dict[int, dict[str, OpenComm]] = {}
+        self._state = -1
+        self._window, self._count = 0.0, 0
+
+    def from_session(self, message: CommMessage) -> bool:
+        """Take a message of the session; whether the pages get it."""
+        known = self._open.get(message.comm_id)
+        if message.kind == "comm_open":
+            if known is not None or len(self._open) >= MAX_COMMS:
+                return False
+            self._open[message.comm_id] = _changed(OpenComm(opened=message), message)
+        elif known is None:
+            return False
+        elif message.kind == "comm_close":
+            del self._open[message.comm_id]
+        elif message.data.get("method") in ("update", "echo_update"):
+            self._open[message.comm_id] = _changed(known, message)
+        return True
+
+    def from_page(self, message: CommMessage, epoch: object) -> bool:
+        """Whether the session gets a message of a page."""
+        now = time.monotonic()
+        if now - self._window > 1:
+            self._window, self._count = now, 0
+        self._count += 1
+        return self._count <= PER_SECOND and epoch == self.epoch and message.comm_id in self._open
+
+    def replay(self, model: str) -> list[CommMessage]:
+        """Return what a page needs to draw a model: it and all that it refers to, as they are now."""
+        wanted, found = [model], dict[str, OpenComm]()
+        while wanted:
+            name = wanted.pop()
+            if name in self._open and name not in found:
+                found[name] = self._open[name]
+                wanted += _REFERENCE.findall(repr(self._open[name].state))
+        # A model comes after those that it refers to.
+        return [comm.message("comm_open") for comm in reversed(found.values())]
+
+    def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
+        """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
+        moved, self._state = state != self._state, state
+        if (went_back or moved) and state in self._marks:
+            return self._rewind(self._marks[state])
+        self._marks[state] = dict(self._open)
+        while len(self._marks) > MAX_MARKS:
+            del self._marks[next(iter(self._marks))]
+        return []
+
+    def close_all(self) -> list[CommMessage]:
+        """Return what the pages must get when the session has ended."""
+        return self._rewind({})
+
+    def _rewind(self, marked: dict[str, OpenComm]) -> list[CommMessage]:
+        self.epoch += 1
+        news = [_closed(comm.opened) for name, comm in self._open.items() if name not in marked]
+        for name, comm in marked.items():
+            now = self._open.get(name)
+            if now is None:
+                news.append(comm.message("comm_open"))
+            elif now is not comm:
+                news.append(comm.message("comm_msg"))
+        self._open = dict(marked)
+        return news
+
+
+def _closed(opened: CommMessage) -> CommMessage:
+    return replace(opened, kind="comm_close", data={}, buffers=())
+
+
+def _changed(comm: OpenComm, message: CommMessage) -> OpenComm:
+    """Return the comm with the state of a message merged into its own."""
+    state, paths = (message.data.get(part) for part in _PARTS)
+    if not isinstance(state, Mapping):
+        return comm
+    kept = {path: part for path, part in comm.buffers.items() if not path or path[0] not in state}
+    if isinstance(paths, list) and len(paths) == len(message.buffers):
+        for path, part in zip(paths, message.buffers, strict=True):
+            if isinstance(path, list) and all(isinstance(step, str | int) for step in path):
+                # Its place in the state was taken out, so the first step is not among the keys of the state.
+                kept = {old: value for old, value in kept.items() if old != tuple(path)}
+                kept[tuple(path)] = part
+    return replace(comm, state={**comm.state, **state}, buffers=kept)

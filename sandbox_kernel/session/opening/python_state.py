@@ -1,0 +1,221 @@
+"""Python sessions of processes that can be saved, loaded and forked: variables as a file that only a jail reads.
+
+The host copies the file and never looks into it: variables are pickled and made again inside the jail. The header, the
+files of the work folder and the checks are those of ``saved_file.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox_kernel.backends.host_failures import host_trouble
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.limits import quoted
+from sandbox_kernel.session.opening.saved_file import ImageHeader, SavedSession, read_image, write_image
+from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.opening.wasm_state import State, take_state
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.tree.again import can_run_again
+from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.tree.rooted import Rooted
+
+#: Tells a file of such a session from one of a WebAssembly guest.
+GUEST = "variables of a Python session 1"
+#: How long variables may take to be made again.
+_LOAD_S = 120.0
+_MOST_NAMES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveReport:
+    """What became of each variable when a session was saved or loaded.
+
+    Attributes:
+        stored: names of variables that are in the file.
+        recomputed: names of variables whose cells ran again, because they could not be stored.
+        lost: names of variables that are in neither way there, each with the reason.
+
+    """
+
+    stored: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.stored)} variables stored"]
+        if self.recomputed:
+            lines.append(f"made again by their cells: {', '.join(self.recomputed)}")
+        lines += [f"lost: {name} ({why})" for name, why in self.lost.items()]
+        return "\n".join(lines)
+
+
+class PythonSession(Session):
+    """A Python session of processes. ``restored`` says what a loaded or forked session began with; None for others."""
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        begin: Callable[[], JailedWorker],
+        on_close: Callable[[], None] | None,
+        share: FolderLink | None,
+        rights: SessionRights,
+        open_copy: Callable[[str | None], PythonSession],
+    ) -> None:
+        self._open_copy = open_copy
+        self.restored: SaveReport | None = None
+        super().__init__(spec, begin, on_close, share, rights)
+
+    @host_trouble()
+    def save(self, path: str | os.PathLike[str]) -> SaveReport:
+        """Write the variables and the files of the work folder to a file, not the history. The session goes on.
+
+        Args:
+            path: the file on the host; replaced when it exists, and complete or not there at all.
+
+        Returns:
+            Which variables are stored, which will be made again by their cells, and which are lost.
+
+        Raises:
+            SessionError: the state or the file could not be written.
+
+        """
+        target = file_name(path)
+        state, recipes, report = self._take()
+        header = ImageHeader(
+            language=str(self.language),
+            guest=GUEST,
+            guest_version="Python",
+            memory_mb=self.memory_mb,
+            memory_bytes=len(state.memory),
+            memory_sha256=state.memory.sha256(),
+            elapsed_s=0.0,
+        )
+        write_image(target, header, state.memory.fileno(), {**state.files, **_as_file(recipes)})
+        return report
+
+    @host_trouble()
+    def fork(self, name: str | None = None) -> PythonSession:
+        """Return a second session with the same state, behind walls of its own; its ``restored`` names what is missing.
+
+        Args:
+            name: the new session's name; None makes one.
+
+        """
+        state, recipes, _ = self._take()
+        copy = self._open_copy(name)
+        try:
+            copy._restore(state, recipes)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
+    def load(self, saved: SavedSession) -> None:
+        """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
+        files = dict(saved.files)
+        try:
+            recipes = _of_file(files.pop(_RECIPES, b""))
+            self._restore(State(saved.memory, 0.0, files), recipes)
+        except SandboxError as error:
+            self.close()
+            raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
+
+    def _take(self) -> tuple[State, dict[str, str], SaveReport]:
+        """Return the state, the cells that make what it lacks, and the report."""
+        with self._supervisor.turn() as worker:
+            worker.look_at_variables()
+            state = take_state(worker)
+            found = _report(state.report)
+            recipes: dict[str, str] = {}
+            for name in found.lost:
+                code = worker.tree.maker_of(name)
+                if code is not None and can_run_again(code):
+                    recipes[name] = code
+        left = {name: why for name, why in found.lost.items() if name not in recipes}
+        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(recipes), lost=left)
+
+    def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
+        name = f".state-{secrets.token_hex(8)}"
+        with self._supervisor.turn() as worker:
+            with Rooted(os.dup(worker.jail.box_fd)) as box:
+                for path, data in state.files.items():
+                    box.write(path, data)
+                box.write(name, os.pread(state.memory.fileno(), len(state.memory), 0))
+            order = json.dumps({"path": f"{worker.jail.places.work}/{name}", "cells": dict(recipes)})
+            answer = worker.ask("load", order, 0, _LOAD_S).answer
+            if not isinstance(answer.get("report"), dict):
+                raise SessionError(f"its variables could not be made again: {str(answer.get('problem'))[:300]}")
+            worker.begin_again()
+        self.restored = _report(answer["report"])
+
+
+def _report(found: object) -> SaveReport:
+    """Return a report of the worker as a value; what is no name is left out."""
+    told = found if isinstance(found, dict) else {}
+    lost = told.get("lost")
+    return SaveReport(
+        stored=_names(told.get("stored")),
+        recomputed=_names(told.get("recomputed")),
+        lost={name: str(why)[:300] for name, why in lost.items() if name.isidentifier()}
+        if isinstance(lost, dict)
+        else {},
+    )
+
+
+def read_python(path: str | os.PathLike[str]) -> SavedSession | None:
+    """Read a saved Python session of processes; None when the file is one of another kind."""
+
+    class _Other(Exception):
+        """Raised when the file is one of another kind."""
+
+    def fitting(header: ImageHeader) -> None:
+        if header.guest != GUEST:
+            raise _Other
+
+    with contextlib.suppress(_Other):
+        return read_image(file_name(path), fitting)
+    return None
+
+
+def file_name(path: str | os.PathLike[str]) -> str:
+    """Return a path on the host as text; raises ``InvalidRequest`` when it cannot be one."""
+    try:
+        name = os.fspath(path)
+    except TypeError:
+        name = ""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidRequest(f"a session is saved to a path, got {quoted(path)}")
+    return name
+
+
+#: The file among those of the work folder that holds the cells of variables that could not be stored.
+_RECIPES = ".sandbox-cells.json"
+
+
+def _as_file(recipes: Mapping[str, str]) -> dict[str, bytes]:
+    return {_RECIPES: json.dumps(recipes).encode()} if recipes else {}
+
+
+def _of_file(data: bytes) -> dict[str, str]:
+    """Return the cells in a file, which may be hostile: they run inside the sandbox only."""
+    try:
+        found = json.loads(data) if data else {}
+    except (ValueError, RecursionError):
+        found = {}
+    if not isinstance(found, dict) or len(found) > _MOST_NAMES:
+        return {}
+    return {name: code for name, code in found.items() if name.isidentifier() and isinstance(code, str)}
+
+
+def _names(found: object) -> tuple[str, ...]:
+    """Return the names of variables in a report of the worker; what is no name is left out."""
+    if not isinstance(found, list):
+        return ()
+    return tuple(name for name in found[:_MOST_NAMES] if isinstance(name, str) and name.isidentifier())

@@ -1,0 +1,219 @@
+"""More rights for a running session, and fewer again: folders, domains, variables, memory.
+
+A right is given to the whole session and never to one cell: processes that a cell leaves behind would keep it. What a
+running session cannot be given is refused with what works instead. A worker that replaces another gets the same rights
+again. Used by the thread that has the session's turn.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.jail.late_grants import check_late, listen_late, mount_late, unmount_late
+from sandbox_kernel.limits import check_memory_mb, quoted
+from sandbox_kernel.model import Language, check_env
+from sandbox_kernel.policy import Mount, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
+from sandbox_kernel.policy.sandbox_policy import parse_mount
+from sandbox_kernel.session.worker.worker import JailedWorker
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.session.supervisor import WorkerSupervisor
+
+_PROXY_NAMES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+
+
+@dataclass(frozen=True)
+class RightsAsked:
+    """What ``allow`` or ``revoke`` was asked for, checked."""
+
+    rule: NetworkRule | None = None
+    mount: Mount | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    memory_mb: int | None = None
+
+
+def asked_rights(
+    domain: str | None, mount: str | Mount | None, env: Mapping[str, str] | None, memory_mb: int | None
+) -> RightsAsked:
+    """Check the arguments of ``allow`` and ``revoke``. Raises ``InvalidRequest`` or ``PolicyViolation``."""
+    if domain is None and mount is None and not env and memory_mb is None:
+        raise InvalidRequest("say what: domain='example.org', mount='data:/data', env={'K': 'V'} or memory_mb=1024")
+    if env is not None and not isinstance(env, Mapping):
+        raise InvalidRequest(f"env must be a mapping of names, got {quoted(env)}")
+    check_env(env or {})
+    given = parse_mount(mount) if isinstance(mount, str) else mount
+    if given is not None and not isinstance(given, Mount):
+        raise InvalidRequest(f"mount must be 'HOST:GUEST' or a Mount, got {quoted(mount)}")
+    if memory_mb is not None:
+        check_memory_mb(memory_mb)
+    return RightsAsked(None if domain is None else parse_rule(domain), given, dict(env or {}), memory_mb)
+
+
+class SessionRights:
+    """What a session was given since it began. ``policy`` is what it may touch now."""
+
+    def __init__(self, backend: ProcessBackend) -> None:
+        self._backend = backend
+        self.policy = backend.policy
+        self._mounts: dict[str, str] = {}
+        self._env: dict[str, str] = {}
+        self._rules: tuple[NetworkRule, ...] = ()
+        self._worker: weakref.ref[JailedWorker] | None = None
+        #: The session went to another state, which may be from before a variable was given.
+        self.travelled = False
+
+    def allow(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
+        """Give the session what was asked: all of it or, where something is refused, none."""
+        self._check(supervisor, live, asked)
+        self._worker = weakref.ref(live)
+        if asked.mount is not None:
+            (grant, *_) = resolve_grants(SandboxPolicy().mount(asked.mount.host, asked.mount.guest))
+            mount_late(live.jail, grant.source, grant.target)
+            self._mounts[grant.target] = grant.source
+        if asked.rule is not None:
+            self._set_rules(supervisor, live, (*self._rules, asked.rule))
+        if asked.env:
+            self._env.update(asked.env)
+            self._set_env(supervisor, live, asked.env)
+        if asked.memory_mb is not None:
+            supervisor.raise_memory(live, asked.memory_mb)
+        policy = self.policy
+        if asked.mount is not None:
+            policy = policy.mount(asked.mount.host, asked.mount.guest)
+        if asked.rule is not None:
+            policy = policy.allow_domain(asked.rule.domain, *asked.rule.ports)
+        self.policy = policy
+
+    def revoke(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
+        """Take back what was given by ``allow``. Raises ``PolicyViolation`` for what cannot be taken back now."""
+        mount, rule = asked.mount, asked.rule
+        if mount is not None:
+            if mount.guest not in self._mounts:
+                raise PolicyViolation(f"{mount.guest} was not given to the running session; it has it from its start")
+            unmount_late(live.jail, mount.guest)
+            del self._mounts[mount.guest]
+            kept = tuple(known for known in self.policy.mounts if known.guest != mount.guest)
+            self.policy = replace(self.policy, mounts=kept)
+        if rule is not None:
+            if rule not in self._rules:
+                raise PolicyViolation(
+                    f"{rule.domain} was not given to the running session; it has it from its start: %sandbox restart"
+                )
+            self._set_rules(supervisor, live, tuple(known for known in self._rules if known != rule))
+            left = tuple(known for known in self.policy.network_rules if known != rule)
+            self.policy = replace(self.policy, network_rules=left)
+        for name in asked.env:
+            if self._env.pop(name, None) is None:
+                raise PolicyViolation(f"the variable {name} was not given to the running session")
+        if asked.env:
+            supervisor.quietly(live, _unset_code(supervisor.spec.language, list(asked.env)))
+        if asked.memory_mb is not None:
+            raise PolicyViolation("memory cannot be taken back from a running session: what it holds would not fit")
+
+    def renew(self, supervisor: WorkerSupervisor, live: JailedWorker) -> None:
+        """Give a new worker what the last one had, and a state that the session went to the variables."""
+        travelled, self.travelled = self.travelled, False
+        if self._worker is not None and self._worker() is not live:
+            self._worker = weakref.ref(live)
+            for target, source in self._mounts.items():
+                mount_late(live.jail, source, target)
+            if self._rules:
+                self._set_rules(supervisor, live, self._rules)
+            if self._env:
+                self._set_env(supervisor, live, self._env)
+        elif travelled:
+            env = {**(self._proxy_env(live) if self._rules else {}), **self._env}
+            if env:
+                self._set_env(supervisor, live, env)
+
+    def _check(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
+        if asked.mount is not None:
+            if asked.mount.writable:
+                raise PolicyViolation(
+                    f"a running session can be shown {asked.mount.host!r} read-only; to let it write there, begin a "
+                    "session with it (%sandbox restart), or work on the folder copy-on-write (--here)"
+                )
+            check_late(live.jail, asked.mount.guest)
+        if asked.rule is not None:
+            check_late(live.jail)
+            if self._backend.policy.network:
+                raise PolicyViolation("the session reaches every public address already")
+        most = supervisor.spec.cell_memory_mb
+        if asked.memory_mb is not None and asked.memory_mb > max(most, supervisor.memory_mb):
+            raise PolicyViolation(
+                f"the session began with {supervisor.spec.memory_mb} MB and can grow to "
+                f"{max(most, supervisor.memory_mb)} MB, not to {asked.memory_mb}; begin a new one with it: "
+                f"%sandbox restart, box.session(memory_mb={asked.memory_mb})"
+            )
+        if (asked.env or asked.rule is not None) and supervisor.spec.language not in _SETTERS:
+            raise PolicyViolation(f"a running {supervisor.spec.language} session takes no variables; begin a new one")
+
+    def _set_rules(self, supervisor: WorkerSupervisor, live: JailedWorker, rules: tuple[NetworkRule, ...]) -> None:
+        """Let the session reach these domains and those that it began with, and end all its connections to others."""
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+
+        policy = replace(self._backend.policy, network_rules=(*self._backend.policy.network_rules, *rules))
+        fetch = FetchPolicy.from_sandbox_policy(policy)
+        if isinstance(live.proxy, EgressProxy):
+            live.proxy.change_policy(fetch)
+        else:
+            listener = listen_late(live.jail)
+            live.proxy_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            proxy = self._backend.make_proxy(fetch)
+            proxy.start(listener)
+            live.proxy = proxy
+        self._rules = rules
+        if live.proxy_url:
+            self._set_env(supervisor, live, self._proxy_env(live))
+
+    def _proxy_env(self, live: JailedWorker) -> dict[str, str]:
+        if not live.proxy_url:
+            return {}
+        named = {rule.domain for rule in self._rules}
+        own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
+        return {**dict.fromkeys(_PROXY_NAMES, live.proxy_url), "no_proxy": own, "NO_PROXY": own}
+
+    def _set_env(self, supervisor: WorkerSupervisor, live: JailedWorker, env: Mapping[str, str]) -> None:
+        supervisor.quietly(live, _SETTERS[supervisor.spec.language](env))
+
+
+def _set_in_python(env: Mapping[str, str]) -> str:
+    # urllib remembers the proxies of its first request.
+    return (
+        f"__import__('os').environ.update({dict(env)!r}); "
+        "setattr(__import__('sys').modules.get('urllib.request'), '_opener', None) "
+        "if 'urllib.request' in __import__('sys').modules else None"
+    )
+
+
+def _set_in_javascript(env: Mapping[str, str]) -> str:
+    return f"void Object.assign(process.env, {json.dumps(dict(env))})"
+
+
+def _set_in_shell(env: Mapping[str, str]) -> str:
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items())
+
+
+_SETTERS = {
+    Language.PYTHON: _set_in_python,
+    Language.JAVASCRIPT: _set_in_javascript,
+    Language.TYPESCRIPT: _set_in_javascript,
+    Language.COMMAND: _set_in_shell,
+}
+
+
+def _unset_code(language: Language, names: list[str]) -> str:
+    if language is Language.PYTHON:
+        return f"[__import__('os').environ.pop(name, None) for name in {names!r}] and None"
+    if language is Language.COMMAND:
+        return f"unset {' '.join(names)}"
+    return f"void {json.dumps(names)}.forEach((name) => {{ delete process.env[name] }})"

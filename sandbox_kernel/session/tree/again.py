@@ -1,0 +1,34 @@
+"""Whether a cell may be run again without asking: its text uses no input, network, time, chance or files. Pure."""
+
+from __future__ import annotations
+
+import ast
+
+#: Names whose use makes a cell's outcome depend on more than the session's variables.
+_OUTSIDE = frozenset(
+    [
+        *("input", "getpass", "open", "exec", "eval", "get_ipython", "subprocess", "os", "sys", "pathlib", "shutil"),
+        *("time", "datetime", "random", "secrets", "uuid", "socket", "urllib", "requests", "httpx", "http", "sqlite3"),
+        *("connect", "urlopen", "now", "today", "perf_counter", "monotonic", "rand", "randn", "default_rng"),
+        *("read_csv", "read_parquet", "read_sql", "Thread", "Process", "Popen"),
+    ]
+)
+
+
+def can_run_again(code: str) -> bool:
+    """Whether nothing in the text of a Python cell reaches outside its session."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            used.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            used.add(node.attr)
+        elif isinstance(node, ast.alias):
+            used.update(node.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            used.update((node.module or "").split("."))
+    return not used & _OUTSIDE

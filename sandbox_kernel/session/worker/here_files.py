@@ -1,0 +1,90 @@
+"""The files of a session that works on a folder of the user: found by its layer, kept until the user applies them.
+
+Takes the place of ``WorkFiles``. A worker without a layer (``JailedWorker.layer``) works on a private copy.
+"""
+
+from __future__ import annotations
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.session.worker.work_files import WorkFiles
+from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.here.here_link import HereLink
+from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
+from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
+
+
+class HereFiles(WorkFiles):
+    """See ``WorkFiles``; used only by the thread that has the session's turn."""
+
+    def __init__(self, share: HereLink) -> None:
+        super().__init__(share)
+        self._link = share
+
+    def here(self, worker: JailedWorker) -> str:
+        """See ``WorkFiles``."""
+        return "layer" if worker.layer is not None else "copy"
+
+    def bring(self, worker: JailedWorker) -> list[Note]:
+        """See ``WorkFiles``."""
+        layer = worker.layer
+        found: list[Note] = []
+        if self._is_new(worker):
+            self._link.begin_over(layer)
+            if layer is None:
+                found.append(notes.folder_copied(self._link.why_copied))
+                with Rooted(worker.jail.box_fd) as box:
+                    self._link.copy_in(box)
+                    self._settle(worker, box)
+        with Rooted(worker.jail.box_fd) as box:
+            try:
+                changed, more = self._link.push(box)
+                if layer is not None:
+                    changed = layer.hide_again() or changed
+            except (OSError, SandboxError) as error:
+                return [*found, notes.no_files_brought_in(error)]
+            if changed:
+                self._settle(worker, box)
+        return [*found, *more]
+
+    def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
+        """See ``WorkFiles``."""
+        layer = worker.layer
+        if layer is None:
+            return super().after(worker)
+        seen = layer.look.changes()
+        missing = self._link.keep_changes(layer.look.layer, seen)
+        return displayed(seen.changes[:MAX_CHANGES]), [*missing, *incomplete(seen.truncated, len(seen.changes))]
+
+    def rolled_back(self, worker: JailedWorker) -> None:
+        """See ``WorkFiles``."""
+        if worker.layer is None:
+            super().rolled_back(worker)
+        else:
+            worker.layer.look.settle()
+
+    def undone(self, worker: JailedWorker) -> None:
+        """See ``WorkFiles``."""
+        if worker.layer is None:
+            super().undone(worker)
+        else:
+            self._link.keep_changes(worker.layer.look.layer, worker.layer.look.changes())
+
+    def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
+        """See ``WorkFiles``."""
+        if worker.layer is None:
+            super().write(worker, path, data)
+            return
+        self.bring(worker)
+        with Rooted(worker.jail.box_fd) as box:
+            box.write(path, encoded(path, data))
+        self._link.keep_changes(worker.layer.look.layer, worker.layer.look.changes())
+        worker.keep_files()
+
+    def _settle(self, worker: JailedWorker, box: Rooted) -> None:
+        if worker.layer is None:
+            super()._settle(worker, box)
+        else:
+            worker.keep_files()
+            worker.layer.look.settle()

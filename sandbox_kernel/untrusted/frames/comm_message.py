@@ -1,0 +1,98 @@
+"""Checks comm messages of widgets, from a session or from a page: both may be hostile."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandbox_kernel.untrusted import ContentRefused
+
+COMM = "application/vnd.sandbox-kernel.comm+json"
+#: The only target: everything else is for the kernel's own comms.
+TARGET = "jupyter.widget"
+MAX_JSON = 1 << 20
+MAX_BUFFERS, MAX_BUFFER_BYTES = 64, 12 << 20
+
+_KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
+_COMM_ID = re.compile(r"[0-9a-f-]{1,64}\Z")
+_MESSAGE_ID = re.compile(r"[0-9a-z-]{1,40}\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommMessage:
+    """One comm message. ``message_id`` is that of the page's message, or of the one that a session answers."""
+
+    kind: str
+    comm_id: str
+    data: Mapping[str, object]
+    metadata: Mapping[str, object]
+    message_id: str = ""
+    buffers: tuple[bytes, ...] = ()
+
+    def for_page(self) -> dict[str, object]:
+        """Return the message without its buffers, as a page gets it."""
+        return {
+            "msg_type": self.kind,
+            "comm_id": self.comm_id,
+            "target_name": TARGET,
+            "data": self.data,
+            "metadata": self.metadata,
+            "parent_id": self.message_id,
+        }
+
+    def for_session(self) -> dict[str, object]:
+        """Return the message as the worker of a session gets it."""
+        packed = [base64.b64encode(part).decode() for part in self.buffers]
+        return {"comm_id": self.comm_id, "data": self.data, "msg_id": self.message_id, "buffers": packed}
+
+
+def comm_of_session(value: object) -> CommMessage:
+    """Return a message that a session sent; raises ``ContentRefused`` if it is none, or too large."""
+    found = _table(value)
+    packed = found.get("buffers", [])
+    if not isinstance(packed, list) or not all(isinstance(part, str) for part in packed):
+        raise ContentRefused("its buffers are malformed")
+    if sum(map(len, packed)) > MAX_BUFFER_BYTES * 4 // 3:
+        raise ContentRefused(f"its buffers are larger than {MAX_BUFFER_BYTES >> 20} MB")
+    try:
+        parts = tuple(base64.b64decode(part, validate=True) for part in packed)
+    except (binascii.Error, ValueError):
+        raise ContentRefused("its buffers are malformed") from None
+    if found.get("msg_type") == "comm_open" and found.get("target_name") != TARGET:
+        raise ContentRefused(f"only comms of {TARGET} reach the page")
+    return _checked(found, found.get("parent_id"), parts)
+
+
+def comm_of_page(value: object, buffers: list[object]) -> CommMessage:
+    """Return a message that a page sent; raises ``ContentRefused`` if it is none, or too large."""
+    found = _table(value)
+    if found.get("msg_type") != "comm_msg":
+        raise ContentRefused("a page only sends messages of comms that are open")
+    parts = tuple(bytes(part) for part in buffers if isinstance(part, bytes | bytearray | memoryview))
+    return _checked(found, found.get("msg_id"), parts)
+
+
+def _table(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping) or value.get("msg_type") not in _KINDS:
+        raise ContentRefused("it is no comm message")
+    return value
+
+
+def _checked(found: Mapping[str, object], name: object, buffers: tuple[bytes, ...]) -> CommMessage:
+    comm_id, data, metadata = found.get("comm_id"), found.get("data"), found.get("metadata") or {}
+    if not isinstance(comm_id, str) or not _COMM_ID.match(comm_id):
+        raise ContentRefused("its comm id is malformed")
+    if not isinstance(data, Mapping) or not isinstance(metadata, Mapping):
+        raise ContentRefused("its data is malformed")
+    if len(buffers) > MAX_BUFFERS or sum(map(len, buffers)) > MAX_BUFFER_BYTES:
+        raise ContentRefused(f"its buffers are larger than {MAX_BUFFER_BYTES >> 20} MB")
+    if len(json.dumps([data, metadata])) > MAX_JSON:
+        raise ContentRefused(f"it is larger than {MAX_JSON >> 20} MB")
+    known = name if isinstance(name, str) and _MESSAGE_ID.match(name) else ""
+    return CommMessage(
+        kind=str(found["msg_type"]), comm_id=comm_id, data=data, metadata=metadata, message_id=known, buffers=buffers
+    )

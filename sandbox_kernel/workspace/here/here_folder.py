@@ -1,0 +1,283 @@
+"""``HereFolder``: the files of a sandbox that works on a folder of the user, copy-on-write.
+
+Takes the place of ``BoxFolder``. Every run gets a layer over the user's folder, into which the host puts what earlier
+runs changed; what the run changes is kept here (``kept_changes.py``). Where no layer can be mounted, a run gets a
+private copy of the folder instead. The user's folder itself is written by ``apply`` alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NoReturn
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Limit, Note, Status, notes
+from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.here.apply import apply_changes, recover_all
+from sandbox_kernel.workspace.here.kept_changes import KeptChanges
+from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now, same_file
+from sandbox_kernel.workspace.here.patch import make_patch
+from sandbox_kernel.workspace.here.placing import place, take_away
+from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.here.selection import Chosen, select
+from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
+from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
+
+
+class HereFolder(BoxFolder):
+    """See the module; thread-safe like ``BoxFolder``.
+
+    Args:
+        path: The user's folder.
+
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.project = ProjectFolder(path)
+        recover_all(self.project.root)
+        self._kept: KeptChanges | None = None
+        #: When the last private copy was begun: a file of the user that changed since then is a conflict.
+        self._copied_ns = 0
+
+    @property
+    def path(self) -> str:
+        """The real path of the user's folder."""
+        return self.project.path
+
+    @property
+    def kept(self) -> KeptChanges:
+        """The changes so far."""
+        with self.lock:
+            if self._kept is None:
+                self._kept = KeptChanges(self.opened(), self.project)
+            return self._kept
+
+    # What the user sees.
+
+    def diff(self) -> tuple[FsChange, ...]:
+        """See ``BoxFolder``: what differs from the user's folder."""
+        with self.lock:
+            return self.kept.listed()
+
+    def patch(self, paths: Iterable[str] | None = None) -> str:
+        """Return the changes as a unified diff; a line for each file that is not text."""
+        with self.lock:
+            chosen = self.kept.entries if paths is None else select(self.kept.entries, paths).entries
+            return make_patch(self.project.root, self.kept.root, chosen)
+
+    def apply(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+        """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``."""
+        with self.lock:
+            recover_all(self.project.root)
+            chosen = select(self.kept.entries, paths)
+            told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
+            apply_changes(self.project.root, self.kept.root, chosen)
+            for path in sorted(chosen.entries, reverse=True):
+                self.kept.forget(path)
+            self.generation += 1
+            return told
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return the changes that ``apply`` writes only when they are named."""
+        with self.lock:
+            return select(self.kept.entries, None).left_out
+
+    def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+        """Drop changes; returns what was dropped. Sessions see the user's own version again."""
+        with self.lock:
+            chosen = Chosen(dict(self.kept.entries)) if paths is None else select(self.kept.entries, paths)
+            told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
+            for path in sorted(chosen.entries, reverse=True):
+                self.kept.forget(path)
+            self.generation += 1
+            return told
+
+    # Files, as methods of ``Sandbox`` read and write them.
+
+    def read(self, path: str) -> bytes:
+        """See ``BoxFolder``: the changed version of a file, else the user's."""
+        return self._where(path).read(path)
+
+    def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
+        """See ``BoxFolder``."""
+        return self._where(path).read_part(path, offset, most)
+
+    def write(self, path: str, data: bytes | str) -> None:
+        """See ``BoxFolder``: a change like one of a program; a file that is there keeps its mode."""
+        content = encoded(path, data)
+        with self.lock:
+            kept, mark = self.kept.entries.get(path), self.project.mark(path)
+            has = kept.mode if kept is not None and not kept.is_gone else 0o644 if mark is None else mark.mode
+            self.kept.root.write(path, content, has & 0o777)
+            self.kept.note_written(path)
+            self.generation += 1
+
+    def remove(self, path: str) -> None:
+        """See ``BoxFolder``: a change like one of a program."""
+        with self.lock:
+            below = [entry.path for entry in self.project.beneath(path)]
+            below += [known for known in self.kept.entries if known.startswith(f"{path}/")]
+            if self.project.mark(path) is None and path not in self.kept.entries and not below:
+                raise InvalidRequest(f"there is no {display_name(path)!r} in the folder; box.list_dir() shows what is")
+            for known in sorted({path, *below}, reverse=True):
+                self.kept.note_removed(known)
+            self.generation += 1
+
+    def changing(self) -> NoReturn:
+        """See ``BoxFolder``. Raises ``InvalidRequest``: what fills an empty work folder does not fit the user's."""
+        raise InvalidRequest(
+            f"this sandbox works on {self.path!r}; a manifest or a tar file fills a new one: Sandbox()"
+        )
+
+    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+        """See ``BoxFolder``: the user's folder with the changes in it."""
+        with self.lock:
+            prefix = "" if path in (".", "") else path.strip("/") + "/"
+            found: dict[str, DirEntry] = {}
+            problem: SandboxError | None = None
+            try:
+                found = {entry.name: entry for entry in self.project.root.list_dir(path)}
+            except SandboxError as error:
+                problem = error
+            hidden = self.project.hidden_files.find()
+            for name in list(found):
+                kept = self.kept.entries.get(prefix + name)
+                if prefix + name in hidden or (kept is not None and kept.is_gone):
+                    del found[name]
+            inside = [entry for entry in self.kept.entries.items() if entry[0].startswith(prefix)]
+            for full, kept in inside:
+                name = full[len(prefix) :]
+                if "/" not in name and not kept.is_gone:
+                    found[name] = DirEntry(name, kept.type, kept.size)
+                    problem = None
+            if problem is not None:
+                raise problem
+            return tuple(sorted(found.values(), key=lambda entry: entry.name))
+
+    def private_copy(self) -> dict[str, bytes]:
+        """Return the folder with the changes in it, for a run that cannot have a layer. Bounded."""
+        with self.lock:
+            self._copied_ns = time.time_ns()
+            found = {
+                entry.path: self.project.root.read(entry.names) for entry in self.project.copied() if entry.type == FILE
+            }
+            for path, kept in self.kept.entries.items():
+                found.pop(path, None)
+                if kept.type == FILE:
+                    found[path] = self.kept.root.read(tuple(path.split("/")))
+            return found
+
+    def copied_for(self, request: ExecRequest) -> ExecRequest:
+        """Return the request with a private copy of the folder among its files."""
+        return replace(request, files={**self.private_copy(), **request.files})
+
+    # One run.
+
+    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str]) -> LayerLook:
+        """Prepare the folder of a jail for one run, before its program starts; returns the look at its layer.
+
+        ``files`` are for this run alone.
+        """
+        with Rooted(box_fd) as box:
+            look = self.fill_layer(box, Rooted(layer_fd), shared=False)
+            if files:
+                for path, data in files.items():
+                    box.write(path, encoded(path, data))
+                look.settle()
+            return look
+
+    def fill_layer(self, box: Rooted, layer: Rooted, *, shared: bool) -> LayerLook:
+        """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
+        look = LayerLook(layer, self.project, shared=shared)
+        hidden = self.project.hidden_files.find()
+        for path in hidden:
+            take_away(box, tuple(path.split("/")))
+        look.hidden = frozenset(hidden)
+        with self.lock:
+            for path in sorted(self.kept.entries if self._kept is not None else ()):
+                self.give(path, box)
+        look.settle()
+        return look
+
+    def give(self, path: str, box: Rooted) -> None:
+        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none."""
+        names = tuple(path.split("/"))
+        kept = self.kept.entries.get(path)
+        if kept is None:
+            mark = self.project.mark(path)
+            if mark is None:
+                take_away(box, names)
+            else:
+                place(self.project.root, self.project.root.stat(names), box)
+        elif kept.is_gone:
+            take_away(box, names)
+        else:
+            place(self.kept.root, self.kept.root.stat(names)._replace(mode=kept.mode), box)
+
+    def keep_run(self, result: ExecResult, look: LayerLook, began_ns: int) -> ExecResult:
+        """Tell what a finished run changed, and keep it; a run that was stopped leaves nothing."""
+        found = look.changes()
+        told = displayed(found.changes[:MAX_CHANGES])
+        more: list[Note] = incomplete(found.truncated, len(found.changes))
+        if told and (result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT)):
+            more.append(notes.stopped_run_keeps_no_files())
+        else:
+            more += self.take(look.layer, found, began_ns)
+        return replace(result, changes=told, notes=(*result.notes, *more), here="layer")
+
+    def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
+        """Keep changes of a jail; returns notes on what could not be kept."""
+        missing: list[Note] = []
+        if not found.now:
+            return missing
+        with self.lock:
+            kept = self.kept
+            for path in sorted((path for path, now in found.now.items() if now is Now.GONE), reverse=True):
+                kept.remove(path, began_ns)
+            for path in sorted(path for path, now in found.now.items() if now is Now.SAME):
+                kept.forget(path)
+            for path in sorted(path for path, now in found.now.items() if now is Now.CHANGED):
+                skipped = kept.put(source, path, began_ns)
+                if skipped is not None:
+                    missing.append(notes.file_not_kept(display_name(path), skipped.type, skipped.reason))
+            self.generation += 1
+        return missing[:20]
+
+    def keep(self, box: Rooted, result: ExecResult) -> ExecResult:
+        """See ``BoxFolder``: called for a run on a private copy."""
+        if not result.changes:
+            return result
+        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT):
+            return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
+        missing = self.take(box, as_found(result.changes, box, self.project), self._copied_ns)
+        return replace(result, notes=(*result.notes, *missing))
+
+    def _where(self, path: str) -> Rooted:
+        with self.lock:
+            kept = self.kept.entries.get(path)
+            if kept is not None:
+                return self.kept.root
+            hidden = self.project.hidden_files.find()
+            return self.kept.root if path in hidden else self.project.root
+
+
+def as_found(changes: Iterable[FsChange], copy: Rooted, project: ProjectFolder) -> LayerChanges:
+    """Return changes of a private copy in the form of a look at a layer."""
+    listed = tuple(changes)
+    now: dict[str, Now] = {}
+    for change in listed:
+        if change.renamed_from is not None:
+            now[change.renamed_from] = Now.GONE
+        if change.kind == "deleted":
+            now[change.path] = Now.GONE
+        else:
+            same = change.type == FILE and same_file(copy, project.root, change.path)
+            now[change.path] = Now.SAME if same else Now.CHANGED
+    return LayerChanges(listed, now, False)

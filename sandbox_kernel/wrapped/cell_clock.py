@@ -1,0 +1,78 @@
+"""Which cells a front end has sent and the kernel has not finished, and how long the first of them has run."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: The most cells that are remembered; a front end that queues more gets them run all the same.
+_MOST = 10_000
+#: How long an interrupted cell may go on before its kernel is ended.
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class SentCell:
+    """A cell: the header of its request, and where its reply goes."""
+
+    header: Mapping[str, object]
+    routing: tuple[bytes, ...]
+
+
+class CellClock:
+    """Measures the time limit of cells. A kernel runs them in order, so only the first one's time counts."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._cells: OrderedDict[str, SentCell] = OrderedDict()
+        self._since = 0.0
+        #: Since when a prompt is open; the time until its answer does not count.
+        self._asked_at: float | None = None
+        #: Whether the first cell was interrupted for its time.
+        self.interrupted = False
+
+    def sent(self, message_id: str, cell: SentCell) -> None:
+        """A front end sent a cell."""
+        if not self._cells:
+            self._begin()
+        if len(self._cells) < _MOST:
+            self._cells[message_id] = cell
+
+    def finished(self, message_id: str) -> None:
+        """The kernel says that a cell is over."""
+        first = next(iter(self._cells), None)
+        self._cells.pop(message_id, None)
+        if first == message_id:
+            self._begin()
+
+    def asked(self) -> None:
+        """The cell asks for input."""
+        self._asked_at = self._asked_at or time.monotonic()
+
+    def answered(self) -> None:
+        """The front end answered."""
+        if self._asked_at is not None:
+            self._since += time.monotonic() - self._asked_at
+            self._asked_at = None
+
+    def left_s(self) -> float | None:
+        """Return how long the first cell may still run, with its grace once it was interrupted; None: no limit."""
+        if self._timeout_s is None or not self._cells or self._asked_at is not None:
+            return None
+        limit = self._timeout_s + (GRACE_S if self.interrupted else 0.0)
+        return self._since + limit - time.monotonic()
+
+    def running(self) -> SentCell | None:
+        """Return the first cell that is not finished."""
+        return next(iter(self._cells.values()), None)
+
+    def all(self) -> list[SentCell]:
+        """Return every cell that is not finished, the first one first."""
+        return list(self._cells.values())
+
+    def _begin(self) -> None:
+        self._since = time.monotonic()
+        self.interrupted = False
+        self._asked_at = None

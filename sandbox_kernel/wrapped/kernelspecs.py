@@ -1,0 +1,177 @@
+"""Writes, lists and removes the kernelspecs of wrapped kernels, for front ends that ignore provisioners.
+
+A wrapped kernelspec starts the launcher with the command and the variables of the original, as they were when it was
+wrapped. Its metadata say what it wraps, so that it can be listed and removed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, WrapOptions, from_arguments
+
+#: The key of our metadata in a kernelspec.
+METADATA = "sandbox_kernel"
+_PREFIX = "sandbox-"
+_LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Original:
+    """The kernelspec that is wrapped."""
+
+    name: str
+    argv: tuple[str, ...]
+    display_name: str
+    language: str
+    env: Mapping[str, str]
+    interrupt: str
+    resource_dir: str
+    metadata: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrappedKernel:
+    """One wrapped kernel of this machine: its name, what it wraps, its folder and its options."""
+
+    name: str
+    wraps: str
+    display_name: str
+    folder: str
+    options: WrapOptions
+
+
+def find_original(name: str) -> Original:
+    """Return an installed kernelspec. Raises ``InvalidRequest`` with the names that are installed."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    manager = KernelSpecManager()
+    try:
+        spec = manager.get_kernel_spec(name)
+    except NoSuchKernel:
+        known = ", ".join(sorted(manager.find_kernel_specs())) or "none"
+        raise InvalidRequest(f"there is no kernel {name!r}; installed here: {known}") from None
+    if METADATA in spec.metadata:
+        raise InvalidRequest(f"kernel {name!r} is wrapped already; unwrap it first: sandbox-kernel unwrap {name}")
+    if starts_us(spec.argv):
+        raise InvalidRequest(f"kernel {name!r} is the Sandbox kernel itself: its cells run in a sandbox already")
+    return Original(
+        name=name,
+        argv=tuple(spec.argv),
+        display_name=spec.display_name,
+        language=spec.language,
+        env=dict(spec.env),
+        interrupt=spec.interrupt_mode,
+        resource_dir=spec.resource_dir,
+        metadata=dict(spec.metadata),
+    )
+
+
+def command_of(original: Original) -> tuple[str, ...]:
+    """Return the command of a kernelspec with the path of its program, which does not depend on PATH later."""
+    program, *rest = original.argv
+    if program in ("python", "python3", f"python3.{sys.version_info.minor}"):
+        # Jupyter replaces these names by its own interpreter; so do we.
+        program = sys.executable
+    else:
+        program = shutil.which(program, path=original.env.get("PATH")) or program
+    words = {"{connection_file}": INNER_FILE, "{resource_dir}": original.resource_dir, "{prefix}": sys.prefix}
+    for mark, value in words.items():
+        rest = [word.replace(mark, value) for word in rest]
+    return (program, *rest)
+
+
+def kernel_json(original: Original, options: WrapOptions, display_name: str) -> dict[str, object]:
+    """Return the content of kernel.json of a wrapped kernel."""
+    return {
+        "argv": [sys.executable, "-m", LAUNCHER, "-f", "{connection_file}", *options.to_arguments()],
+        "display_name": display_name,
+        "language": original.language,
+        # The launcher turns the message into a signal where the kernel needs one.
+        "interrupt_mode": "message",
+        "metadata": {"debugger": False, METADATA: {"wraps": original.name}},
+    }
+
+
+def wrap(
+    original: Original, options: WrapOptions, *, name: str = "", display_name: str = "", prefix: str | None = None
+) -> WrappedKernel:
+    """Write the kernelspec of a wrapped kernel, for this user or below ``prefix``; replaces one of the same name."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    name = name or _PREFIX + original.name
+    display_name = display_name.strip() or f"{original.display_name} (sandboxed)"
+    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
+        folder = Path(made) / "spec"
+        folder.mkdir()
+        spec = kernel_json(original, options, display_name)
+        (folder / "kernel.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+        for logo in _LOGOS:
+            source = Path(original.resource_dir) / logo
+            if source.is_file():
+                shutil.copyfile(source, folder / logo)
+        try:
+            written = KernelSpecManager().install_kernel_spec(
+                str(folder), kernel_name=name, user=prefix is None, prefix=prefix
+            )
+        except ValueError as error:
+            raise InvalidRequest(f"--name {name!r} cannot be a kernel's name: {error}") from None
+        except OSError as error:
+            raise InvalidRequest(
+                f"the kernelspec cannot be written to {error.filename!r}: {error.strerror}; try --user or --prefix"
+            ) from None
+    return WrappedKernel(name=name, wraps=original.name, display_name=display_name, folder=written, options=options)
+
+
+def wrapped_kernels() -> list[WrappedKernel]:
+    """Return every wrapped kernel that Jupyter finds here, by name."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    found = []
+    for name, folder in sorted(KernelSpecManager().find_kernel_specs().items()):
+        kernel = _read(name, folder)
+        if kernel is not None:
+            found.append(kernel)
+    return found
+
+
+def unwrap(name: str) -> WrappedKernel:
+    """Remove a wrapped kernel by its own name or by that of the kernel that it wraps."""
+    here = wrapped_kernels()
+    named = [kernel for kernel in here if name in (kernel.name, kernel.wraps)]
+    exact = [kernel for kernel in named if kernel.name == name] or named
+    if not exact:
+        known = ", ".join(kernel.name for kernel in here) or "none"
+        raise InvalidRequest(f"there is no wrapped kernel {name!r}; wrapped here: {known}")
+    if len(exact) > 1:
+        raise InvalidRequest(f"{name!r} is wrapped {len(exact)} times; name one: {', '.join(k.name for k in exact)}")
+    try:
+        shutil.rmtree(exact[0].folder)
+    except OSError as error:
+        raise InvalidRequest(f"{exact[0].folder} cannot be removed: {error.strerror}") from None
+    return exact[0]
+
+
+def _read(name: str, folder: str) -> WrappedKernel | None:
+    try:
+        spec = json.loads(Path(folder, "kernel.json").read_text(encoding="utf-8"))
+        wraps = spec["metadata"][METADATA]["wraps"]
+        place = spec["argv"].index(LAUNCHER)
+        _, options = from_arguments(spec["argv"][place + 1 :])
+        return WrappedKernel(
+            name=name, wraps=str(wraps), display_name=str(spec["display_name"]), folder=folder, options=options
+        )
+    except (OSError, ValueError, KeyError, TypeError, InvalidRequest):
+        return None
+
+
+def starts_us(argv: Sequence[str]) -> bool:
+    """Whether a kernelspec starts the Sandbox kernel or the launcher: its cells run in a sandbox already."""
+    return any(word in ("sandbox_kernel", LAUNCHER) for word in argv[1:3])

@@ -1,0 +1,82 @@
+"""The program that Jupyter starts instead of a kernel: starts the kernel in a jail and relays its channels.
+
+It is trusted and lives as long as the kernel. When it ends, however it ends, the jail ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.wrapped.inner_kernel import InnerKernel
+from sandbox_kernel.wrapped.wrap_options import from_arguments
+
+#: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
+_OWN_MEMORY = 3 << 30
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a kernel to its end and return the exit code of this process."""
+    try:
+        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments)
+        kernel = InnerKernel(options, make_policy(options.policy or None, options.mounts, options.domains))
+        _limit_memory()
+        wanted = _Wanted(kernel)
+        handover = kernel.start()
+        # Imported while the kernel starts.
+        from sandbox_kernel.wrapped.outside import OutsideSockets, read_address
+        from sandbox_kernel.wrapped.relay import Relay
+
+        outside = OutsideSockets(read_address(connection_file))
+    except (SandboxError, OSError) as error:
+        _say(str(error))
+        return 2
+    relay = Relay(outside, kernel, handover)
+    try:
+        relay.run(wanted.still)
+    finally:
+        outside.close()
+        kernel.stop()
+        kernel.join()
+    if sum(relay.dropped.values()):
+        counts = ", ".join(f"{count} {reason}" for reason, count in relay.dropped.items() if count)
+        _say(f"messages of the kernel that were dropped: {counts}")
+    end = kernel.end
+    if end.failure:
+        _say(end.failure)
+    return end.exit_code if end.exit_code is not None and end.exit_code >= 0 else 1
+
+
+class _Wanted:
+    """Whether a front end still needs the kernel: no signal to end came, and the process that started us lives."""
+
+    def __init__(self, kernel: InnerKernel) -> None:
+        self._ended = False
+        self._parent = os.getppid() if os.environ.get("JPY_PARENT_PID") else None
+        signal.signal(signal.SIGINT, lambda number, frame: kernel.interrupt())
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._end)
+
+    def still(self) -> bool:
+        """Return False when the kernel should end."""
+        return not self._ended and (self._parent is None or os.getppid() == self._parent)
+
+    def _end(self, number: int, frame: object) -> None:
+        self._ended = True
+
+
+def _say(text: str) -> None:
+    """Write a line to the log of the front end."""
+    sys.stderr.write(f"sandbox-kernel: {text}\n")
+
+
+def _limit_memory() -> None:
+    """Bound this process's memory. Only the soft limit: processes of the jail get limits of their own."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = _OWN_MEMORY if hard == resource.RLIM_INFINITY else min(_OWN_MEMORY, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

@@ -1,0 +1,143 @@
+"""Finds which files of the host a kernel needs: its program, the folders of its language, its packages. Starts nothing
+but interpreters that are asked for their own paths.
+
+The answer comes from the kernel's command and the variables of its kernelspec. Everything found is shown read-only at
+the same path. A folder that contains the user's home is never shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
+from sandbox_kernel.policy import Grant
+
+_PYTHON = re.compile(r"(?:python|pypy)[0-9.]*\Z")
+#: How long an interpreter may take to say where its files are.
+_PATIENCE_S = 30
+_PACKAGES = "import json, sys; print(json.dumps([path for path in sys.path if path]))"
+_R_PATHS = "cat(R.home(), .libPaths(), sep = '\\n')"
+_JULIA_DEPOT = "~/.julia"
+
+
+@dataclass(frozen=True)
+class NeededFiles:
+    """The path of the kernel's program, and what must be readable for it."""
+
+    program: str
+    grants: tuple[Grant, ...]
+
+
+def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: str) -> NeededFiles:
+    """Return what a kernel needs. Raises ``BackendUnavailable`` when its program is not there.
+
+    Args:
+        command: The kernel's command.
+        env: The variables of its kernelspec.
+        resource_dir: The folder of its kernelspec; empty for none.
+
+    """
+    program = _find(command[0], env)
+    paths = [*_of_program(program, env), *_of_words(command[1:]), *_of_words(env.values())]
+    if resource_dir and os.path.isdir(resource_dir):
+        paths.append(os.path.abspath(resource_dir))
+    return NeededFiles(program, runtime_grants([path for path in paths if os.path.exists(path)]))
+
+
+def _find(name: str, env: Mapping[str, str]) -> str:
+    found = shutil.which(name, path=env.get("PATH") or os.environ.get("PATH"))
+    if found is None:
+        raise BackendUnavailable(
+            f"the kernel's program {name!r} was not found; install it, or correct the argv of the kernelspec "
+            "('jupyter kernelspec list' shows where it is)"
+        )
+    return os.path.abspath(found)
+
+
+def _of_program(program: str, env: Mapping[str, str]) -> list[str]:
+    """Return the paths that a program of this name reads: asks Python and R, knows Julia's and Conda's folders."""
+    name = os.path.basename(program)
+    paths = [program, *_prefix(program)]
+    if _PYTHON.match(name):
+        python = find_python(program)
+        paths += [grant.target for grant in python.runtime]
+        paths += _packages(python.executable)
+    elif name in ("R", "Rscript"):
+        paths += _lines([shutil.which("Rscript") or "Rscript", "-e", _R_PATHS])
+    elif name.startswith("julia") and "JULIA_DEPOT_PATH" not in env:
+        paths.append(os.path.expanduser(_JULIA_DEPOT))
+    else:
+        interpreter = _interpreter(program)
+        if interpreter:
+            paths += _of_program(interpreter, env)
+    return paths
+
+
+def _prefix(program: str) -> list[str]:
+    """Return the folders above a program's ``bin`` if they are an installation: its libraries are found from there."""
+    found = []
+    for path in dict.fromkeys((program, os.path.realpath(program))):
+        folder = os.path.dirname(path)
+        above = os.path.dirname(folder)
+        if os.path.basename(folder) == "bin" and os.path.isdir(os.path.join(above, "lib")):
+            found.append(above)
+        else:
+            found.append(path)
+    return found
+
+
+def _interpreter(program: str) -> str:
+    """Return the interpreter in the first line of a script; empty for other programs."""
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return ""
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    if len(words) > 1 and os.path.basename(words[0]) == "env":
+        words = words[1:]
+    found = shutil.which(words[0]) if words else None
+    return found if found is not None and found != program else ""
+
+
+def _of_words(words: Iterable[str]) -> list[str]:
+    """Return the existing absolute paths among words; each may be a list separated by colons."""
+    parts = [part for word in words for part in word.split(":")]
+    return [part for part in parts if part.startswith("/") and os.path.exists(part)]
+
+
+def _lines(command: Sequence[str]) -> list[str]:
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line for line in answer.stdout.splitlines() if line.startswith("/")]
+
+
+def _packages(python: str) -> list[str]:
+    """Return the folders from which a Python imports: packages of the user and of development folders are there too."""
+    if python == sys.executable:
+        return [path for path in sys.path if path.startswith("/")]
+    try:
+        answer = subprocess.run(
+            [python, "-c", _PACKAGES],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+        )
+        return [path for path in json.loads(answer.stdout) if isinstance(path, str) and path.startswith("/")]
+    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
+        return []

@@ -1,0 +1,89 @@
+"""Jupyter's messages on the wire: routing prefix, delimiter, signature, four JSON parts, buffers. Pure functions.
+
+Two keys are in use. The outside key is in the connection file of the front end and never enters the jail. The inside
+key is in the connection file of the kernel; who has it can talk to that kernel only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sandbox_kernel.errors import InvalidRequest
+
+DELIMITER = b"<IDS|MSG>"
+#: The parts of a message that are signed: header, parent header, metadata, content.
+_SIGNED = 4
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Signs messages with one key. Without a key, signatures are empty, as Jupyter defines it."""
+
+    key: bytes = field(repr=False)
+    digest: str = "sha256"
+
+    def sign(self, parts: Sequence[bytes]) -> bytes:
+        """Return the signature of the four JSON parts."""
+        if not self.key:
+            return b""
+        return hmac.digest(self.key, b"".join(parts), self.digest).hex().encode()
+
+    def verifies(self, signature: bytes, parts: Sequence[bytes]) -> bool:
+        """Whether a signature is the one of these parts."""
+        return hmac.compare_digest(signature, self.sign(parts))
+
+
+def make_signer(key: str, scheme: str) -> Signer:
+    """Return the signer for the key and scheme of a connection file."""
+    name, _, digest = scheme.partition("-")
+    if name != "hmac" or digest not in hashlib.algorithms_available:
+        raise InvalidRequest(f"connection file: signature_scheme {scheme!r:.80} is not known; hmac-sha256 is")
+    return Signer(key.encode(), digest)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One message, not decoded yet."""
+
+    routing: list[bytes]
+    signature: bytes
+    parts: list[bytes]
+    buffers: list[bytes]
+
+
+def split(frames: Sequence[bytes]) -> Packet | None:
+    """Split the frames of a message; returns None when they are no message of Jupyter."""
+    frames = list(frames)
+    try:
+        at = frames.index(DELIMITER)
+    except ValueError:
+        return None
+    rest = at + 2 + _SIGNED
+    if len(frames) < rest:
+        return None
+    return Packet(frames[:at], frames[at + 1], frames[at + 2 : rest], frames[rest:])
+
+
+def joined(
+    signer: Signer, routing: Sequence[bytes], parts: Sequence[bytes], buffers: Sequence[bytes] = ()
+) -> list[bytes]:
+    """Return the frames of a message with a new signature."""
+    return [*routing, DELIMITER, signer.sign(parts), *parts, *buffers]
+
+
+def to_json(value: object) -> bytes:
+    """Encode one part. Raises ``ValueError`` for numbers that JSON does not have, and for lone surrogates."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def from_json(part: bytes) -> dict[str, object] | None:
+    """Decode one part; returns None for anything but a JSON object."""
+    try:
+        value = json.loads(part)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

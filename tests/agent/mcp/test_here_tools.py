@@ -1,0 +1,59 @@
+"""The MCP tools of a folder of the user: an agent sees and drops changes, and applies them only when it may."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.agent.mcp.toolbox import Toolbox
+from tests.agent.mcp.test_toolbox import ToolCall
+from tests.workspace.here.conftest import project as project
+
+
+def answers(box: Sandbox, may_apply: bool, *calls: tuple[str, dict[str, object]]) -> list[dict[str, Any]]:
+    async def all_of_them() -> list[dict[str, Any]]:
+        toolbox = Toolbox(box, may_apply=may_apply)
+        found = []
+        for name, args in calls:
+            reply = await toolbox.call(name, ToolCall(args=args, cancel=asyncio.Event()))
+            found.append(dict(reply.answer))
+        return found
+
+    return asyncio.run(all_of_them())
+
+
+RUN: tuple[str, dict[str, object]] = (
+    "session_run",
+    {"code": "open('data/rows.csv', 'a').write('3,4\\n'); open('n', 'w').write('1')"},
+)
+
+
+def test_an_agent_could_not_see_or_drop_what_it_changed(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        _, seen, wrong, dropped = answers(
+            box,
+            False,
+            RUN,
+            ("folder_changes", {"paths": ["data"]}),
+            ("folder_changes", {"paths": "data"}),
+            ("discard_changes", {"paths": ["n"]}),
+        )
+        assert "+3,4" in seen["patch"] and len(seen["changes"]) == 2
+        assert wrong["status"] == "error"
+        assert [row["path"] for row in dropped["changes"]] == ["n"]
+        assert "apply_changes" not in Toolbox(box).names
+    assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_an_agent_that_may_apply_could_not(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        _, done = answers(box, True, RUN, ("apply_changes", {}))
+        assert done["status"] == "success"
+    assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
+
+
+def test_a_sandbox_without_a_folder_offered_its_tools() -> None:
+    with Sandbox() as box:
+        assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).names)

@@ -1,0 +1,193 @@
+"""The service over real HTTP: SandboxFusion's requests and answers, the token, the full queue, the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox_kernel.agent.loopback import listen
+from sandbox_kernel.agent.service.http_service import HttpService
+from sandbox_kernel.agent.service.run_queue import RunQueue
+
+TOKEN = "0123456789abcdef0123"
+
+
+class Service:
+    """A service on its own thread."""
+
+    def __init__(self, workers: int = 2, waiting: int = 8) -> None:
+        self._listener = listen("127.0.0.1", 0)
+        self.port: int = self._listener.getsockname()[1]
+        self._ready = threading.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._main(workers, waiting)))
+        self.thread.start()
+        assert self._ready.wait(30)
+
+    async def _main(self, workers: int, waiting: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.queue = RunQueue(None, workers, waiting)
+        self.http = HttpService(self.queue, TOKEN)
+        self._ready.set()
+        await self.http.serve(self._listener)
+
+    def stop(self) -> None:
+        if self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self.http.stop)
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+    def ask(
+        self, path: str, body: object = None, method: str | None = None, token: str | None = TOKEN
+    ) -> tuple[int, dict[str, str], object]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        connection.request(method or ("GET" if body is None else "POST"), path, data, headers)
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        plain = response.headers.get_content_type() == "text/plain"
+        return response.status, dict(response.headers), text.decode() if plain else json.loads(text)
+
+    def run(self, **fields: object) -> dict[str, object]:
+        status, _, answer = self.ask("/run_code", fields)
+        assert status == 200, answer
+        assert isinstance(answer, dict)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    made = Service()
+    yield made
+    made.stop()
+
+
+def test_a_program_runs_and_the_answer_has_every_field_of_sandboxfusion(service: Service) -> None:
+    answer = service.run(code="print(input()); import sys; sys.exit(0)", language="python", stdin="hello")
+    run = answer.pop("run_result")
+    assert answer == {
+        "status": "Success", "message": "", "compile_result": None, "executor_pod_name": None, "files": {},
+    }  # fmt: skip
+    assert isinstance(run, dict)
+    assert run.pop("execution_time") > 0
+    assert run == {"status": "Finished", "return_code": 0, "stdout": "hello\n", "stderr": ""}
+
+
+def test_a_failure_and_a_time_limit_are_failed_as_in_sandboxfusion(service: Service) -> None:
+    answer = service.run(code="raise ValueError('x')", language="python")
+    assert (answer["status"], answer["run_result"]["return_code"]) == ("Failed", 1)  # type: ignore[index]
+    answer = service.run(code="while True: pass", language="python", run_timeout=1)
+    run = answer["run_result"]
+    assert isinstance(run, dict)
+    assert (answer["status"], run["status"], run["return_code"]) == ("Failed", "TimeLimitExceeded", None)
+
+
+def test_a_program_is_compiled_and_a_compile_error_is_in_its_own_result(service: Service) -> None:
+    answer = service.run(code="int main() { return 3; }", language="cpp", compile_timeout=60)
+    assert answer["compile_result"]["return_code"] == 0  # type: ignore[index]
+    assert (answer["status"], answer["run_result"]["return_code"]) == ("Failed", 3)  # type: ignore[index]
+    answer = service.run(code="int main() { return x; }", language="cpp", compile_timeout=60)
+    assert answer["run_result"] is None
+    assert answer["compile_result"]["return_code"] != 0  # type: ignore[index]
+    assert "x" in answer["compile_result"]["stderr"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("language", "code"), [("bash", "echo 7"), ("nodejs", "console.log(7)")])
+def test_languages_have_the_names_of_sandboxfusion(service: Service, language: str, code: str) -> None:
+    assert service.run(code=code, language=language)["run_result"]["stdout"] == "7\n"  # type: ignore[index]
+
+
+def test_files_go_in_and_out_and_requests_share_none(service: Service) -> None:
+    files = {"data/in.txt": base64.b64encode(b"41").decode(), "none.txt": None}
+    code = "open('out.bin', 'wb').write(bytes([int(open('data/in.txt').read()) + 1]))"
+    answer = service.run(code=code, language="python", files=files, fetch_files=["out.bin", "missing"])
+    assert answer["files"] == {"out.bin": base64.b64encode(b"*").decode()}
+    assert service.run(code="import os; print(os.listdir())", language="python")["run_result"]["stdout"] == "[]\n"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"no json", "no JSON"),
+        ([], "JSON object"),
+        ({"language": "python"}, "code"),
+        ({"code": "1", "language": "cobol"}, "cobol"),
+        ({"code": 1, "language": "python"}, "code must be text"),
+        ({"code": "1", "language": "python", "run_timeout": -1}, "run_timeout must be above 0"),
+        ({"code": "1", "language": "python", "memory_limit_MB": "1G"}, "memory_limit_MB"),
+        ({"code": "1", "language": "python", "files": {"a": "*"}}, "no base64"),
+        ({"code": "1", "language": "python", "files": {"../a": ""}}, "a"),
+        ({"code": "1", "language": "python", "fetch_files": "a"}, "fetch_files must be a list"),
+        ({"code": "1", "language": "python", "more": 1}, "unknown field 'more'"),
+    ],
+)
+def test_a_wrong_request_is_422_with_a_reason(service: Service, body: object, detail: str) -> None:
+    status, _, answer = service.ask("/run_code", body)
+    assert status == 422
+    assert detail in answer["detail"]  # type: ignore[index]
+
+
+def test_nothing_but_health_and_ping_answers_without_the_token(service: Service) -> None:
+    for token in (None, "wrong"):
+        assert service.ask("/run_code", {"code": "1", "language": "python"}, token=token)[0] == 401
+        assert service.ask("/metrics", token=token)[0] == 401
+        assert service.ask("/health", token=token)[2] == {"status": "ok"}
+        assert service.ask("/v1/ping", token=token)[2] == "pong"
+
+
+def test_unknown_paths_and_methods_are_told(service: Service) -> None:
+    assert service.ask("/other")[0] == 404
+    status, headers, _ = service.ask("/run_code", method="GET")
+    assert (status, headers["allow"]) == (405, "POST")
+
+
+def test_metrics_count_what_ran(service: Service) -> None:
+    service.run(code="1", language="python")
+    status, _, text = service.ask("/metrics")
+    assert status == 200
+    assert 'sandbox_runs_total{status="ok"}' in str(text)
+    assert 'sandbox_run_seconds_bucket{le="+Inf"}' in str(text)
+
+
+def test_a_connection_serves_several_requests(service: Service) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    for _ in range(3):
+        connection.request("GET", "/health")
+        assert json.loads(connection.getresponse().read()) == {"status": "ok"}
+    connection.close()
+
+
+def test_what_is_no_http_hurts_nobody(service: Service) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as raw:
+        raw.sendall(b"\x16\x03\x01 no http\r\n\r\n" * 10)
+        assert raw.recv(100) == b""
+    assert service.ask("/health")[0] == 200
+
+
+def test_a_full_queue_is_429_and_a_drain_finishes_what_was_taken() -> None:
+    made = Service(workers=1, waiting=0)
+    answers: list[dict[str, object]] = []
+    sleeper = threading.Thread(
+        target=lambda: answers.append(made.run(code="import time; time.sleep(3); print(1)", language="python"))
+    )
+    sleeper.start()
+    try:
+        while made.queue.metrics.running == 0:
+            sleeper.join(0.01)
+        status, headers, _ = made.ask("/run_code", {"code": "1", "language": "python"})
+        assert status == 429
+        assert int(headers["retry-after"]) >= 1
+    finally:
+        made.stop()
+        sleeper.join(60)
+    assert answers[0]["status"] == "Success"
+    with pytest.raises(ConnectionError):
+        made.ask("/health")

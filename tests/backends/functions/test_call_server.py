@@ -1,0 +1,251 @@
+"""The hatch for calls, with a hostile program at its other end: every socket here is real, only the jail is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import CallOutcome, FunctionLimits
+from sandbox_kernel.backends.functions.call_server import MAX_CONNECTIONS, CallServer
+from sandbox_kernel.backends.functions.host_function import make_functions
+from sandbox_kernel.guest.functions.caller import Caller, HostError
+
+
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+class Program:
+    """The inside of a sandbox: has the hatch and nothing else."""
+
+    def __init__(self, **options: object) -> None:
+        self.release = threading.Event()
+        self.entered = threading.Semaphore(0)
+        functions = make_functions(
+            {"add": add, "text": lambda size: "x" * size, "wait": self._wait},
+            FunctionLimits(**options),  # type: ignore[arg-type]
+        )
+        assert functions is not None
+        self.server = CallServer(functions)
+        self.server.begin()
+        self.caller = Caller(self.server.hatch)
+
+    def _wait(self) -> str:
+        self.entered.release()
+        self.release.wait(60)
+        return "late"
+
+    def knock(self, *descriptors: int, data: bytes = b"\0") -> None:
+        with socket.socket(fileno=os.dup(self.server.hatch)) as hatch:
+            hatch.settimeout(30)
+            socket.send_fds(hatch, [data], list(descriptors))
+
+    def connect(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self.knock(theirs.fileno())
+        theirs.close()
+        ours.settimeout(30)
+        return ours
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    made = Program()
+    yield made
+    made.release.set()
+    made.server.close()
+
+
+def ask(line: socket.socket, data: bytes) -> dict[str, object] | None:
+    line.sendall(struct.pack(">I", len(data)) + data)
+    header = line.recv(4, socket.MSG_WAITALL)
+    if len(header) < 4:
+        return None
+    answer = json.loads(line.recv(struct.unpack(">I", header)[0], socket.MSG_WAITALL))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_a_call_is_answered_and_written_down(program: Program) -> None:
+    assert program.caller.call("add", [2], {"b": 3}) == 5
+    (call,) = program.server.finish()
+    assert (call.name, call.arguments, call.outcome, call.error) == ("add", {"a": 2, "b": 3}, "ok", "")
+    assert call.duration >= 0
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "listener", "datagram", "internet", "two", "none", "hatch"])
+def test_what_is_no_connection_is_closed_and_the_hatch_stays_open(kind: str, program: Program, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    made: list[socket.socket] = []
+    numbers: list[int] = []
+    if kind == "file":
+        numbers.append(os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR))
+    elif kind == "pipe":
+        numbers.extend(os.pipe())
+    elif kind == "listener":
+        made.append(socket.socket(socket.AF_UNIX))
+        made[0].bind(str(tmp_path / "socket"))
+        made[0].listen()
+    elif kind == "datagram":
+        made.extend(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+    elif kind == "internet":
+        made.append(socket.socket())
+    elif kind == "two":
+        made.extend(socket.socketpair())
+    sent = [*numbers, *(each.fileno() for each in made)]
+    if kind == "hatch":
+        sent = [program.server.hatch]
+    if kind not in ("pipe", "two", "hatch"):
+        sent = sent[:1]
+    program.knock(*sent)
+    for number in numbers:
+        os.close(number)
+    for each in made:
+        each.close()
+    assert program.caller.call("add", [1], {}) == 2
+    # Two more: the program's own end and the server's end of its connection.
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no json", b"[]", b"{}", b'{"next": 5}', b'{"next": "x"}', b'{"drop": []}', b"[" * 50_000, b'{"call": 3}'],
+    ids=repr,
+)
+def test_a_malformed_message_is_an_answer_and_the_next_connection_works(data: bytes, program: Program) -> None:
+    with program.connect() as line:
+        answer = ask(line, data)
+        assert answer is None or "error" in answer
+    assert program.caller.call("add", [1], {}) == 2
+
+
+def test_arguments_of_the_wrong_shape_are_refused_and_written_down(program: Program) -> None:
+    with program.connect() as line:
+        for message in ({"call": "add", "args": {}}, {"call": "add", "kwargs": []}, {"call": "x" * 10_000}):
+            answer = ask(line, json.dumps(message).encode())
+            assert answer is not None
+            assert "error" in answer
+    calls = program.server.finish()
+    assert [call.outcome for call in calls] == [CallOutcome.REFUSED] * 3
+    assert max(len(call.name) for call in calls) <= 64
+
+
+def test_a_message_larger_than_the_budget_is_not_read(program: Program) -> None:
+    with program.connect() as line:
+        line.sendall(struct.pack(">I", 0xFFFFFFFF) + b"x" * 100)
+        header = line.recv(4, socket.MSG_WAITALL)
+        answer = json.loads(line.recv(struct.unpack(">I", header)[0], socket.MSG_WAITALL))
+        assert answer["error"]["type"] == "LimitReached"
+
+
+def test_a_program_that_sends_half_a_message_holds_up_only_itself(program: Program) -> None:
+    with program.connect() as half:
+        half.sendall(struct.pack(">I", 100) + b"{")
+        assert program.caller.call("add", [1], {}) == 2
+
+
+def test_there_are_only_so_many_connections_at_a_time(program: Program) -> None:
+    lines = [program.connect() for _ in range(MAX_CONNECTIONS + 5)]
+    try:
+        served = 0
+        for line in lines:
+            try:
+                served += ask(line, b'{"call": "add", "args": [1]}') == {"value": 2}
+            except (BrokenPipeError, ConnectionResetError):
+                continue
+        assert served == MAX_CONNECTIONS
+    finally:
+        for line in lines:
+            line.close()
+
+
+def test_calls_beyond_their_number_are_refused() -> None:
+    program = Program(calls=3)
+    try:
+        assert [program.caller.call("add", [n], {}) for n in range(3)] == [1, 2, 3]
+        for _ in range(2):
+            with pytest.raises(HostError, match="the limit of 3 calls of host functions is reached"):
+                program.caller.call("add", [1], {})
+        assert len(program.server.finish()) == 3
+    finally:
+        program.server.close()
+
+
+def test_a_result_beyond_the_bytes_is_an_error_of_the_call() -> None:
+    program = Program(bytes=2000)
+    try:
+        assert program.caller.call("text", [100], {}) == "x" * 100
+        with pytest.raises(HostError, match="the limit of 2000 bytes for host functions is reached"):
+            program.caller.call("text", [10_000], {})
+        assert [call.outcome for call in program.server.finish()] == ["ok", "error"]
+    finally:
+        program.server.close()
+
+
+def test_a_function_that_takes_too_long_is_answered_for() -> None:
+    program = Program(seconds=0.3)
+    try:
+        with pytest.raises(HostError) as caught:
+            program.caller.call("wait", [], {})
+        assert (caught.value.type, caught.value.message) == (
+            "TimeoutError",
+            "the time limit of 0.3 s for host functions is reached",
+        )
+        with pytest.raises(HostError, match="time limit"):
+            program.caller.call("add", [1], {})
+        assert [call.outcome for call in program.server.finish()] == ["timeout", "refused"]
+    finally:
+        program.release.set()
+        program.server.close()
+
+
+def test_the_end_of_a_cell_cancels_a_call_and_the_program_is_told(program: Program) -> None:
+    failed: list[str] = []
+
+    def call() -> None:
+        with pytest.raises(HostError) as caught:
+            program.caller.call("wait", [], {})
+        failed.append(caught.value.type)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert program.entered.acquire(timeout=30)
+    calls = program.server.finish()
+    thread.join(30)
+    assert [call.outcome for call in calls] == ["cancelled"]
+    assert failed == ["ConnectionLost"]
+
+
+def test_between_cells_nothing_is_called(program: Program) -> None:
+    program.server.finish()
+    with pytest.raises(HostError):
+        program.caller.call("add", [1], {})
+    program.server.begin()
+    assert program.caller.call("add", [1], {}) == 2
+    assert len(program.server.finish()) == 1
+
+
+def test_a_connection_of_an_earlier_cell_is_opened_anew(program: Program) -> None:
+    assert program.caller.call("add", [1], {}) == 2
+    program.server.finish()
+    program.server.begin()
+    assert program.caller.call("add", [2], {}) == 3
+
+
+def test_closing_ends_every_thread_and_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    program = Program()
+    assert program.caller.call("add", [1], {}) == 2
+    program.server.close()
+    program.server.close()
+    with pytest.raises((HostError, OSError)):
+        program.caller.call("add", [1], {})
+    del program
+    assert len(os.listdir("/proc/self/fd")) <= before + 1

@@ -1,0 +1,116 @@
+"""Values of host functions on their way: both sides agree, and what is hostile is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel.backends.functions import call_values
+from sandbox_kernel.backends.functions.call_values import BadValue
+from sandbox_kernel.guest.functions import values as inside
+
+_PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(1 << 1000), max_value=1 << 1000)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.binary(),
+    lambda part: st.lists(part) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), part),
+    max_leaves=20,
+)
+
+
+@given(_PLAIN)
+def test_what_the_host_sends_arrives_inside(value: object) -> None:
+    assert inside.decode(json.loads(json.dumps(call_values.encode(value)))) == value
+
+
+@given(_PLAIN)
+def test_what_a_program_sends_arrives_at_the_host(value: object) -> None:
+    assert call_values.decode(json.loads(json.dumps(inside.encode(value)))) == value
+
+
+def test_a_dict_that_looks_like_bytes_stays_a_dict() -> None:
+    for value in ({"$bytes": "AA=="}, {"$object": {"$float": "nan"}}, {"$x": 1, "y": 2}):
+        assert inside.decode(call_values.encode(value)) == value
+        assert call_values.decode(inside.encode(value)) == value
+
+
+def test_numbers_that_json_lacks_arrive_in_both_directions() -> None:
+    assert call_values.decode(inside.encode([math.inf, -math.inf])) == [math.inf, -math.inf]
+    assert math.isnan(call_values.decode(inside.encode(math.nan)))  # type: ignore[arg-type]
+    assert math.isnan(inside.decode(call_values.encode(math.nan)))  # type: ignore[arg-type]
+
+
+def nested(depth: int) -> object:
+    value: object = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"$bytes": "not base64!"},
+        {"$bytes": 3},
+        {"$float": "1.5"},
+        {"$object": []},
+        {"$other": 1},
+        {"$bytes": "", "more": 1},
+        1 << 2000,
+        math.inf,
+        nested(100),
+        [{"$bytes": "*"}],
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_value_that_no_client_of_ours_sends_is_refused(value: object) -> None:
+    with pytest.raises(BadValue):
+        call_values.decode(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"3",
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"call":[' + b"[]," * 300_000 + b"0]}",
+        b'{"n":' + b"9" * 10_000 + b"}",
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+def test_a_message_that_is_no_bounded_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(BadValue):
+        call_values.load(data)
+
+
+def test_a_long_text_full_of_commas_is_one_value() -> None:
+    assert call_values.load(json.dumps({"text": ",[{" * 200_000}).encode())["text"] == ",[{" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [({1, 2}, "set"), (object(), "object"), ({1: 2}, "key that is not text"), (nested(100), "nested deeper")],
+)
+def test_a_result_that_cannot_be_sent_says_why(value: object, message: str) -> None:
+    with pytest.raises(BadValue, match=message):
+        call_values.encode(value)
+
+
+def test_the_record_of_a_call_keeps_short_values_and_cuts_long_ones() -> None:
+    assert [call_values.shortened(value) for value in (None, True, 3, 0.5, "a")] == [None, True, 3, 0.5, "a"]
+    assert call_values.shortened(b"abc") == "<3 bytes>"
+    assert call_values.shortened([1, "b"]) == "[1, 'b']"
+    for large in ("x" * 1000, ["x"] * 100_000, {str(n): n for n in range(10_000)}, 10**500, [["y" * 10**6]]):
+        assert len(str(call_values.shortened(large))) <= 200

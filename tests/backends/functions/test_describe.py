@@ -1,0 +1,59 @@
+"""The text about host functions that a model gets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.backends.functions.describe import typescript_type
+
+
+def search(query: str, kind: Literal["a", "b"] = "a", *, limit: int | None = None) -> list[dict[str, Any]]:
+    """Search the catalogue.
+
+    Finds everything.
+    """
+    return []
+
+
+def rows(table: str) -> Iterator[bytes]:
+    yield b""
+
+
+def test_python_gets_signatures_that_parse() -> None:
+    with Sandbox(functions={"search": search, "rows": rows}) as box:
+        text = box.describe_functions()
+    ast.parse(text)
+    assert text.startswith("from host import search, rows\n")
+    assert (
+        "def search(query: str, kind: Literal['a', 'b'] = 'a', *, limit: int | None = None) -> list[dict[str, Any]]:"
+        in text
+    )
+    assert '"""Search the catalogue.\n\n    Finds everything.\n    """' in text
+
+
+def test_javascript_gets_types_and_the_shell_command_lines() -> None:
+    with Sandbox(functions={"search": search, "rows": rows}) as box:
+        types, lines = box.describe_functions("typescript"), box.describe_functions("command")
+    wanted = 'search(query: string, options?: { kind?: "a" | "b"; limit?: number | null }): Array<Record<string, any>>;'
+    assert wanted in types
+    assert "rows(table: string): Iterable<Uint8Array>;" in types
+    assert lines == ("host search QUERY [kind=KIND] [limit=LIMIT]  # Search the catalogue.\nhost rows TABLE\n")
+
+
+def test_a_sandbox_without_functions_describes_none() -> None:
+    with Sandbox() as box:
+        assert box.describe_functions() == ""
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [(tuple[int, str], "[number, string]"), (tuple[int, ...], "Array<number>"), (set, "Array<any>"), (object, "any"),
+     (bool | None, "boolean | null"), (dict, "Record<string, any>")],
+)  # fmt: skip
+def test_types_have_their_counterparts(hint: object, shown: str) -> None:
+    assert typescript_type(hint) == shown

@@ -1,0 +1,206 @@
+"""Python from its image: what a program finds is what a new process would find. Shares the machine's own store."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.backends.wasm.booted import MOST_MOUNTS, age_mark, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.languages.support.guest_catalogue import catalogue
+from sandbox_kernel.limits import Limits
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model.notes import NoteKind, has_note
+from sandbox_kernel.policy import Grant, SandboxPolicy
+
+Run = Callable[..., ExecResult]
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def run(guest_backend: WasmBackend) -> Run:
+    def run(code: str, *, backend: WasmBackend = guest_backend, **fields: object) -> ExecResult:
+        return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=30, **fields))  # type: ignore[arg-type]
+
+    return run
+
+
+def test_python_is_an_image_and_sql_shares_it(guest_backend: WasmBackend) -> None:
+    guest = catalogue()[Language.PYTHON]
+    switches = switches_of(guest, fuel=False)
+    assert image_facts(guest_backend.ready(guest, switches)).booted
+    assert guest_name(catalogue()[Language.SQL], switches) == guest_name(guest, switches)
+
+
+def test_common_modules_are_loaded_already(run: Run) -> None:
+    result = run("import sys; print({'json', 're', 'asyncio', 'sqlite3', 'dataclasses'} <= set(sys.modules))")
+    assert (result.stdout, result.notes) == ("True\n", ())
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "stdout", "stderr"),
+    [
+        ("def f(): return 1/0\nf()", 1, "", 'Traceback (most recent call last):\n  File "/cell/cell.py", line 2, in <mod'),
+        ("x = (", 1, "", "SyntaxError: '(' was never closed"),
+        ("import sys; sys.exit(3)", 3, "", ""),
+        ("import sys; sys.exit('bye')", 1, "", "bye\n"),
+        ("raise SystemExit", 0, "", ""),
+        ("import sys; sys.exit(-1)", -1, "", ""),
+        ("import atexit; atexit.register(print, 'last'); print('first')", 0, "first\nlast\n", ""),
+        ("class A:\n def __del__(self): print('gone')\na = A()", 0, "gone\n", ""),
+        ("import warnings; warnings.warn('w')", 0, "", "/cell/cell.py:1: UserWarning: w"),
+        ("import logging; logging.warning('w')", 0, "", "WARNING:root:w\n"),
+        ("print(__name__, __file__)", 0, "__main__ /cell/cell.py\n", ""),
+        ("import pickle, dataclasses as d\n@d.dataclass\nclass P: x: int\nprint(pickle.loads(pickle.dumps(P(3))))", 0,
+         "P(x=3)\n", ""),
+        ("import sys; print(sys.is_finalizing(), sys.exc_info(), sys.getrecursionlimit())", 0,
+         "False (None, None, None) 1000\n", ""),
+        ("import sys; print(sys.argv)", 0, "['/cell/cell.py']\n", ""),
+        ("import sys; print([m for m in sys.path if 'box' in m or m == ''], sys.path[0])", 0, "[] /cell\n", ""),
+        ("import tomllib, wave, plistlib; print('more')", 0, "more\n", ""),
+        ("# -*- coding: latin-1 -*-\nprint('ok')", 0, "ok\n", ""),
+        ("import traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()", 0, "", 'File "/cell/cell.py", line 2'),
+        ("import inspect\ndef f(): return 1\nprint(inspect.getsource(f))", 0, "def f(): return 1\n\n", ""),
+    ],
+)  # fmt: skip
+def test_a_program_finds_a_new_interpreter(run: Run, code: str, exit_code: int, stdout: str, stderr: str) -> None:
+    result = run(code)
+    assert (result.exit_code, result.stdout) == (exit_code, stdout), result.stderr
+    assert stderr in result.stderr and "_boot" not in result.stderr
+
+
+def test_recursion_ends_in_an_error_and_not_in_a_trap(run: Run) -> None:
+    code = """import json, sys
+def f(n): return f(n + 1)
+for call in (lambda: f(0), lambda: json.loads('[' * 100000)):
+    try: call()
+    except RecursionError: print('deep')
+class A:
+    def __repr__(self): return repr(self)
+try: repr(A())
+except RecursionError: print('deep')
+"""
+    assert run(code).stdout == "deep\n" * 3
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "import random; print(random.random())",
+        "import os; print(os.urandom(8))",
+        "import uuid; print(uuid.uuid4())",
+        "import secrets; print(secrets.token_hex())",
+        "import tempfile; print(next(tempfile._get_candidate_names()))",
+    ],
+)
+def test_randomness_is_drawn_anew_in_each_run(run: Run, draw: str) -> None:
+    assert run(draw).stdout != run(draw).stdout
+
+
+def test_a_seed_and_a_clock_make_a_run_repeatable(run: Run) -> None:
+    code = "import random, time; print(random.random(), int(time.time()))"
+    fixed = {"SANDBOX_SEED": "7", "SANDBOX_TIME": "1700000000"}
+    first = run(code, env=fixed)
+    assert first.stdout.endswith(" 1700000000\n") and run(code, env=fixed).stdout == first.stdout
+
+
+def test_clocks_are_those_of_the_run(run: Run) -> None:
+    code = """import time, logging
+r = logging.makeLogRecord({}); r = logging.LogRecord('n', 20, 'p', 1, 'm', (), None)
+print(time.time(), r.relativeCreated < 5000)
+b = time.monotonic(); time.sleep(0.05); print(time.monotonic() - b >= 0.05)"""
+    wall, recent, slept = run(code).stdout.split()
+    assert abs(float(wall) - time.time()) < 20 and (recent, slept) == ("True", "True")
+
+
+def test_arguments_variables_input_and_files_are_those_of_the_run(run: Run) -> None:
+    result = run(
+        "import os, sys; print(sys.argv[1:], os.environ['NAME'], input(), open('/box/a').read(), open('a').read())\n"
+        "open('b', 'w').write('kept')",
+        args=("a", "b c"),
+        env={"NAME": "välue=1"},
+        stdin="Bob\n",
+        files={"a": "A"},
+    )
+    assert result.stdout == "['a', 'b c'] välue=1 Bob A A\n", result.stderr
+    assert [change.path for change in result.changes] == ["b"]
+    assert run("import os; print('NAME' in os.environ)").stdout == "False\n"
+
+
+def test_the_root_the_present_folder_and_the_box_are_one_place(run: Run) -> None:
+    result = run("import os; open('/one', 'w').close(); print(*map(os.listdir, ('/', '.', '/box')), os.getcwd())")
+    assert result.stdout == "['one'] ['one'] ['one'] /\n", result.stderr
+
+
+def test_mounts_are_found_under_their_names(run: Run, tmp_path: Path) -> None:
+    policy = SandboxPolicy()
+    for number in range(MOST_MOUNTS):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "f").write_text(f"{number}")
+        policy = policy.mount(tmp_path / str(number), f"/data/{number}/" + "x" * number, writable=number == 0)
+    backend = WasmBackend(policy)
+    code = f"print(*(open(f'/data/{{n}}/' + 'x' * n + '/f').read() for n in range({MOST_MOUNTS})))"
+    result = run(code + "\nopen('/data/0/g', 'w').write('new')", backend=backend)
+    assert result.stdout.split() == [str(number) for number in range(MOST_MOUNTS)], result.stderr
+    assert (tmp_path / "0" / "g").read_text() == "new" and not result.notes
+    assert "Error" in run("open('/data/1/x/g', 'w')", backend=backend).stderr
+
+
+def test_wheels_and_modules_of_the_work_folder_can_be_imported(run: Run) -> None:
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("pure/__init__.py", "def twice(x): return 2 * x\n")
+    result = run(
+        "import sys; sys.path += ['/box', '/box/pure.whl']; import mine, pure; print(mine.x, pure.twice(4))",
+        files={"mine.py": "x = 5\n", "pure.whl": wheel.getvalue()},
+    )
+    assert result.stdout == "5 8\n", result.stderr
+
+
+def test_nothing_of_one_run_is_in_the_next(run: Run) -> None:
+    run("import json, builtins; json.left = builtins.left = 1")
+    assert (
+        run("import json, builtins; print(hasattr(json, 'left'), hasattr(builtins, 'left'))").stdout == "False False\n"
+    )
+
+
+def test_fuel_and_memory_are_counted_in_an_image(run: Run) -> None:
+    assert run("while True: pass", limits=Limits(fuel=50_000_000)).status is Status.FUEL_EXHAUSTED
+    assert run("x = bytearray(200 << 20)", memory_limit_mb=64).status is Status.MEMORY_EXCEEDED
+
+
+def test_what_only_a_start_can_do_is_done_by_a_start_and_said(run: Run) -> None:
+    result = run("print(hash('a'))", env={"PYTHONHASHSEED": "0"})
+    assert has_note(result.notes, NoteKind.NOT_BOOTED) and "PYTHONHASHSEED" in result.notes[-1]
+    assert result.stdout == run("print(hash('a'))", env={"PYTHONHASHSEED": "0"}).stdout
+    assert run("print(1)", args=("x" * 100_000,) * 3).stdout == "1\n"
+
+
+def test_more_than_an_image_has_room_for_needs_a_start() -> None:
+    mounts = [Grant("/tmp", f"/m{number}", False) for number in range(MOST_MOUNTS)]
+    assert why_not_image(mounts, ["python"], {"PYTHONPATH": "/x", "A": "b"}) is None
+    assert "mounts" in str(why_not_image([*mounts, Grant("/tmp", "/n", False)], ["python"], {}))
+    assert "mounts" in str(why_not_image([Grant("/tmp", "/" + "n" * 255, False)], ["python"], {}))
+    assert "arguments" in str(why_not_image([], ["x" * (1 << 18)], {}))
+    assert "PYTHONOPTIMIZE" in str(why_not_image([], [], {"PYTHONOPTIMIZE": "1"}))
+
+
+def test_a_new_image_is_due_each_month() -> None:
+    day = 86_400
+    assert age_mark(0) == age_mark(29 * day) != age_mark(30 * day)
+
+
+def test_facts_of_a_module_that_could_not_be_booted_say_why(tmp_path: Path) -> None:
+    from sandbox_kernel.backends.wasm.store import WasmStore
+
+    store = WasmStore(str(tmp_path / "store"))
+    facts = json.dumps({"booted": False, "reason": "no table"}).encode()
+    assert image_facts(store.add("x", {"image.json": facts})).reason == "no table"
+    assert image_facts(store.add("y", {"other": b""})).reason == ""

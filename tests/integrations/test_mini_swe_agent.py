@@ -1,0 +1,65 @@
+"""mini-swe-agent: its own agent and its own scripted model, on a real sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed; make test-frameworks")
+
+from minisweagent.agents.default import DefaultAgent
+from minisweagent.exceptions import Submitted
+from minisweagent.models.test_models import DeterministicModel, make_output
+
+from sandbox_kernel.integrations.mini_swe_agent import SandboxKernelSweEnvironment
+
+
+@pytest.fixture
+def env() -> Iterator[SandboxKernelSweEnvironment]:
+    made = SandboxKernelSweEnvironment(timeout=5, env={"GREETING": "hello"})
+    yield made
+    made.close()
+
+
+def test_commands_share_files_and_get_variables(env: SandboxKernelSweEnvironment) -> None:
+    assert env.execute({"command": "echo $GREETING > a; pwd"}) == {
+        "output": "/box\n",
+        "returncode": 0,
+        "exception_info": "",
+    }
+    assert env.execute({"command": "cat a; echo no >&2; exit 3"})["output"] == "hello\nno\n"
+    assert env.execute({"command": "false"})["returncode"] == 1
+
+
+def test_a_command_that_takes_too_long_is_told(env: SandboxKernelSweEnvironment) -> None:
+    output = env.execute({"command": "echo before; sleep 60"}, timeout=1)
+    assert (output["returncode"], output["output"]) == (-1, "before\n")
+    assert "stopped after 1 s" in output["exception_info"]
+
+
+def test_the_last_command_submits(env: SandboxKernelSweEnvironment) -> None:
+    with pytest.raises(Submitted) as caught:
+        env.execute({"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo the patch"})
+    assert caught.value.messages[0]["content"] == "the patch\n"
+
+
+def test_nothing_of_the_host_is_in_prompts_or_commands(
+    env: SandboxKernelSweEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "secret")
+    assert "secret" not in str(env.get_template_vars())
+    assert "secret" not in env.execute({"command": "env"})["output"]
+    assert env.serialize()["info"]["config"]["environment"]["timeout"] == 5
+
+
+def test_an_agent_works_through_its_turns(env: SandboxKernelSweEnvironment) -> None:
+    turns = [
+        make_output("look", [{"command": "echo 41 > number"}]),
+        make_output("count", [{"command": "echo $(( $(cat number) + 1 )) > number"}]),
+        make_output("done", [{"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; cat number"}]),
+    ]
+    agent = DefaultAgent(
+        DeterministicModel(outputs=turns), env, system_template="You are an agent.", instance_template="{{task}}"
+    )
+    assert agent.run("count")["submission"] == "42\n"

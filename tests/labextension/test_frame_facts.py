@@ -1,0 +1,58 @@
+"""What the page believes of a frame, and what it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.labextension.conftest import Evaluate
+
+GOOD = {"html": "x", "libraries": ["ab" * 32], "height": 300}
+
+
+def test_a_frame_is_read(evaluate: Evaluate) -> None:
+    found = evaluate("frame-facts.js", "readFrame(values[0])", {**GOOD, "widget": {"model_id": "a1", "gate": "b2"}})
+    assert found == {**GOOD, "widget": {"model": "a1", "gate": "b2"}}
+
+
+@pytest.mark.parametrize(
+    "data", [None, 1, {}, {**GOOD, "html": 1}, {**GOOD, "libraries": "x"}, {**GOOD, "libraries": ["x"]}, {**GOOD, "libraries": ["ab" * 32] * 17}]
+)  # fmt: skip
+def test_what_is_no_frame_is_not_drawn(evaluate: Evaluate, data: object) -> None:
+    assert evaluate("frame-facts.js", "readFrame(values[0])", data) is None
+
+
+@pytest.mark.parametrize(
+    "widget", [1, {"model_id": "a1"}, {"model_id": "<b>", "gate": "b2"}, {"model_id": ["a"], "gate": "b2"}]
+)
+def test_a_widget_without_usable_ids_is_none(evaluate: Evaluate, widget: object) -> None:
+    found = evaluate("frame-facts.js", "readFrame(values[0]).widget", {**GOOD, "widget": widget})
+    assert found is None
+
+
+@pytest.mark.parametrize(("height", "fitting"), [(1e9, 2000), (-1, 24), ("x", 24), (300, 300), (None, 24)])
+def test_a_frame_is_never_higher_or_lower_than_a_page_can_bear(
+    evaluate: Evaluate, height: object, fitting: int
+) -> None:
+    assert evaluate("frame-facts.js", "fittingHeight(values[0])", height) == fitting
+
+
+def test_what_a_frame_was_refused_is_said_in_a_sentence(evaluate: Evaluate) -> None:
+    call = "refusedSentence(values[0], values[1])"
+    known = evaluate("frame-facts.js", call, {"what": "script", "host": "cdn.example"}, "")
+    assert known == "This output wanted to load a script from cdn.example: blocked"
+    for lie in ({"what": "script", "host": "<b>"}, {"what": "x", "host": 1}, {"what": "x", "host": "a" * 101}):
+        assert evaluate("frame-facts.js", call, lie, "") is None
+    assert (
+        evaluate("frame-facts.js", call, {"what": "constructor", "host": "h"}, "")
+        == "This output wanted to load something from h: blocked"
+    )
+    assert evaluate("frame-facts.js", call, {"what": "script", "host": "said.example"}, "src=//said.example/x") is None
+
+
+def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:
+    found = evaluate("frame-comms.js", "split({messages: [1, 2, 3], parts: [1, 0, 2]}, ['a', 'b', 'c'])")
+    assert found == [
+        {"type": "comm", "msg": 1, "buffers": ["a"]},
+        {"type": "comm", "msg": 2, "buffers": []},
+        {"type": "comm", "msg": 3, "buffers": ["b", "c"]},
+    ]

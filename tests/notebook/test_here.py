@@ -1,0 +1,146 @@
+"""``%sandbox --here`` in a notebook: cells work on the notebook's folder, and its files change when they are applied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
+from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
+from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
+from sandbox_kernel.notebook.render import ShowOutput
+from tests.workspace.here.conftest import project as project
+
+
+class Page:
+    """A door that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def stream(self, name: str, text: str) -> None:
+        self.text += text
+
+    def message(self, message: object) -> None:
+        if isinstance(message, ShowOutput) and not any("run+json" in kind for kind in message.data):
+            self.text += str(message.data.get("text/plain", ""))
+
+    def live(self, timeout_s: float, stop: object) -> Page:
+        return self
+
+    def update(self, *given: object) -> None: ...
+
+    def close(self, *given: object) -> None: ...
+
+
+def _no_input(*given: object) -> str:
+    raise EOFError
+
+
+class Notebook:
+    """Runs cells one after the other, as the kernel does."""
+
+    def __init__(self) -> None:
+        self.state = NotebookState()
+
+    def run(self, text: str) -> str:
+        page = Page()
+
+        async def go() -> CellReply:
+            return await CellExecution(self.state, page, _no_input, asyncio.Event()).run(text)  # type: ignore[arg-type]
+
+        reply = asyncio.run(go())
+        failure = reply.failure
+        return page.text + (
+            "" if failure is None else "\n".join([f"{failure.ename}: {failure.evalue}", *failure.traceback])
+        )
+
+
+@pytest.fixture
+def notebook(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+    monkeypatch.chdir(project)
+    made = Notebook()
+    yield made
+    made.state.runner.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "here", "language"),
+    [("--here", ".", None), ("--here data", "data", None), ("--here=data/x", "data/x", None), ("--here python", ".", "python"),
+     ("python --here", ".", "python"), ("--here --timeout 5s", ".", None), ("--here=python", "python", None)],
+)  # fmt: skip
+def test_the_folder_of_here_was_taken_for_a_language(line: str, here: str, language: str | None) -> None:
+    options = parse_line(line).options
+    assert (options.here, options.language) == (here, language)
+    assert parse_line(options.words()).options == options
+
+
+def test_paths_of_apply_were_lost() -> None:
+    assert parse_line("apply data/a.csv src").paths == ("data/a.csv", "src")
+    assert parse_line("changes").paths == () and parse_line("discard 'a b'").paths == ("a b",)
+
+
+def test_cells_did_not_work_on_the_notebooks_folder(notebook: Notebook, project: Path) -> None:
+    assert notebook.run("%sandbox --here\nprint(open('data/rows.csv').read().split())") == "['a,b', '1,2']\n"
+    notebook.run("open('data/rows.csv', 'a').write('3,4\\n'); x = 5; open('out.txt', 'w').write('o')")
+    assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n"
+    shown = notebook.run("%sandbox changes")
+    assert "2 changes" in shown and "+3,4" in shown and "%sandbox apply" in shown
+    assert "1 change, written" in notebook.run("%sandbox apply data")
+    assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n" and not (project / "out.txt").exists()
+    assert "1 change, dropped" in notebook.run("%sandbox discard")
+    assert notebook.run("import os; print(x, os.path.exists('out.txt'))") == "5 False\n"
+    assert "Nothing differs" in notebook.run("%sandbox changes")
+    notebook.run("os.unlink('run.sh')")
+    notebook.run("%sandbox undo")
+    assert "Nothing differs" in notebook.run("%sandbox changes")
+
+
+def test_a_command_without_a_folder_was_a_puzzle(notebook: Notebook) -> None:
+    for command in ("changes", "apply", "discard"):
+        assert "%sandbox --here" in str(notebook.run(f"%sandbox {command}"))
+
+
+def test_the_environment_could_name_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, here in (("1", "."), ("/data", "/data"), ("0", None), ("", None)):
+        monkeypatch.setenv("SANDBOX_KERNEL_HERE", value)
+        assert first_defaults() == CellOptions(here=here)
+    assert parse_cell("%sandbox reset\n1", CellOptions(here="x")).defaults == CellOptions()
+
+
+def test_allowing_something_cost_the_variables(notebook: Notebook, project: Path) -> None:
+    notebook.run("kept = 41")
+    said = notebook.run("%sandbox --mount data:/data --env WHO=me --memory 800M\nimport os")
+    assert "keeps its variables" in said and "/data" in said
+    code = "print(kept, os.environ['WHO'], open('/data/rows.csv').read().split())"
+    assert notebook.run(code) == "41 me ['a,b', '1,2']\n"
+    notebook.run("open('left', 'w').write('1')")
+    assert "lost /data" in notebook.run("%sandbox reset")
+    assert notebook.run("print(kept, os.listdir('/data'), os.path.exists('left'))") == "41 [] True\n"
+
+
+def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebook, project: Path) -> None:
+    notebook.run("kept = 41")
+    for line in ("--here", "--mount data:/elsewhere", "--mount data:/data:rw", "--policy strict"):
+        said = notebook.run(f"%sandbox {line}")
+        assert "PolicyViolation" in said and "%sandbox restart" in said, said
+    assert notebook.run("print(kept)") == "41\n"
+    notebook.run("%sandbox restart")
+    assert notebook.run("%sandbox --here\nimport os; print('data' in os.listdir('.'))") == "True\n"
+
+
+def test_a_missing_file_beside_the_notebook_was_a_bare_error(notebook: Notebook) -> None:
+    said = notebook.run("open('data/rows.csv')")
+    assert "%sandbox --here" in said, said
+
+
+def test_undo_did_not_say_which_cell_it_took(notebook: Notebook) -> None:
+    notebook.run("first = 1")
+    notebook.run("second = 2")
+    notebook.run("%sandbox --timeout 1s\nwhile True: pass")
+    assert "rolled back when it was stopped" in notebook.run("%sandbox undo")
+    assert notebook.run("%sandbox undo").startswith("took back cell [2]: second = 2")
+    assert notebook.run("print(first, 'second' in globals())") == "1 False\n"

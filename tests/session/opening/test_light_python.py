@@ -1,0 +1,117 @@
+"""Python sessions in the image of the light CPython: no preparation of minutes; forked, saved, loaded, rolled back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import SandboxPolicy
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
+from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class LightBackend(WasmBackend):
+    """A backend for which the large Python was never prepared."""
+
+    def is_prepared(self, guest: WasmLanguage) -> bool:
+        return guest.entry != "turn" and super().is_prepared(guest)
+
+
+def value(result: ExecResult) -> str:
+    assert result.status is Status.OK, result.stderr
+    return str(result.displays[-1].data["text/plain"])
+
+
+@pytest.fixture(scope="module")
+def backend() -> WasmBackend:
+    return LightBackend()
+
+
+@pytest.fixture
+def session(backend: WasmBackend) -> Iterator[WasmSession]:
+    with open_wasm_session(backend, "python") as opened:
+        yield opened
+
+
+def test_state_values_errors_and_exits(session: WasmSession) -> None:
+    assert session.run("import sys; x = 41").displays == ()
+    assert value(session.run("x + 1, sys.version.split()[0]")) == "(42, '3.12.0')"
+    failed = session.run("1 / 0")
+    assert (failed.status, failed.error.ename if failed.error else "") == (Status.FAILED, "ZeroDivisionError")
+    assert 'File "cell 3", line 1' in failed.stderr and "_sandbox" not in failed.stderr
+    ended = session.run("print('out'); raise SystemExit(3)")
+    assert (ended.status, ended.exit_code, ended.stdout) == (Status.FAILED, 3, "out\n")
+    assert value(session.run("x")) == "41"
+
+
+def test_undo_input_files_questions_and_displays(session: WasmSession) -> None:
+    session.run("x = 1")
+    session.run("x = 2; open('f.txt', 'w').write('made')")
+    session.undo()
+    assert value(session.run("import os; x, os.listdir('.'), os.listdir('/'), os.getcwd()")) == "(1, [], [], '/box')"
+    asked: list[str] = []
+    answered = session.run("input('name? ')", on_input=lambda prompt, _hidden=False: asked.append(prompt) or "bob")
+    assert (value(answered), asked) == ("'bob'", ["name? "])
+    assert session.complete("x.bit", 5)["matches"] == ["x.bit_count", "x.bit_length"]
+    assert "import" in session.complete("impo", 4)["matches"]
+    assert session.is_complete("for i in x:")["status"] == "incomplete"
+    assert "number of items" in str(session.inspect("len", 3))
+    shown = session.run("class A:\n def _repr_html_(self): return '<b>a</b>'\ndisplay(A()); A()")
+    assert [display.data["text/html"] for display in shown.displays] == ["<b>a</b>"] * 2
+
+
+def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
+    session.run("x = 1")
+    for code in ("x = 2\nwhile True: pass", "x = 2\nimport time; time.sleep(60)"):
+        stopped = session.run(code, timeout=1)
+        assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True)
+        assert value(session.run("x")) == "1"
+    full = session.run("x = 2; b = bytearray(900 << 20)")
+    assert (full.status, full.limit) == (Status.MEMORY_EXCEEDED, "memory")
+
+
+def test_a_fork_and_a_saved_session_go_on_apart(backend: WasmBackend, session: WasmSession, tmp_path: Path) -> None:
+    session.run("x = [1]; open('f', 'w').write('kept')")
+    with session.fork() as other:
+        other.run("x.append(2)")
+        assert (value(session.run("x")), value(other.run("x"))) == ("[1]", "[1, 2]")
+    session.save(tmp_path / "s")
+    with load_wasm_session(backend, tmp_path / "s") as again:
+        assert value(again.run("x, open('f').read()")) == "([1], 'kept')"
+
+
+def test_mounts_are_named_and_keep_their_rights(backend: WasmBackend, tmp_path: Path) -> None:
+    for name in ("ro", "rw"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    policy = SandboxPolicy().mount(tmp_path / "ro", "/data/ro").mount(tmp_path / "rw", "/rw", writable=True)
+    with open_wasm_session(LightBackend(policy, store=backend.store), "python") as session:
+        assert value(session.run("open('/data/ro/f').read(), open('/rw/f').read()")) == "('ro', 'rw')"
+        assert session.run("open('/rw/g', 'w').write('new')").status is Status.OK
+        assert session.run("open('/data/ro/g', 'w')").error is not None
+    assert (tmp_path / "rw" / "g").read_text() == "new"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "../../etc/passwd", "/root", "/sandbox"])
+def test_nothing_of_the_jail_can_be_opened(session: WasmSession, path: str) -> None:
+    assert session.run(f"open({path!r}).read()").error is not None
+
+
+def test_two_sessions_draw_other_numbers(backend: WasmBackend) -> None:
+    drawn = set()
+    for _ in range(2):
+        with open_wasm_session(backend, "python") as session:
+            drawn.add(value(session.run("import random; random.random()")))
+    assert len(drawn) == 2
+
+
+def test_the_letter_box_believes_nothing_that_a_cell_writes_to_it(session: WasmSession) -> None:
+    session.run("x = 1")
+    session.run("import os\nfor letter in (b'{}\\n', b'[1]\\n', b'\\xff\\n', b'{\"op\": 3}\\n'): os.write(6, letter)")
+    assert value(session.run("x")) == "1"

@@ -1,0 +1,71 @@
+"""Between cells: what the next cell would wait for is done while the caller shows the result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.model.notes import NoteKind
+from sandbox_kernel.session.session import Session
+from tests.session.conftest import Value
+
+
+def settled(session: Session) -> None:
+    """Wait until the session's thread has nothing left to do."""
+    assert session._threads is not None
+    session._threads.submit(lambda: None).result(60)
+
+
+def lives(session: Session) -> bool:
+    worker = session._supervisor.live
+    assert worker is not None
+    return worker.tree.here.checkpoint is not None and not worker._freezing
+
+
+def test_the_checkpoint_of_a_cell_is_taken_in_before_the_next_cell_comes(session: Session) -> None:
+    asyncio.run(session.arun("x = 1"))
+    settled(session)
+    assert lives(session)
+
+
+def test_the_state_of_every_cell_is_kept_when_cells_follow_each_other(session: Session, value: Value) -> None:
+    async def many() -> None:
+        for number in range(12):
+            await session.arun(f"x = {number}")
+
+    asyncio.run(many())
+    session.undo(3)
+    assert value(session, "x") == "8"
+
+
+def test_another_thread_that_has_the_turn_makes_the_worker_ready_itself(session: Session) -> None:
+    with session._supervisor.lock():
+        session._supervisor.make_ready()
+    assert session.run("1").ok
+
+
+def test_what_goes_wrong_between_cells_is_told_to_the_next_cell(session: Session) -> None:
+    asyncio.run(session.arun("x = 1"))
+    settled(session)
+    worker = session._supervisor.live
+    assert worker is not None
+    os.kill(worker.channel.speaker, signal.SIGKILL)
+    worker._keep_state()  # as after a cell, to a worker that is dead
+    session._supervisor.make_ready()
+    assert session._supervisor._unready is not None
+    result = session.run("print(x)")
+    assert result.stdout == "1\n"
+    assert [note.kind for note in result.notes] == [NoteKind.WORKER_REPLACED]
+    assert session._supervisor._unready is None
+
+
+def test_a_session_that_is_closed_meanwhile_stays_closed(session: Session) -> None:
+    asyncio.run(session.arun("x = 1"))
+    session.close()
+    session._supervisor.make_ready()
+    with pytest.raises(SessionError, match="is closed"):
+        session.run("x")

@@ -1,0 +1,154 @@
+"""Rights of a running session: it gains folders, domains, variables and memory, keeps its own, and loses them again."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.session.session import Session
+from tests.loopback_server import QuietHandler, serving
+
+
+class Fine(QuietHandler):
+    """Answers everything with nothing."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    return tmp_path
+
+
+@pytest.fixture(params=["first", "forked"])
+def session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A session in a jail that bubblewrap made, and in one that a template forked."""
+    with Sandbox() as box:
+        if request.param == "forked":
+            for _ in range(2):
+                box.session().close()
+        with box.session() as made:
+            made.run("import os; kept = 41")
+            yield made
+
+
+def test_a_folder_cost_the_variables(session: Session, folder: Path) -> None:
+    session.allow(mount=f"{folder}:/data")
+    session.allow(mount=f"{folder}:/mnt/in/side")
+    code = "print(kept, open('/data/rows.csv').read().strip(), os.listdir('/mnt/in/side'))"
+    assert session.run(code).stdout == "41 a,b ['rows.csv']\n"
+    assert "Read-only" in session.run("open('/data/x', 'w')").stderr
+    assert not (folder / "x").exists()
+    # The rights are there after an undo, a rollback and a restart.
+    session.undo(1)
+    assert session.run(code).ok
+    assert session.run("os._exit(3)").rolled_back
+    assert session.run(code).ok
+    session.restart()
+    assert session.run("import os; kept = 41\n" + code).stdout == "41 a,b ['rows.csv']\n"
+    session.revoke(mount=f"{folder}:/mnt/in/side")
+    assert session.run("print(os.listdir('/mnt/in/side'))").stdout == "[]\n"
+
+
+def test_a_folder_that_is_in_use_was_called_taken_back(session: Session, folder: Path) -> None:
+    session.allow(mount=f"{folder}:/data")
+    session.run("held = open('/data/rows.csv')")
+    with pytest.raises(PolicyViolation, match="still uses it"):
+        session.revoke(mount=f"{folder}:/data")
+    assert session.run("print(held.read())").stdout == "a,b\n\n"
+
+
+def test_what_a_running_session_cannot_have_was_accepted(session: Session, folder: Path) -> None:
+    for mount, advice in ((f"{folder}:/elsewhere", "/mnt/elsewhere"), (f"{folder}:/data:rw", "--here")):
+        with pytest.raises(PolicyViolation, match=advice):
+            session.allow(mount=mount)
+    with pytest.raises(PolicyViolation, match="restart"):
+        session.allow(memory_mb=1 << 20)
+    with pytest.raises(PolicyViolation, match="was not given"):
+        session.revoke(domain="example.org")
+    with pytest.raises(InvalidRequest, match="say what"):
+        session.allow()
+    assert session.run("print(kept)").stdout == "41\n"
+
+
+def test_a_socket_of_the_host_was_reached_through_a_late_folder(session: Session, folder: Path) -> None:
+    place = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(folder)
+        try:
+            server.bind("control.sock")
+        finally:
+            os.chdir(place)
+        os.chmod(folder / "control.sock", 0o777)
+        server.listen(1)
+        session.allow(mount=f"{folder}:/data")
+        result = session.run("import socket; socket.socket(socket.AF_UNIX).connect('/data/control.sock')")
+    assert result.error is not None and result.error.ename in ("ConnectionRefusedError", "PermissionError")
+
+
+def test_a_domain_cost_the_variables(folder: Path) -> None:
+    with serving(Fine) as port, Sandbox(allow_private_for=["127.0.0.1"]) as box, box.session() as session:
+        session.run("import urllib.request as r; kept = 1")
+        fetch = f"print(r.urlopen('http://127.0.0.1:{port}/', timeout=5).status, kept)"
+        assert session.run(fetch).error is not None
+        session.allow(domain=f"127.0.0.1:{port}")
+        found = session.run(fetch)
+        assert found.stdout == "200 1\n", found.stderr
+        session.undo(1)
+        assert session.run(fetch).stdout == "200 1\n"
+        refused = session.run(f"r.urlopen('http://127.0.0.1:{port + 1}/', timeout=5)")
+        assert refused.violations
+        session.revoke(domain=f"127.0.0.1:{port}")
+        assert session.run(fetch).error is not None
+
+
+def test_variables_and_memory_cost_the_state(session: Session) -> None:
+    session.allow(env={"WHO": "it's me"})
+    if find_hierarchies() is not None:
+        session.allow(memory_mb=600)
+        assert session.memory_mb >= 600
+    else:
+        with pytest.raises(PolicyViolation, match="began with 512 MB"):
+            session.allow(memory_mb=600)
+    assert session.run("print(os.environ['WHO'], kept)").stdout == "it's me 41\n"
+    session.undo(2)
+    assert session.run("import os; print(os.environ['WHO'])").stdout == "it's me\n"
+    session.revoke(env=["WHO"])
+    assert session.run("print('WHO' in os.environ)").stdout == "False\n"
+
+
+def test_a_right_counted_as_a_cell_for_undo(session: Session) -> None:
+    session.run("x = 1")
+    session.run("x = 2")
+    session.allow(env={"A": "b"})
+    session.undo(1)
+    assert session.run("print(x)").stdout == "1\n"
+
+
+def test_a_shell_session_took_no_variables() -> None:
+    with Sandbox() as box, box.session("command") as session:
+        session.run("mine=1")
+        session.allow(env={"WHO": "a 'b' $c"})
+        assert session.run("echo $mine $WHO").stdout == "1 a 'b' $c\n"
+
+
+def test_behind_landlock_a_right_was_promised(folder: Path) -> None:
+    with Sandbox() as box:
+        box.backend = ProcessBackend(enforcer="landlock", policy=box.policy)
+        with box.session() as session:
+            session.run("kept = 41")
+            for right in ({"mount": f"{folder}:/data"}, {"domain": "example.org"}):
+                with pytest.raises(PolicyViolation, match="restart"):
+                    session.allow(**right)
+            session.allow(env={"A": "b"})
+            assert session.run("import os; print(kept, os.environ['A'])").stdout == "41 b\n"

@@ -1,0 +1,44 @@
+"""Which files of a folder are hidden: by name, at any depth, and again when the folder changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.workspace.here.hidden import HiddenFiles, is_hidden
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".env", "a/.env", ".env.local", "prod.env", ".git/config", "a/.git/config", ".ssh/id_rsa", "key.pem", "KEY.PEM",
+     ".netrc", ".aws/credentials", "deep/.config/gcloud/x", "client_secret_1.json", "a/secrets.yaml"],
+)  # fmt: skip
+def test_a_place_of_secrets_was_shown(path: str) -> None:
+    assert is_hidden(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["environment.yml", ".env.example", ".git/HEAD", "config", "data/keys.csv", "certifi/cacert.pem", "monkey.txt"],
+)
+def test_an_ordinary_file_was_hidden(path: str) -> None:
+    assert not is_hidden(path)
+
+
+def test_a_secret_that_came_later_was_shown(project: Path) -> None:
+    hidden = HiddenFiles(str(project))
+    assert hidden.find() == (".env",)
+    (project / "src" / "id_rsa").write_text("key")
+    (project / ".ssh").mkdir()
+    (project / ".ssh" / "known_hosts").write_text("x")
+    assert hidden.find() == (".env", ".ssh", "src/id_rsa")
+    (project / ".env").unlink()
+    assert hidden.find() == (".ssh", "src/id_rsa")
+
+
+def test_a_link_to_a_folder_led_the_look_out(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / ".env").write_text("x")
+    (project / "out").symlink_to(tmp_path / "outside")
+    assert HiddenFiles(str(project)).find() == (".env",)

@@ -1,0 +1,64 @@
+"""Wrapped kernels of this machine, started by Jupyter's own manager, and a client that matches messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.cli import main
+from tests.conformance.conftest import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jupyter_folder(tmp_path_factory):
+    """Jupyter's folders of this run: kernels that tests wrap go here."""
+    share = tmp_path_factory.mktemp("jupyter")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("JUPYTER_DATA_DIR", str(share))
+    patch.setenv("JUPYTER_RUNTIME_DIR", str(share / "runtime"))
+    patch.setenv("JUPYTER_CONFIG_DIR", str(share / "config"))
+    patch.setenv("JUPYTER_PATH", "")
+    patch.setenv("IPYTHONDIR", str(share / "ipython"))
+    patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    yield share
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def wrap(jupyter_folder):
+    """Wrap a kernel with the real command; returns the name of the wrapped kernel."""
+
+    def wrap_it(name: str, *options: str, as_name: str | None = None) -> str:
+        made = as_name or f"sandbox-{name}"
+        assert main(["wrap", name, "--name", made, *options]) == 0
+        return made
+
+    return wrap_it
+
+
+@pytest.fixture(scope="module")
+def kernel(wrap):
+    """A wrapped ipykernel, shared by the tests of a file."""
+    client = Client(wrap("python3"))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def start(wrap):
+    """Start kernels by name; all are ended after the test."""
+    clients = []
+
+    def begin(*args, **kwargs):
+        clients.append(Client(*args, **kwargs))
+        return clients[-1]
+
+    yield begin
+    for client in clients:
+        client.close()

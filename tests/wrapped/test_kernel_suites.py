@@ -1,0 +1,98 @@
+"""Jupyter's own kernel test suite against wrapped kernels of other projects: ipykernel, bash_kernel, Deno, xeus-python."""
+
+# ruff: noqa: RUF012 - the suite reads its samples from class attributes
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+
+import jupyter_kernel_test
+import pytest
+
+from tests.conftest import need
+
+
+def spec(folder, name, argv, language):
+    place = folder / "kernels" / name
+    place.mkdir(parents=True, exist_ok=True)
+    content = {"argv": argv, "display_name": name, "language": language}
+    (place / "kernel.json").write_text(json.dumps(content))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wrapped_kernels(jupyter_folder, wrap):
+    spec(jupyter_folder, "bash", [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"], "bash")
+    spec(jupyter_folder, "deno", ["deno", "jupyter", "--kernel", "--conn", "{connection_file}"], "typescript")
+    spec(jupyter_folder, "xpython", [sys.executable, "-m", "xpython_launcher", "-f", "{connection_file}"], "python")
+    for name in ("python3", "bash", "deno", "xpython"):
+        wrap(name)
+
+
+class TestWrappedIpykernel(jupyter_kernel_test.KernelTests):
+    kernel_name = "sandbox-python3"
+    language_name = "python"
+    file_extension = ".py"
+    code_hello_world = "print('hello, world')"
+    code_stderr = "import sys; print('oops', file=sys.stderr)"
+    completion_samples = [{"text": "zi", "matches": {"zip"}}]
+    complete_code_samples = ["1", "print('hello')", "def f(x):\n  return x*2\n\n"]
+    incomplete_code_samples = ["print((", "def f(x):"]
+    invalid_code_samples = ["import = 7q"]
+    code_page_something = "zip?"
+    code_generate_error = "raise ValueError('on purpose')"
+    code_execute_result = [{"code": "1+2", "result": "3"}]
+    code_display_data = [
+        {"code": "from IPython.display import HTML, display; display(HTML('<b>test</b>'))", "mime": "text/html"},
+        {"code": "from IPython.display import Math, display; display(Math('\\\\frac{1}{2}'))", "mime": "text/latex"},
+    ]
+    code_clear_output = "from IPython.display import clear_output; clear_output()"
+    code_inspect_sample = "zip"
+    code_history_pattern = "1?2*"
+    # "range" is left out: ipykernel calls the present session 0, and in a fresh folder there is no other.
+    supported_history_operations = ("tail", "search")
+
+
+class TestWrappedWelcome(jupyter_kernel_test.IopubWelcomeTests):
+    kernel_name = "sandbox-python3"
+    support_iopub_welcome = True
+
+
+class TestWrappedBash(jupyter_kernel_test.KernelTests):
+    kernel_name = "sandbox-bash"
+    language_name = "bash"
+    file_extension = ".sh"
+    code_hello_world = "echo hello, world"
+    # bash_kernel sends stderr as stdout.
+
+    @classmethod
+    def setUpClass(cls):
+        need(importlib.util.find_spec("bash_kernel"), "bash_kernel is not installed: pip install bash_kernel")
+        super().setUpClass()
+
+
+class TestWrappedDeno(jupyter_kernel_test.KernelTests):
+    kernel_name = "sandbox-deno"
+    language_name = "typescript"
+    code_hello_world = "console.log('hello, world')"
+    # Deno sends stderr and values from tasks of their own, sometimes after it has said that the cell is over; the suite
+    # does not wait for them.
+    code_generate_error = "throw new Error('on purpose')"
+    complete_code_samples = ["1", "console.log('x')"]
+
+
+class TestWrappedXeus(jupyter_kernel_test.KernelTests):
+    kernel_name = "sandbox-xpython"
+    language_name = "python"
+    file_extension = ".py"
+    code_hello_world = "print('hello, world')"
+    code_stderr = "import sys; print('oops', file=sys.stderr)"
+    code_generate_error = "raise ValueError('on purpose')"
+    code_execute_result = [{"code": "1+2", "result": "3"}]
+    code_inspect_sample = "zip"
+
+    @classmethod
+    def setUpClass(cls):
+        need(importlib.util.find_spec("xpython_launcher"), "xeus-python is not installed: pip install xeus-python")
+        super().setUpClass()

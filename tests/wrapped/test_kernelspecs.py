@@ -1,0 +1,95 @@
+"""The commands ``wrap``, ``wrapped`` and ``unwrap``, and the options they write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.cli import main
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.wrapped.wrap_options import WrapOptions, from_arguments
+
+
+def test_a_wrapped_kernel_is_listed_with_what_it_may_touch_and_removed(wrap, jupyter_folder, tmp_path, capsys):
+    wrap("python3", "--memory", "1G", "--timeout", "30s", "--mount", f"{tmp_path}:/data", "--allow-net", "example.org")
+    assert main(["wrapped"]) == 0
+    text = capsys.readouterr().out
+    for words in ("sandbox-python3", "wraps: python3", f"{tmp_path} at /data", "example.org", "1024 MB", "30 s"):
+        assert words in text
+    assert main(["wrapped", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["memory"] == "1024 MB"
+    assert main(["unwrap", "python3"]) == 0
+    assert not (jupyter_folder / "kernels" / "sandbox-python3").exists()
+
+
+def test_the_kernelspec_starts_the_launcher_and_is_interrupted_by_message(wrap, jupyter_folder):
+    name = wrap("python3", "--display-name", "Python, walled", as_name="mine")
+    spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
+    assert spec["argv"][1:3] == ["-m", "sandbox_kernel.wrapped"]
+    assert spec["interrupt_mode"] == "message"
+    assert spec["display_name"] == "Python, walled"
+    assert "env" not in spec
+
+
+def test_variables_of_a_kernelspec_are_for_the_kernel_and_not_for_the_launcher(wrap, jupyter_folder):
+    place = jupyter_folder / "kernels" / "with-env"
+    place.mkdir(parents=True)
+    content = {"argv": ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "E",
+               "language": "python", "env": {"LD_PRELOAD": "/x.so", "A": "b=c"}}  # fmt: skip
+    (place / "kernel.json").write_text(json.dumps(content))
+    name = wrap("with-env")
+    spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
+    assert "env" not in spec
+    _, options = from_arguments(spec["argv"][3:])
+    assert options.env == {"LD_PRELOAD": "/x.so", "A": "b=c"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["wrap", "no-such-kernel"], "there is no kernel 'no-such-kernel'; installed here:"),
+        (["wrap", "python3", "--policy", "no-such-file.toml"], "no-such-file.toml"),
+        (["wrap", "python3", "--memory", "1M"], "at least 64"),
+        (["wrap", "sandbox"], "Sandbox kernel itself"),
+        (["unwrap", "no-such-kernel"], "there is no wrapped kernel 'no-such-kernel'"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_written(arguments, words, jupyter_folder, capsys):
+    before = sorted((jupyter_folder / "kernels").glob("*")) if (jupyter_folder / "kernels").exists() else []
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+    assert sorted((jupyter_folder / "kernels").glob("*")) == before
+
+
+def test_a_wrapped_kernel_is_not_wrapped_again(wrap, capsys):
+    name = wrap("python3")
+    assert main(["wrap", name]) == 2
+    assert "is wrapped already" in capsys.readouterr().err
+
+
+def test_options_survive_the_command_line():
+    options = WrapOptions(
+        command=("/usr/bin/R", "--slave", "-e", "IRkernel::main()", "--args", "{inner_connection_file}"),
+        env={"A": "1", "B": "x=y --z"}, resource_dir="/opt/k", interrupt="message", policy="data",
+        mounts=("/a:/b:rw",), domains=("example.org:443",), memory_mb=512, timeout_s=2.5, enforcer="bubblewrap",
+    )  # fmt: skip
+    assert from_arguments(["-f", "c.json", *options.to_arguments()]) == ("c.json", options)
+
+
+def test_options_are_checked():
+    with pytest.raises(InvalidRequest, match="list of words"):
+        WrapOptions(command=())
+    with pytest.raises(InvalidRequest, match="interrupt mode"):
+        WrapOptions(command=("x",), interrupt="shout")
+
+
+def test_the_folder_of_a_relative_policy_file_is_the_one_where_it_was_wrapped(
+    wrap, jupyter_folder, tmp_path, monkeypatch
+):
+    Path(tmp_path, "p.toml").write_text("allowProcessSpawn = true\n")
+    monkeypatch.chdir(tmp_path)
+    name = wrap("python3", "--policy", "p.toml", as_name="with-policy")
+    spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
+    assert f"--policy={tmp_path}/p.toml" in spec["argv"]

@@ -1,0 +1,93 @@
+"""The provisioner: any kernelspec that names it, or every kernel of a server, starts in a jail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+from jupyter_client.manager import KernelManager
+from traitlets.config import Config
+
+from sandbox_kernel.wrapped.provisioner import SandboxProvisioner
+from tests.conformance.conftest import Client
+
+
+@pytest.fixture
+def spec(jupyter_folder):
+    def write(name, env=None, **config):
+        place = jupyter_folder / "kernels" / name
+        place.mkdir(parents=True, exist_ok=True)
+        content = {
+            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "display_name": name,
+            "language": "python",
+            "env": env or {},
+            "metadata": {"kernel_provisioner": {"provisioner_name": "sandbox-provisioner", "config": config}},
+        }
+        (place / "kernel.json").write_text(json.dumps(content))
+        return name
+
+    return write
+
+
+def test_both_names_of_the_provisioner_are_registered():
+    found = {entry.name: entry.load() for entry in entry_points(group="jupyter_client.kernel_provisioners")}
+    assert found["sandbox"] is found["sandbox-provisioner"] is SandboxProvisioner
+
+
+def test_a_kernelspec_that_names_it_starts_in_a_jail_with_its_limits_and_variables(spec, start, tmp_path):
+    (tmp_path / "shown.txt").write_text("shown")
+    name = spec("walled", env={"GREETING": "hello"}, memory="512M", timeout="2s", mounts=[f"{tmp_path}:/data"])
+    kernel = start(name)
+    assert kernel.text("import os; print(os.getcwd(), os.environ['GREETING'])") == "/box hello\n"
+    assert kernel.text("print(open('/data/shown.txt').read())") == "shown\n"
+    reply, _ = kernel.run("import time; time.sleep(60)")
+    assert reply["ename"] == "KeyboardInterrupt"
+
+
+def test_interrupt_and_restart_work(spec, start):
+    kernel = start(spec("walled2"))
+    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)")
+    kernel.wait_for_output(request, "begun")
+    kernel.km.interrupt_kernel()
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    kernel.km.restart_kernel()
+    kernel.kc.wait_for_ready(timeout=60)
+    assert kernel.text("print('here')") == "here\n"
+
+
+def test_a_wrong_setting_is_told_when_the_kernel_starts(spec):
+    manager = KernelManager(kernel_name=spec("wrong", memory="lots"))
+    with pytest.raises(RuntimeError, match="lots"):
+        manager.start_kernel()
+
+
+def test_a_server_can_wall_every_kernel_by_its_configuration(monkeypatch):
+    config = Config()
+    monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "sandbox")
+    config.SandboxProvisioner.memory = "600M"
+    from jupyter_client.provisioning import KernelProvisionerFactory
+
+    KernelProvisionerFactory.clear_instance()
+    manager = KernelManager(kernel_name="python3", config=config)
+    try:
+        manager.start_kernel()
+        assert isinstance(manager.provisioner, SandboxProvisioner)
+        assert "--memory-mb=600" in " ".join(manager.provisioner.process.args)
+    finally:
+        manager.shutdown_kernel(now=True)
+        KernelProvisionerFactory.clear_instance()
+
+
+def test_a_dead_kernel_is_started_again_by_the_server(spec, start):
+    kernel = start(spec("dies"))
+    assert isinstance(kernel, Client)
+    request = kernel.kc.execute("import os; os._exit(1)")
+    assert [content["ename"] for kind, content in kernel.outputs(request, 60) if kind == "error"] == ["SandboxKilled"]
+    kernel.km.provisioner.process.wait(20)
+    assert not kernel.km.is_alive()
+    kernel.km.restart_kernel(now=True)
+    kernel.kc.wait_for_ready(timeout=60)
+    assert kernel.text("print('alive')") == "alive\n"

@@ -1,0 +1,173 @@
+"""A wrapped ipykernel behind Jupyter's own client: everything a notebook does, and what ends a kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+from jupyter_client import BlockingKernelClient
+
+
+def outputs_of(kernel, code, kind):
+    return [content for each, content in kernel.run(code)[1] if each == kind]
+
+
+def test_a_cell_runs_with_state_and_value(kernel):
+    assert kernel.run("x = 41")[0]["status"] == "ok"
+    assert outputs_of(kernel, "x + 1", "execute_result")[0]["data"] == {"text/plain": "42"}
+
+
+def test_the_packages_of_the_kernel_are_there_and_the_home_folder_is_not(kernel):
+    assert kernel.text("import numpy; print(numpy.arange(3).sum())") == "3\n"
+    home = os.path.expanduser("~")
+    shown = kernel.text(f"import os; print(os.listdir({home!r}) if os.path.exists({home!r}) else 'nothing')")
+    assert ".ssh" not in shown and ".bash_history" not in shown and ".config" not in shown
+
+
+def test_the_kernel_has_no_network_and_no_processes_of_the_host(kernel):
+    _, outputs = kernel.run("import socket; socket.create_connection(('203.0.113.1', 80), 5)")
+    assert outputs[-1][1]["evalue"] == "[Errno 101] Network is unreachable"
+    count = int(kernel.text("import os; print(len([p for p in os.listdir('/proc') if p.isdigit()]))"))
+    assert count < 8
+
+
+def test_the_kernel_sees_its_own_connection_file_and_not_the_outside_key(kernel):
+    inner = kernel.text("import json; print(json.load(open('/cell/connection.json'))['key'])").strip()
+    assert inner
+    assert inner != kernel.kc.session.key.decode()
+    everything = kernel.text("import os; print(open('/proc/self/cmdline').read(), dict(os.environ))")
+    assert kernel.km.connection_file not in everything
+
+
+def test_completion_inspection_and_history_answer(kernel):
+    kernel.run("wrapped_value = 1")
+    reply = kernel.reply(kernel.kc.complete("wrapped_va", 10))
+    assert reply["matches"] == ["wrapped_value"]
+    assert kernel.reply(kernel.kc.inspect("print", 5))["found"] is True
+    assert kernel.reply(kernel.kc.is_complete("for x in y:"))["status"] == "incomplete"
+    assert kernel.reply(kernel.kc.history(hist_access_type="tail", n=1))["history"]
+
+
+def test_input_is_asked_from_the_client_that_sent_the_cell_and_is_marked(kernel):
+    request = kernel.kc.execute("print('got', input('name? '))", allow_stdin=True)
+    asked = kernel.kc.get_stdin_msg(timeout=30)
+    assert asked["content"] == {"prompt": "sandbox asks: name?", "password": False}
+    kernel.kc.input("me")
+    assert ("stream", {"name": "stdout", "text": "got me\n"}) in kernel.outputs(request)
+    kernel.reply(request)
+
+
+def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(kernel):
+    kernel.run("kept = 7")
+    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)", stop_on_error=False)
+    kernel.wait_for_output(request, "begun")
+    kernel.km.interrupt_kernel()
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    assert kernel.text("print(kept)") == "7\n"
+
+
+def test_a_signal_to_the_launcher_interrupts_too(kernel):
+    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)", stop_on_error=False)
+    kernel.wait_for_output(request, "begun")
+    os.kill(kernel.pid, signal.SIGINT)
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+
+
+def test_two_clients_share_the_kernel_and_each_gets_its_own_replies(kernel):
+    second = BlockingKernelClient(connection_file=kernel.km.connection_file)
+    second.load_connection_file()
+    second.start_channels()
+    second.wait_for_ready(timeout=60)
+    try:
+        mine, theirs = kernel.kc.execute("1"), second.execute("2")
+        assert kernel.reply(mine)["status"] == "ok"
+        while (message := second.get_shell_msg(timeout=30))["parent_header"]["msg_id"] != theirs:
+            pass
+        assert message["content"]["status"] == "ok"
+    finally:
+        second.stop_channels()
+
+
+def test_a_client_that_connects_again_under_its_name_is_served(kernel):
+    kernel.kc.stop_channels()
+    kernel.kc = kernel.km.client()
+    kernel.kc.start_channels()
+    kernel.kc.wait_for_ready(timeout=60)
+    assert kernel.text("print('again')") == "again\n"
+
+
+def test_a_message_signed_with_another_key_is_not_run(kernel):
+    key, kernel.kc.session.key = kernel.kc.session.key, b"another"
+    request = kernel.kc.execute("forged = 1")
+    kernel.kc.session.key = key
+    assert kernel.text("print('forged' in globals())") == "False\n"
+    assert request
+
+
+def test_scripts_are_removed_and_the_cell_says_so(kernel):
+    _, outputs = kernel.run("from IPython.display import HTML, display\ndisplay(HTML('<script>x</script><b>y</b>'))")
+    shown = next(content for kind, content in outputs if kind == "display_data")
+    assert "<script" not in shown["data"]["text/html"] and "<b>y</b>" in shown["data"]["text/html"]
+    told = [content["text"] for kind, content in outputs if kind == "stream" and content["name"] == "stderr"]
+    assert told == ["▣ HTML was shown without scripts\n"]
+
+
+def test_restart_gives_a_fresh_kernel_for_the_same_client(wrap, start):
+    kernel = start(wrap("python3"))
+    kernel.run("x = 1")
+    kernel.km.restart_kernel()
+    kernel.kc.wait_for_ready(timeout=60)
+    assert kernel.text("print('x' in globals())") == "False\n"
+
+
+def test_shutdown_ends_every_process(wrap, start):
+    kernel = start(wrap("python3"))
+    kernel.run("import subprocess; subprocess.Popen(['sleep', '1000'])")
+    processes = [psutil.Process(kernel.pid), *kernel.descendants()]
+    assert any(process.name() == "sleep" for process in processes)
+    kernel.km.shutdown_kernel()
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    assert alive == []
+
+
+def test_a_killed_launcher_leaves_nothing(wrap, start):
+    kernel = start(wrap("python3"))
+    processes = [psutil.Process(kernel.pid), *kernel.descendants()]
+    os.kill(kernel.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    assert alive == []
+
+
+def test_a_kernel_that_uses_too_much_memory_says_so_in_the_notebook(wrap, start):
+    kernel = start(wrap("python3", "--memory", "300M", as_name="small"))
+    request = kernel.kc.execute("x = bytearray(600_000_000)\nfor i in range(0, len(x), 4096): x[i] = 1")
+    outputs = kernel.outputs(request, timeout=60)
+    error = next(content for kind, content in outputs if kind == "error")
+    assert error["ename"] == "MemoryExceeded" and "300 MB" in error["evalue"]
+    assert kernel.reply(request)["ename"] == "MemoryExceeded"
+
+
+def test_a_cell_that_runs_too_long_is_interrupted_and_the_state_stays(wrap, start):
+    kernel = start(wrap("python3", "--timeout", "2s", as_name="quick"))
+    kernel.run("kept = 1")
+    reply, outputs = kernel.run("import time; time.sleep(100)")
+    assert reply["ename"] == "KeyboardInterrupt"
+    assert any("limit of 2 s" in content.get("text", "") for _, content in outputs)
+    assert kernel.text("print(kept)") == "1\n"
+
+
+def test_a_cell_that_ignores_the_interrupt_ends_its_kernel_and_says_so(wrap, start):
+    kernel = start(wrap("python3", "--timeout", "1s", as_name="quick"))
+    request = kernel.kc.execute("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(100)")
+    outputs = kernel.outputs(request, timeout=60)
+    assert [content["ename"] for kind, content in outputs if kind == "error"] == ["SandboxTimeout"]
+
+
+def test_a_kernel_that_ends_itself_says_so(wrap, start):
+    kernel = start(wrap("python3"))
+    request = kernel.kc.execute("import os; os._exit(3)")
+    outputs = kernel.outputs(request, timeout=60)
+    assert [content["evalue"] for kind, content in outputs if kind == "error"] == [
+        "the kernel ended itself with exit code 3; variables are lost"
+    ]
