@@ -85,6 +85,8 @@ def _compiled_init(cls: type) -> Callable[..., None]:
                 value = default
         else:
             default = ""
+            if not field.init:
+                continue  # ``__post_init__`` sets it
         if field in given:
             words[bool(field.kw_only)].append(f"{name}={default}" if default else name)
         lines.append(f"    _put(self, {name!r}, {value})")

@@ -163,3 +163,15 @@ def test_the_signature_of_a_public_class_shows_its_fields_before_any_object_was_
     assert said.startswith(
         "['language', 'code', 'timeout']\n(*, cpu_seconds: 'float | None' = None, processes: 'int' = 64"
     )
+
+
+def test_a_field_that_post_init_sets_was_looked_for_among_the_arguments() -> None:
+    @dataclass
+    class Made:
+        given: int
+        derived: int = dataclasses.field(init=False)
+
+        def __post_init__(self) -> None:
+            self.derived = self.given + 1
+
+    assert Made(1).derived == 2
