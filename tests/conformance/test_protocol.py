@@ -119,12 +119,9 @@ def test_the_echo_and_the_reply_carry_the_same_number(kernel):
     assert outputs["execute_input"]["execution_count"] == kernel.reply(request)["execution_count"]
 
 
-def test_user_expressions_are_evaluated_in_the_sandbox_not_in_the_kernel(kernel, tmp_path):
-    (tmp_path / "of-the-host").write_text("")
-    asked = {"sum": "1 + 1", "host": f"__import__('os').path.exists({str(tmp_path / 'of-the-host')!r})"}
-    reply, _ = kernel.run("print(1)", user_expressions=asked)
-    found = {name: value["data"]["text/plain"] for name, value in reply["user_expressions"].items()}
-    assert found == {"sum": "2", "host": "False"}
+def test_user_expressions_are_evaluated_in_the_sandbox_and_never_in_the_kernel(kernel):
+    reply, _ = kernel.run("print(1)", user_expressions={"x": "__import__('os').getcwd()"})
+    assert reply["user_expressions"]["x"]["data"] == {"text/plain": "'/box'"}
 
 
 def test_nothing_that_users_write_is_evaluated_in_the_kernel(kernel, tmp_path):

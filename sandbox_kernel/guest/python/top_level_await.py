@@ -14,7 +14,7 @@ from .between.background_loop import the_loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import CoroutineType, TracebackType
+    from types import CoroutineType
     from typing import Any
 
 
@@ -30,14 +30,13 @@ def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
     except KeyboardInterrupt as interrupt:
         if task.done():
             raise
+        if interrupt_where_it_waits(task):
+            return loop.run_until_complete(task)
         task.cancel()
-        where = None
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             loop.run_until_complete(task)
-        except asyncio.CancelledError as ended:
-            where = in_cell(ended.__traceback__, cell)
-        # The user wants to see where the cell waited. The frames of the loop say nothing, and take long to format.
-        raise interrupt.with_traceback(where) from None
+        # The frames of the loop say nothing to the user, and take long to format.
+        raise interrupt.with_traceback(None) from None
     except BaseException:
         if not task.done():
             task.cancel()
@@ -46,11 +45,16 @@ def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
         raise
 
 
-def in_cell(trace: TracebackType | None, cell: CoroutineType[Any, Any, Any]) -> TracebackType | None:
-    """Return the part of a traceback that begins in the cell's own code; None if there is none."""
-    while trace is not None and trace.tb_frame.f_code is not cell.cr_code:
-        trace = trace.tb_next
-    return trace
+def interrupt_where_it_waits(task: Any) -> bool:
+    """Raise ``KeyboardInterrupt`` in the cell, where it awaits something. False if what it awaits cannot raise it."""
+    awaited = getattr(task, "_fut_waiter", None)
+    if awaited is None or awaited.done():
+        return False
+    try:
+        awaited.set_exception(KeyboardInterrupt())
+    except RuntimeError:  # another task
+        return False
+    return True
 
 
 def watch_over(shell: Any) -> None:

@@ -8,7 +8,7 @@ Landlock cannot take rights away further down a path, so a read-only path inside
 from __future__ import annotations
 
 import ctypes
-import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,7 +86,7 @@ class LandlockPlan:
 
 def landlock_abi() -> int:
     """Return the Landlock version of the running kernel; 0 when it is missing, off at boot or filtered away."""
-    if os.uname().sysname != "Linux":
+    if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.rules.bpf import (
@@ -91,12 +92,12 @@ _YES = give(ALLOW)
 
 def host_arch() -> str:
     """Return the architecture of this machine. Raises ``EnforcerUnavailable`` when there is no table for it."""
-    machine = os.uname().machine
-    if os.uname().sysname != "Linux":
+    if sys.platform != "linux":
         raise EnforcerUnavailable(
             "seccomp",
-            f"it is a part of Linux and this is {os.uname().sysname}; use a Linux virtual machine",
+            f"it is a part of Linux and this is {sys.platform}; use a Linux virtual machine",
         )
+    machine = os.uname().machine
     if machine not in ARCHES:
         raise EnforcerUnavailable(
             "seccomp",

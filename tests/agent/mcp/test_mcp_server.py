@@ -258,7 +258,10 @@ def test_a_figure_comes_as_a_picture_and_what_only_claims_to_be_one_does_not(ser
     result = served.call("session_run", code=code, session="pictures")
     assert result.structured_content["displays"] == [
         {"text": "a dot", "kinds": ["image/png"]},
-        {"text": "", "kinds": ["text/html"]},  # what was no picture did not come this far
+        {
+            "text": "[a PNG picture was not shown: its content is not image/png]",
+            "kinds": ["application/vnd.sandbox-kernel.frame+json", "text/html"],
+        },
     ]
     assert [block.type for block in result.content] == ["text", "image"]
     assert result.content[1].mime_type == "image/png"

@@ -158,5 +158,5 @@ def test_the_version_of_this_kernel_is_a_number_and_asking_does_not_restrict() -
 
 
 def test_other_systems_have_no_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("sys.platform", "darwin")
     assert landlock_abi() == 0

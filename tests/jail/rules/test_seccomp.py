@@ -7,6 +7,7 @@ import itertools
 import re
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -348,19 +349,19 @@ def test_an_architecture_without_a_table_is_a_typed_error() -> None:
 
 
 def test_a_host_without_a_table_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "s390x")
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(machine="s390x"))
     with pytest.raises(EnforcerUnavailable, match=r"'s390x'.*use a 64-bit x86 or ARM system"):
         host_arch()
 
 
 def test_a_32_bit_python_is_not_given_the_64_bit_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(machine="x86_64"))
     monkeypatch.setattr("struct.calcsize", lambda _: 4)
     with pytest.raises(EnforcerUnavailable, match="64-bit Python"):
         host_arch()
 
 
 def test_another_system_has_no_seccomp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.system", lambda: "Darwin")
-    with pytest.raises(EnforcerUnavailable, match="Darwin"):
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(EnforcerUnavailable, match="darwin"):
         host_arch()

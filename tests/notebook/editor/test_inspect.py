@@ -18,7 +18,7 @@ class _Asked:
     def __init__(self, answer: dict[str, object]) -> None:
         self._answer = answer
 
-    async def _ask_session(self, what: str, code: str, position: int) -> dict[str, object]:
+    async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> dict[str, object]:
         return self._answer
 
 

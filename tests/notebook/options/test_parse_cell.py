@@ -304,7 +304,7 @@ def test_line_commands_are_read(line, expected):
         ("redo 0", "%sandbox redo '0' must be a whole number from 1 upwards"),
         ("checkout", "%sandbox checkout needs a name"),
         ("tree 3", "unsupported language '3'"),
-        ("restart rust --session a", "always fresh"),
+        ("restart rust --session a", "runs fresh"),
     ],
 )
 def test_a_wrong_line_command_is_refused(line, expected):
