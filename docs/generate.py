@@ -116,12 +116,23 @@ def _written(action: argparse.Action) -> str:
     return f"{', '.join(action.option_strings)} {value}".rstrip()
 
 
+def ipykernel_differences() -> str:
+    """The tests of ipykernel that differ on purpose."""
+    from tests.conformance.ipykernel_differences import DIFFERENCES
+
+    rows = [
+        (reason, ", ".join(f"`{name.partition('::')[2]}`" for name in names)) for reason, names in DIFFERENCES.items()
+    ]
+    return table(("what differs, and why", "ipykernel's tests"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "notebook-options": notebook_options,
     "notebook-commands": notebook_commands,
     "default-limits": default_limits,
     "languages": languages,
     "command-line": command_line,
+    "ipykernel-differences": ipykernel_differences,
 }
 PICTURES: dict[str, Callable[[], str]] = {"floors.svg": draw.floors, "one-cell.svg": draw.one_cell}
 #: The outer document of frames, for the labextension.

@@ -30,6 +30,7 @@ from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
+from sandbox_kernel.session.cell.late_output import LateListener
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -93,6 +94,13 @@ class RunPanelHandle(Protocol):
         """The cell has ended."""
 
 
+class LateDoor(LateListener, Protocol):
+    """Where output of one cell goes that comes after its end."""
+
+    def open(self) -> None:
+        """The cell has sent its last message; before that, late output is held."""
+
+
 class Door(Protocol):
     """Where messages go: the kernel's ``Wire``, or IPython's display in the magic."""
 
@@ -101,6 +109,12 @@ class Door(Protocol):
 
     def watched(self) -> bool:
         """Whether a person looks on: what is shown for a while only is for nobody else."""
+
+    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
+        """Where output goes that comes after the end of the cell; None where there is no place for it.
+
+        ``messages`` returns what a page gets for a display.
+        """
 
     def stream(self, name: str, text: str) -> None:
         """Text of stdout or stderr."""
@@ -138,6 +152,7 @@ class CellExecution:
         self._state = state
         self._expressions = expressions
         self._reply: FrontEndReply | None = None
+        self._late: LateDoor | None = None
         self._door = door
         self._on_input = on_input
         self._cancel = cancel
@@ -165,6 +180,9 @@ class CellExecution:
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
+        finally:
+            if self._late is not None:
+                self._late.open()
         return CellReply(failure=failure, value=self._value, reply=self._reply)
 
     def _failed(self, failure: Failure) -> CellReply:
@@ -220,7 +238,10 @@ class CellExecution:
             self._state.comms.settled(session, went_back=went_back)
 
     def _front_end(self) -> FrontEnd | None:
-        return None if self._expressions is None else FrontEnd(expressions=self._expressions, on_reply=self._keep)
+        if self._expressions is None:
+            return None
+        self._late = self._door.late(self._messages)
+        return FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
 
     def _keep(self, reply: FrontEndReply) -> None:
         """Called on the thread that runs the cell; read when the cell has ended."""
@@ -249,6 +270,12 @@ class CellExecution:
             self._notes.append(notes.clear_ignored())
             return
         self._send(message)
+
+    def _messages(self, display: SessionDisplay) -> list[Message]:
+        """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
+        if self._state.comms.take(display) or self._state.libraries.take(display.data):
+            return []
+        return [*self._state.libraries.before(display.data, self._cell), render_display(display)[0]]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.settle()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from sandbox_kernel.errors import CheckpointGone, SessionError
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
+from sandbox_kernel.session.between_cells import BetweenCells
 from sandbox_kernel.session.cell.cell_check import make_order
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder, CellRequest
 from sandbox_kernel.session.cell.cell_result import (
@@ -43,18 +45,27 @@ QUIET_S = 10.0
 class WorkerSupervisor(PresentWorker):
     """Runs cells in the current worker, and replaces a worker that dies."""
 
+    @cached_property
+    def _between_cells(self) -> BetweenCells:
+        return BetweenCells(self)
+
     @contextlib.contextmanager
     def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
         """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``."""
         self.refuse_if_closed()
         with self.lock(patience_s):
-            self.refuse_if_closed()
-            if self.live is None:
-                self.live = self._begin()
-            live = self._ready(self.live)
-            if self.rights is not None:
-                self.rights.renew(self, live)
-            yield live
+            self._between_cells.busy()
+            try:
+                self.refuse_if_closed()
+                if self.live is None:
+                    self.live = self._begin()
+                live = self._ready(self.live)
+                if self.rights is not None:
+                    self.rights.renew(self, live)
+                yield live
+            finally:
+                if self.live is not None and self.live.late.listens:
+                    self._between_cells.idle()
 
     #: A worker that could not be made ready between cells, and why; the next turn deals with it.
     _unready: tuple[JailedWorker, SessionError | GateLost] | None = None

@@ -23,6 +23,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VERSION = "7.4.0"
 DIGEST = "4330114d22b9b33575b2c7c68753fc8faabbbcfbc60b0cdff9f14dd4ce63742f"
+#: Of ``test_kernel.py`` and ``test_subshells.py`` too the differences are known, but some of their tests wait for one or
+#: two seconds only, which a loaded machine does not keep.
 FILES = ("test_message_spec.py", "test_async.py")
 
 _SETTINGS = "[pytest]\ntimeout = 60\nmarkers =\n    flaky: tried again\n"

@@ -10,12 +10,17 @@ import builtins
 import contextlib
 import ctypes
 import getpass
+import os
 import sys
 import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
 from . import editor_answers, look, save_answers
+from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
+from .between.belonging import CELL, current, follow_threads
+from .between.cell_stream import replace_streams
+from .child_processes import plain_children
 from .display import SCREEN, bundle, plain
 from .interactive.widgets import COMMS
 from .shell import WorkerShell, forget_all, make_shell
@@ -46,6 +51,11 @@ class PythonCells(CellEngine):
         SCREEN.send = worker.show
         SCREEN.has_pager = lambda: self.expressions is not None
         self.worker = worker
+        self.listened = False
+        follow_threads()
+        allow_own_loops()
+        replace_streams(worker.pid, self.running_cell, self.send_late)
+        plain_children()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -58,8 +68,43 @@ class PythonCells(CellEngine):
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
 
+    def running_cell(self) -> int:
+        """See ``CellStream``: the running cell, or minus the last one between cells."""
+        if not self.listened or os.getpid() != self.worker.pid:
+            return 0
+        return self.worker.cell if self.worker.unfinished else -self.worker.cell
+
+    def send_late(self, name: str, cell: int, text: str) -> None:
+        """Send text of a cell that has ended."""
+        self.worker.channel.send({"op": "late", "id": cell, "name": name, "text": text})
+
+    def belongs(self) -> int:
+        """See ``CellEngine``."""
+        return current()
+
+    def go_on(self) -> None:
+        """See ``CellEngine``: the event loop runs meanwhile."""
+        run_until_readable(self.worker.channel.fileno())
+
+    def take_over(self) -> None:
+        """See ``CellEngine``."""
+        renew()
+
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
+        self.listened = self.expressions is not None
+        with self.as_cell():
+            return self.run_cell(code, number)
+
+    @contextlib.contextmanager
+    def as_cell(self) -> Iterator[None]:
+        """Let what the main thread does belong to the running cell."""
+        CELL.set(self.worker.cell)
+        with counts_as_running():
+            yield
+
+    def run_cell(self, code: str, number: int | None) -> Dict[str, Any]:
+        """Run a cell in IPython, and return how it ended."""
         shell: Any = self.shell
         shell.traceback, shell.display_error = [], None
         self._code = code
@@ -88,7 +133,8 @@ class PythonCells(CellEngine):
 
     def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
         """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
-        COMMS.receive(message)
+        with self.as_cell():
+            COMMS.receive(message)
         return {"status": "ok", "exit_code": 0}
 
     def interrupted_end(self) -> Dict[str, Any]:

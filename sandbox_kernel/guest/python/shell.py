@@ -14,7 +14,7 @@ import warnings
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, Iterator, List
+    from typing import Any, Dict, Iterator, List
 
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
@@ -25,6 +25,7 @@ from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
 from . import top_level_await  # noqa: E402
+from .between import belonging  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
@@ -75,6 +76,22 @@ class WorkerShell(InteractiveShell):
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
+
+    def get_parent(self) -> Dict[str, Any]:
+        """Return a stand-in for the message that the front end sent for the cell to which this code belongs."""
+        return belonging.parent()
+
+    def set_parent(self, parent: Dict[str, Any]) -> None:
+        """Let this thread, and what it starts, belong to the cell of a parent that ``get_parent`` returned."""
+        belonging.belong_to(parent)
+
+    def set_thread_parent(self, parent: Dict[str, Any]) -> Any:
+        """Do the same; returns a token for ``reset_thread_parent``."""
+        return belonging.belong_to(parent)
+
+    def reset_thread_parent(self, token: Any) -> None:
+        """Let this thread belong to the cell that it belonged to before."""
+        belonging.CELL.reset(token)
 
     def set_next_input(self, text: str, replace: bool = False) -> None:
         """Ask the front end to put text into the next cell, or into this one; the host decides whether it may."""
@@ -143,6 +160,9 @@ def make_shell() -> WorkerShell:
     )
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
+    # ``%store``; its database lies in the session's own /tmp.
+    extensions: Any = shell.extension_manager
+    extensions.load_extension("storemagic")
     shell.set_hook("show_in_pager", show_page, 0)  # type: ignore[no-untyped-call]
     # Advice for terminals; here ``exit`` only ends the cell.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")

@@ -10,6 +10,8 @@ import contextlib
 
 from IPython.core import async_helpers
 
+from .between.background_loop import the_loop
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CoroutineType
@@ -21,7 +23,7 @@ def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
     import asyncio
 
     __tracebackhide__ = True
-    loop = async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
+    loop = the_loop()
     task = loop.create_task(cell)
     try:
         return loop.run_until_complete(task)

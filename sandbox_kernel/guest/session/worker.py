@@ -68,6 +68,16 @@ class CellEngine:
     def flush(self) -> None:
         """Write everything that the cell has printed to the pipes."""
 
+    def belongs(self) -> int:
+        """Return the number of the cell that the calling code belongs to; 0 when that is the running one."""
+        return 0
+
+    def go_on(self) -> None:
+        """Do what goes on between cells until the host has sent a message; may return earlier."""
+
+    def take_over(self) -> None:
+        """Set right what a fork shares; called when a checkpoint has become the worker."""
+
     def touch(self) -> None:
         """Write to the memory pages that every cell writes to, so that the kernel copies them before the next cell.
 
@@ -101,6 +111,8 @@ class Worker:
         while True:
             op = ""
             try:
+                if not self.channel.waiting():
+                    self.engine.go_on()
                 message = self.channel.receive()
                 op = message["op"]
                 if op == "run":
@@ -216,6 +228,7 @@ class Worker:
         """Become the worker: this process was a checkpoint and the gate has woken it."""
         self.channel.drain()
         self.pid = os.getpid()
+        self.engine.take_over()
         names = self.engine.names()
         self.channel.send({"op": "restored", "cell": cell, "pid": self.pid, "names": names, "threads": marks.threads})
 
@@ -241,7 +254,7 @@ class Worker:
         waits = waits and threading.current_thread() is threading.main_thread()
         self.questions += waits
         number = self.questions if waits else 0
-        if not self.channel.send({**message, "id": self.cell, "question": number}):
+        if not self.channel.send({**message, "id": self.engine.belongs() or self.cell, "question": number}):
             return False
         if waits:
             self.answer_to(number)

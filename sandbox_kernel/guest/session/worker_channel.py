@@ -81,6 +81,10 @@ class HostChannel:
                 os._exit(0)
             self._buffer += part
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
     def waiting(self) -> bool:
         """Whether the host has already sent another message."""
         return bool(self._buffer) or bool(select.select([self._socket], [], [], 0)[0])

@@ -52,6 +52,9 @@ class MainThread:
         """See ``execution.Door``."""
         return self._watched
 
+    def late(self, messages: object) -> None:
+        """See ``execution.Door``: IPython has no place for output of an earlier cell."""
+
     def stream(self, name: str, text: str) -> None:
         """See ``execution.Door``."""
         self.work.put(lambda: _write(name, text))

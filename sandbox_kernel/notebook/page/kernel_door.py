@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sandbox_kernel.notebook.page.widgets import RunPanel, view
 from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value
 from sandbox_kernel.untrusted.json_value import encodable
+
+if TYPE_CHECKING:
+    from sandbox_kernel.notebook.page.late_wire import LateWire
+    from sandbox_kernel.session.cell.displays import SessionDisplay
 
 
 class KernelPublisher(Protocol):
@@ -43,6 +47,12 @@ class Wire:
     def watched(self) -> bool:
         """See ``execution.Door``."""
         return self._watched and not self._silent
+
+    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateWire:
+        """See ``execution.Door``."""
+        from sandbox_kernel.notebook.page.late_wire import LateWire
+
+        return LateWire(self, messages)
 
     def stream(self, name: str, text: str) -> None:
         """Send text of stdout or stderr."""

@@ -30,6 +30,10 @@ class CellOutput:
         self.captures[fd].feed(data)
         return bool(data)
 
+    def add(self, stream: str, text: str) -> None:
+        """Take text that a thread of the cell has sent."""
+        (self.stdout if stream == "stdout" else self.stderr).feed(text.encode("utf-8", "replace"))
+
     def drain(self) -> None:
         """What was printed before a display comes before it."""
         for fd, capture in self.captures.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.visible import INVISIBLE
 from sandbox_kernel.model import Note, notes
+from sandbox_kernel.session.cell.late_output import LateListener
 
 #: The most expressions of one cell, and the longest name and text of one.
 MAX_EXPRESSIONS = 100
@@ -50,11 +51,13 @@ class FrontEnd:
     Args:
         expressions: expressions by name; the session evaluates them after the cell, if it ended well.
         on_reply: called once, on the thread that runs the cell, when the cell has ended by itself.
+        late: gets the output of threads and tasks that comes after the end of the cell.
 
     """
 
     expressions: Mapping[str, str] = field(default_factory=dict)
     on_reply: Callable[[FrontEndReply], None]
+    late: LateListener | None = None
 
     def __post_init__(self) -> None:
         if not _usable(self.expressions):

@@ -31,6 +31,7 @@ from sandbox_kernel.session.worker.messages import (
     CellDone,
     DisplayShown,
     FromWorker,
+    LateText,
     OutputCleared,
     Question,
     Run,
@@ -138,6 +139,8 @@ class Cell(WatchLoop):
             message["comm"] = self.order.request.comm
         if (front_end := self.order.request.front_end) is not None:
             message["expressions"] = dict(front_end.expressions)
+            if front_end.late is not None:
+                self.live.late.follow(message["id"], front_end.late)
         self.live.channel.put(message)
 
     def _look_again(self) -> None:
@@ -214,6 +217,14 @@ class Cell(WatchLoop):
 
     def _take(self, message: FromWorker) -> None:
         match message:
+            case LateText(id=found) if found == self.live.cell_id:
+                self.output.drain()
+                self.output.add(message.name, message.text)
+            case LateText():
+                self.live.late.text(message)
+            case DisplayShown(id=found) if found != self.live.cell_id and self.live.late.knows(found):
+                self.live.late.display(message)
+                self._seen(message.question)
             case DisplayShown():
                 self.output.drain()
                 self.displays.show(message)
@@ -241,12 +252,13 @@ class Cell(WatchLoop):
             self.live.channel.put({"op": "seen", "question": question})
 
     def _ask(self, question: Question) -> None:
-        if self._question is not None:
-            raise SessionError("the worker asked for input twice at once")
         on_input = self.order.request.on_input
         if on_input is None or self._interrupt_at is not None:
+            # After an interrupt a debugger asks again, while the first question is still open on the page.
             self.live.channel.put({"op": "input", "question": question.question, "value": None})
             return
+        if self._question is not None:
+            raise SessionError("the worker asked for input twice at once")
         self._question = CellPrompt(question, on_input)
         self.selector.register(self._question, selectors.EVENT_READ, self._answered)
 

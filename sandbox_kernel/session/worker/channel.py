@@ -16,7 +16,7 @@ from collections import deque
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.session.worker.message_reader import Cutter
-from sandbox_kernel.session.worker.messages import FromWorker, ToWorker, encode
+from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, encode
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
@@ -47,6 +47,8 @@ class WorkerChannel:
         #: The worker's pid as the host sees it; 0 until its first message.
         self.speaker = 0
         self._speaker_fd = -1
+        self._kept: list[FromWorker] = []
+        self._problem: SessionError | None = None
         #: No more data can come: a cell has shut the socket down, or every process that held it has ended.
         self.closed = False
 
@@ -60,6 +62,7 @@ class WorkerChannel:
         self.forget_speaker()
         self._cutter = Cutter()
         self._waiting.clear()
+        self._kept, self._problem = [], None
 
     def forget_speaker(self) -> None:
         """Accept no messages until the next speaker is found; closes the speaker's descriptor."""
@@ -115,6 +118,25 @@ class WorkerChannel:
         Raises ``SessionError`` on a malformed message, and ``OSError`` when the host cannot find out which process
         wrote the data: discarding it could make the caller wait for a message that never comes.
         """
+        if self._problem is not None:
+            raise self._problem
+        kept, self._kept = self._kept, []
+        return [*kept, *self._read_new()]
+
+    def hear(self) -> list[LateText | DisplayShown]:
+        """Return the output that has come between cells; other messages, and a malformed one, are kept for ``read``."""
+        try:
+            found = self._read_new()
+        except SessionError as error:
+            self._problem = error
+            return []
+        self._kept += [message for message in found if not isinstance(message, LateText | DisplayShown)]
+        if len(self._kept) > MAX_WAITING:
+            self._problem = SessionError(f"the worker sent more than {MAX_WAITING} messages between cells")
+            self._kept = []
+        return [message for message in found if isinstance(message, LateText | DisplayShown)]
+
+    def _read_new(self) -> list[FromWorker]:
         found: list[FromWorker] = []
         try:
             data, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))

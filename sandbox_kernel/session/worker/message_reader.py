@@ -23,6 +23,7 @@ from sandbox_kernel.session.worker.messages import (
     DisplayShown,
     FromWorker,
     Frozen,
+    LateText,
     Looked,
     OutputCleared,
     Question,
@@ -91,6 +92,8 @@ def parse(raw: bytes) -> FromWorker:
             return reader.shown()
         case "clear":
             return OutputCleared(reader.count("id"), reader.count("question"), reader.flag("wait"))
+        case "late":
+            return reader.late()
         case "input":
             prompt = reader.text("prompt")
             return Question(reader.count("id"), reader.count("question"), prompt, reader.flag("password"))
@@ -175,6 +178,12 @@ class _Reader:
             raise self._wrong("display_id")
         identity = clean_text(name) if name is not None else None
         return DisplayShown(self.count("id"), self.count("question"), str(kind), data, metadata, identity, self._size)
+
+    def late(self) -> LateText:
+        name = self._message.get("name")
+        if name not in ("stdout", "stderr"):
+            raise self._wrong("name")
+        return LateText(self.count("id"), str(name), self.text("text"))
 
     def done(self) -> CellDone:
         status = self._message.get("status")

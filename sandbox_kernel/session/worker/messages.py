@@ -114,6 +114,15 @@ class OutputCleared:
 
 
 @dataclass(frozen=True)
+class LateText:
+    """Text of a cell that has ended, written by a thread or task that it started; ``name`` is stdout or stderr."""
+
+    id: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Question:
     """The cell asks the user for a line of input."""
 
@@ -177,7 +186,9 @@ class Looked:
     found: Mapping[str, tuple[str, str, str]]
 
 
-FromWorker = Looked | Ready | Began | DisplayShown | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+FromWorker = (
+    Looked | Ready | Began | DisplayShown | LateText | OutputCleared | Question | CellDone | Frozen | Restored | Answer
+)
 
 
 def encode(message: ToWorker) -> bytes:

@@ -24,6 +24,7 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Note, Violation, notes
+from sandbox_kernel.session.cell.late_output import LateOutput
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
@@ -36,6 +37,7 @@ from sandbox_kernel.session.worker.messages import (
     DisplayShown,
     FromWorker,
     Frozen,
+    LateText,
     Looked,
     OutputCleared,
     Ready,
@@ -123,6 +125,7 @@ class JailedWorker:
         self._freezing = False
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
+        self.late = LateOutput(self.life)
         #: Nodes that were given up and whose checkpoints still look at their variables.
         self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
@@ -319,6 +322,20 @@ class JailedWorker:
         """Return notes on hosts that were allowed but could not be reached since the last cell."""
         return self.proxy.take_failures() if self.proxy is not None else ()
 
+    def hear(self) -> None:
+        """Hand on the output that threads and tasks have sent between cells; called with the turn."""
+        for message in self.channel.hear():
+            self._between(message)
+
+    def _between(self, message: LateText | DisplayShown) -> None:
+        """Hand on late output to its cell; a display of a cell that nobody listens to is kept for the next cell."""
+        if isinstance(message, LateText):
+            self.late.text(message)
+        elif self.late.knows(message.id):
+            self.late.display(message)
+        else:
+            self._keep_stray(message)
+
     def take_strays(self) -> list[DisplayShown]:
         """Return the displays of background threads between cells."""
         found, self._strays = self._strays, []
@@ -456,8 +473,8 @@ class JailedWorker:
             for message in self.channel.read():
                 if isinstance(message, kind):
                     return message
-                if isinstance(message, DisplayShown):
-                    self._keep_stray(message)
+                if isinstance(message, LateText | DisplayShown):
+                    self._between(message)
                 elif isinstance(message, Looked):
                     self.tree.looked(message.cell, message.found)
                 elif not isinstance(message, OutputCleared):

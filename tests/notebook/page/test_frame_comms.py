@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,6 +10,8 @@ import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.notebook.page.frame_comms import FrameComms
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 
 SLIDER = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider.observe(lambda c: print('now', c.new), 'value')\nslider"
@@ -144,3 +147,47 @@ def test_what_is_printed_in_an_output_widget_is_part_of_its_state(session: Sessi
     ]  # type: ignore[index, attr-defined]
     assert [output["output_type"] for output in updates[-1]] == ["stream", "display_data", "error"]
     assert updates[-1][0]["text"] == "caught\n"
+
+
+class Late:
+    """The front end of a cell that has ended."""
+
+    def __init__(self, comms: FrameComms) -> None:
+        self.comms, self.said, self.told = comms, list[str](), threading.Event()
+
+    def text(self, stream: str, text: str) -> None:
+        self.said.append(text)
+
+    def display(self, display: SessionDisplay) -> None:
+        if self.comms.take(display):
+            self.told.set()
+
+    def cut(self) -> None:
+        raise AssertionError("this is little output")
+
+
+def run_with_a_front_end(session: Session, comms: FrameComms, code: str) -> Late:
+    late = Late(comms)
+    front_end = FrontEnd(expressions={}, on_reply=lambda reply: None, late=late)
+    asyncio.run(session.arun(code, on_display=lambda display: comms.take(display) and None, front_end=front_end))
+    comms.settled(session, went_back=False)
+    return late
+
+
+def test_a_callback_prints_to_its_page_and_not_below_the_last_cell(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    late = run_with_a_front_end(session, comms, SLIDER)
+    model = next(str(m["comm_id"]) for m in page.messages() if "IntSliderModel" in repr(m))
+    move(page, session, model, 7)
+    assert page.done.wait(60)
+    assert "now 7" in str(page.got[-1]["printed"])
+    assert late.said == []
+
+
+def test_a_thread_moves_a_widget_between_cells(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    code = "import threading\nthreading.Timer(0.5, lambda: setattr(slider, 'value', 9)).start()"
+    run_with_a_front_end(session, comms, SLIDER)
+    late = run_with_a_front_end(session, comms, code)
+    assert late.told.wait(60)
+    assert "'value': 9" in repr(page.messages()[-1])
