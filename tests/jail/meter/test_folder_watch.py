@@ -175,6 +175,6 @@ def test_room_that_vanishes_from_the_file_system_makes_looks_longer(
 def test_a_folder_that_was_over_and_was_put_back_is_fine_again(tmp_path: Path) -> None:
     fill(tmp_path / "large", 20 * MIB)
     seen = watch(tmp_path)
-    assert seen.look() == OVER
+    assert seen.look(last=True) == OVER  # takes the time that the folder needs on a busy machine
     (tmp_path / "large").unlink()
     assert seen.look() == FINE

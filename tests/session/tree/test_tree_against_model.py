@@ -121,7 +121,10 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: len(self.nodes) > 3)
     @rule()
     def lose_everything(self) -> None:
+        worker = self.session._supervisor.live
+        assert worker is not None
         self.session._supervisor.kill()
+        worker.jail.wait_dead()  # a short cell would otherwise end before its worker does
         with contextlib.suppress(SessionError):  # or the cell is the first to notice, and says so in its result
             result = self.session.run("pass")
             assert any(note.kind is NoteKind.STATE_LOST for note in result.notes), result
