@@ -17,6 +17,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import comm
@@ -28,6 +29,7 @@ from sandbox_kernel.notebook.interrupts import RunningCells
 from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from sandbox_kernel.notebook.debugger import NotebookDebugger
     from sandbox_kernel.notebook.editor.complete import Completion
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
@@ -55,6 +57,7 @@ class SandboxKernel(Kernel):
         self._stdin_lock = threading.Lock()
         self._widgets_enabled = False
         self._warm = False
+        self._debugger: NotebookDebugger | None = None
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
@@ -95,11 +98,19 @@ class SandboxKernel(Kernel):
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """Kernel information without the debugger, which the base class announces when debugpy is installed."""
-        info: dict[str, Any] = dict(super().kernel_info)
-        info["supported_features"] = [name for name in info["supported_features"] if name != "debugger"]
-        info["protocol_version"] = PROTOCOL_VERSION
-        return info
+        """Kernel information. That of the base class imports debugpy here, where nothing is debugged."""
+        debugger = find_spec("debugpy") is not None
+        features = ["kernel subshells"] if self._supports_kernel_subshells else []
+        return {
+            "protocol_version": PROTOCOL_VERSION,
+            "implementation": self.implementation,
+            "implementation_version": self.implementation_version,
+            "language_info": self.language_info,
+            "banner": self.banner,
+            "help_links": self.help_links,
+            "supported_features": [*features, "debugger"] if debugger else features,
+            "debugger": debugger,
+        }
 
     @property
     def execution_count(self) -> int:
@@ -143,6 +154,8 @@ class SandboxKernel(Kernel):
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
         parent = self.get_parent("shell")
         ident = self._get_shell_context_var(self._shell_parent_ident)
+        if self._debugger is not None:
+            await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
@@ -224,6 +237,21 @@ class SandboxKernel(Kernel):
 
         Here ``do_shutdown`` and the pool end the child processes, and jails end when this process does.
         """
+
+    # -- the debugger ------------------------------------------------------------------------------------------------
+
+    async def do_debug_request(self, msg: object) -> dict[str, object]:
+        """Answer a page's debugger. Called on the control thread, one request at a time."""
+        if self._debugger is None:
+            from sandbox_kernel.notebook.debugger import NotebookDebugger
+
+            runner = self.state.runner
+            self._debugger = NotebookDebugger(
+                lambda on_event: runner.attach_debugger(self.state.defaults, on_event),
+                lambda code: runner.program(code, self.state.defaults),
+                lambda event: self.publish("debug_event", event, {}),
+            )
+        return await self._debugger.answer(msg)
 
     # -- editor requests ---------------------------------------------------------------------------------------------
 

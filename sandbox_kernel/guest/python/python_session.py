@@ -21,6 +21,7 @@ from .between.background_loop import allow_own_loops, counts_as_running, renew, 
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
 from .child_processes import plain_children
+from .debugger.attachment import Attachment
 from .display import SCREEN, bundle, plain
 from .interactive.widgets import COMMS
 from .shell import WorkerShell, forget_all, make_shell
@@ -45,6 +46,7 @@ class PythonCells(CellEngine):
         self.shell = shell
         self._libc = ctypes.CDLL(None)
         self._code = ""
+        self._debugger = Attachment(shell)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -93,6 +95,7 @@ class PythonCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
+        self._debugger.settle()
         with self.as_cell():
             return self.run_cell(code, number)
 
@@ -176,6 +179,8 @@ class PythonCells(CellEngine):
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
+        if what == "debug":
+            return self._debugger.attach(self.worker.channel.take_descriptor())
         if what == "image":
             return save_answers.save(self.variables(), code)
         if what == "load":
@@ -185,6 +190,10 @@ class PythonCells(CellEngine):
         if what in ("inspect", "source"):
             return editor_answers.inspect(self.shell, code, position, int(what == "source"))
         return editor_answers.is_complete(self.shell, code)
+
+    def own_threads(self) -> int:
+        """See ``CellEngine``."""
+        return self._debugger.threads()
 
     def names(self) -> int:
         """See ``CellEngine``."""

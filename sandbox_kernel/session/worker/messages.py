@@ -19,7 +19,8 @@ HEADER = struct.Struct(">I")
 #: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
-What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
+#: ``debug`` comes with a socket, on which the worker serves a debugger from then on.
+What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks", "debug"]
 
 
 class Run(TypedDict):
