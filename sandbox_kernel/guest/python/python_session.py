@@ -96,8 +96,11 @@ class PythonCells(CellEngine):
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
         self._debugger.settle()
-        with self.as_cell():
-            return self.run_cell(code, number)
+        try:
+            with self.as_cell():
+                return self.run_cell(code, number)
+        finally:
+            self._debugger.settle()
 
     @contextlib.contextmanager
     def as_cell(self) -> Iterator[None]:

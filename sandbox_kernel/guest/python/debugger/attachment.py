@@ -45,9 +45,13 @@ class Attachment:
             server.finish()
 
     def settle(self) -> None:
-        """End the debugger if its page has gone; called before each cell."""
-        if self._server is not None and self._server.over:
+        """End the debugger if its page has gone, and renew it if an interrupt has ended it; called between cells."""
+        if self._server is None:
+            return
+        if self._server.over:
             self.detach()
+        else:
+            self._server.renew()
 
     def threads(self) -> int:
         """Return how many threads of this process are the debugger's own."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 PREFIX, SUFFIX, SEED = "/sandbox-cells/", ".py", 0xC70F6907
 #: How many texts are kept, and how long one may be in characters.
 MAX_TEXTS, MAX_TEXT = 1000, 1 << 20
+#: How many cells that ran before a debugger was attached can have breakpoints.
+MAX_EARLIER = 200
 
 
 def murmur2(data: bytes, seed: int) -> int:
@@ -43,6 +45,15 @@ class CellTexts:
     def __init__(self) -> None:
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._paths: OrderedDict[str, str] = OrderedDict()
+        #: By program: the name under which IPython has compiled it before a debugger was attached.
+        self.earlier: OrderedDict[str, str] = OrderedDict()
+
+    def find_earlier(self, shell: Any) -> None:
+        """Note the names of the cells that have run so far, so that breakpoints in their functions are found."""
+        cells = shell.history_manager.input_hist_raw
+        for name, number in list(shell.compile._filename_map.items())[-MAX_EARLIER:]:
+            if name.startswith("<ipython-input-") and number < len(cells) and cells[number]:
+                _keep(self.earlier, cells[number], name)
 
     def dump(self, code: str, program: str) -> str:
         """Keep the text of a cell, whose program the session will get, and return its path.
@@ -54,9 +65,9 @@ class CellTexts:
         _keep(self._paths, program, path)
         return path
 
-    def path(self, program: str) -> str:
-        """Return the path of a program that the session is about to run."""
-        return self._paths.get(program) or self.dump(program, program)
+    def name(self, program: str) -> str:
+        """Return the name under which to compile a program that the session is about to run."""
+        return self.earlier.get(program) or self._paths.get(program) or self.dump(program, program)
 
     def get(self, path: str) -> str | None:
         """Return the text of a path; None when it is unknown."""
@@ -82,7 +93,7 @@ def name_cells(shell: Any, texts: CellTexts) -> Callable[[], None]:
     usual = compiler.get_code_name
 
     def name_of(raw_code: str, code: str, number: int) -> str:
-        return texts.path(raw_code)
+        return texts.name(raw_code)
 
     compiler.get_code_name = name_of
     transforms[:] = [step for step in transforms if step is not leading_empty_lines]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,13 +21,15 @@ class HostStream:
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
         self._buffer = b""
+        self._lock = threading.Lock()
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large."""
         data = json.dumps(message, default=str).encode()
         if len(data) > MAX_MESSAGE:
             return False
-        self.socket.sendall(struct.pack(">I", len(data)) + data)
+        with self._lock:
+            self.socket.sendall(struct.pack(">I", len(data)) + data)
         return True
 
     def read(self) -> List[Dict[str, Any]] | None:

@@ -13,7 +13,7 @@ import sys
 import threading
 
 from ..display import bundle, plain
-from .cell_names import CellTexts, name_cells
+from .cell_names import PREFIX, CellTexts, name_cells
 from .dap_stream import DapStream, HostStream
 from .tracer import Tracer
 
@@ -31,6 +31,8 @@ _HIDDEN = re.compile(
 )
 #: Requests that would end the session or start another one.
 _REFUSED = frozenset(["launch", "terminate", "restart", "pydevdAuthorize", "setDebuggerProperty"])
+#: The body of an event.
+_ALL_GO_ON = {"threadId": 1, "allThreadsContinued": True}
 
 
 class DebugServer:
@@ -44,6 +46,9 @@ class DebugServer:
         self._number = 0
         self._asked: Dict[int, Callable[[Message], None]] = {}
         self._stopped: set[Any] = set()
+        #: The thread that a breakpoint or a step has stopped, and the main thread, as the tracer numbers them.
+        self._standing: Any = None
+        self._main: Any = 1
         self._explorer: Any = None
         self._thread = threading.Thread(target=self._serve, name="sandbox-debugger", daemon=True)
         # The tracer leaves such threads alone, and does not list them.
@@ -51,6 +56,7 @@ class DebugServer:
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._tracer = Tracer()
         self._dap = DapStream(self._tracer.socket)
+        texts.find_earlier(shell)
         self._unname = name_cells(shell, texts)
         self._thread.start()
 
@@ -64,6 +70,17 @@ class DebugServer:
         self._tracer.clear()
         self._thread.join(1)
         self._host.socket.close()
+
+    def renew(self) -> None:
+        """Set the tracer right between cells, where the main thread cannot stand at a breakpoint.
+
+        An interrupt raises an exception in the tracer, where the cell stands, and Python then removes the tracer.
+        """
+        stood = self._standing is not None and self._standing == self._main
+        if stood or not self._tracer.traces():
+            self._tracer.renew()
+        if stood:
+            self._event({"type": "event", "event": "continued", "body": _ALL_GO_ON})
 
     def forget(self) -> None:
         """Leave nothing of the debugger in a fork that has become the worker: its threads were not copied."""
@@ -135,11 +152,13 @@ class DebugServer:
     def _event(self, event: Message) -> None:
         name, body = event.get("event"), event.get("body") or {}
         if name == "continued":
+            self._standing = None
             if body.get("allThreadsContinued"):
                 self._stopped.clear()
             self._stopped.discard(body.get("threadId"))
         if name == "stopped":
-            self._stopped.add(body.get("threadId"))
+            self._standing = body.get("threadId")
+            self._stopped.add(self._standing)
             if body.get("allThreadsStopped"):
                 self._ask({"command": "threads"}, lambda reply: self._all_stopped(reply, event))
                 return
@@ -149,6 +168,7 @@ class DebugServer:
         """Tell the page that all threads stand, now that they are known."""
         threads = (reply.get("body") or {}).get("threads") or []
         self._stopped.update(thread["id"] for thread in threads)
+        self._main = next((thread["id"] for thread in threads if thread["name"] == "MainThread"), self._main)
         self._host.send({**event, "body": {**event["body"], "sandboxStopped": sorted(self._stopped)}})
 
     # -- the requests ------------------------------------------------------------------------------------------------
@@ -191,8 +211,17 @@ class DebugServer:
             "rules": [{"path": folder, "include": False} for folder in folders],
         }
         answer = yield {"command": "attach", "arguments": arguments}
+        for program in list(self._texts.earlier):
+            yield self._mapping(self._texts.dump(program, program), program)
         yield {"command": "configurationDone"}
         return answer
+
+    def _mapping(self, path: str, program: str) -> Message:
+        """Tell the tracer that a page knows a cell by this path, which was compiled under another name."""
+        lines, name = program.count("\n") + 1, self._texts.earlier[program]
+        known = {"line": 1, "endLine": lines, "runtimeSource": {"path": name}, "runtimeLine": 1}
+        arguments = {"source": {"path": path}, "pydevdSourceMaps": [known]}
+        return {"command": "setPydevdSourceMap", "arguments": arguments}
 
     def _on_configurationDone(self, request: Message) -> Steps:  # noqa: N802 - the protocol's name
         yield from ()
@@ -203,9 +232,21 @@ class DebugServer:
         return answer
 
     def _on_dumpCell(self, request: Message) -> Steps:  # noqa: N802
-        yield from ()
-        arguments = request["arguments"]
-        return {"body": {"sourcePath": self._texts.dump(str(arguments["code"]), str(arguments["program"]))}}
+        code, program = (str(request["arguments"][key]) for key in ("code", "program"))
+        path = self._texts.dump(code, program)
+        if code != program and program in self._texts.earlier:
+            yield self._mapping(path, program)
+        return {"body": {"sourcePath": path}}
+
+    def _on_stackTrace(self, request: Message) -> Steps:  # noqa: N802
+        """Leave out the frames below the cell: they are ours."""
+        answer = yield from self._forward(request)
+        frames = (answer.get("body") or {}).get("stackFrames") or []
+        of_cells = [n for n, one in enumerate(frames) if str(one.get("source", {}).get("path")).startswith(PREFIX)]
+        if of_cells:
+            frames = frames[: of_cells[-1] + 1]
+            answer = {**answer, "body": {"stackFrames": frames, "totalFrames": len(frames)}}
+        return answer
 
     def _on_source(self, request: Message) -> Steps:
         path = str(request["arguments"]["source"]["path"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 
 from .cell_names import PREFIX
 
@@ -35,7 +36,10 @@ class Tracer:
                 del os.environ["PYDEVD_DISABLE_FILE_VALIDATION"]
         import pydevd
         import pydevd_file_utils
+        from _pydevd_bundle._debug_adapter.pydevd_base_schema import BaseSchema
 
+        # JupyterLab calls the main thread 1, also when it is not the first debugger of this process.
+        BaseSchema.initialize_ids_translation()
         on_disk = pydevd_file_utils.os_path_exists
         pydevd_file_utils.exists = lambda path: path.startswith(PREFIX) or on_disk(path)
         self._pydevd: Any = pydevd
@@ -71,6 +75,18 @@ class Tracer:
     def threads(self) -> int:
         """Return how many threads of the tracer run."""
         return sum(1 for thread in self._debugger.created_pydb_daemon_threads if thread.is_alive())
+
+    def traces(self) -> bool:
+        """Whether the main thread is traced; from Python 3.12 on nothing can take that away."""
+        return sys.version_info >= (3, 12) or sys.gettrace() is not None
+
+    def renew(self) -> None:
+        """Trace the main thread again, which stands nowhere now."""
+        from _pydevd_bundle.pydevd_additional_thread_info import set_additional_thread_info
+
+        info = set_additional_thread_info(threading.main_thread())
+        info.pydev_state, info.pydev_step_cmd, info.pydev_step_stop, info.is_tracing = 1, -1, None, 0
+        self._pydevd.settrace(suspend=False, patch_multiprocessing=False)
 
     def clear(self) -> None:
         """End the tracing, and the tracer's threads."""
