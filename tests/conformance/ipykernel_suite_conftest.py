@@ -4,8 +4,39 @@ It replaces ipykernel's own, which makes mock kernels in the test's process.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+
+#: How long ``wait_for_idle`` waits for one message: ipykernel's tests wait for a second, which a loaded machine does not keep.
+PATIENCE_S = 20
+
+
+def pytest_configure() -> None:
+    """Let every new kernel run a cell before its test begins, and let ``wait_for_idle`` be patient.
+
+    Some tests sleep for a second and then expect that a cell runs. Here the first cell waits for its sandbox.
+    """
+    from tests import utils
+
+    new_kernel = utils.new_kernel
+
+    @contextmanager
+    def warm_kernel(argv: object = None) -> Iterator[object]:
+        with new_kernel(argv) as client:
+            utils.get_reply(client, client.execute("pass", store_history=False))
+            utils.wait_for_idle(client)
+            utils.flush_channels(client)
+            yield client
+
+    def wait_for_idle(client: object, parent_msg_id: str | None = None) -> None:
+        while True:
+            message = client.get_iopub_msg(timeout=PATIENCE_S)
+            idle = message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+            if idle and parent_msg_id in (None, message["parent_header"]["msg_id"]):
+                return
+
+    utils.new_kernel, utils.wait_for_idle = warm_kernel, wait_for_idle
 
 
 @pytest.hookimpl(wrapper=True)

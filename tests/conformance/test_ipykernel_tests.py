@@ -23,9 +23,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VERSION = "7.4.0"
 DIGEST = "4330114d22b9b33575b2c7c68753fc8faabbbcfbc60b0cdff9f14dd4ce63742f"
-#: Of ``test_kernel.py`` and ``test_subshells.py`` too the differences are known, but some of their tests wait for one or
-#: two seconds only, which a loaded machine does not keep.
-FILES = ("test_message_spec.py", "test_async.py")
+#: By file: how many of its tests pass at least.
+FILES = {
+    "test_message_spec.py": 10,
+    "test_async.py": 2,
+    "test_kernel.py": 15,
+    "test_subshells.py": 10,
+    "test_debugger.py": 12,
+}
 
 _SETTINGS = "[pytest]\ntimeout = 60\nmarkers =\n    flaky: tried again\n"
 
@@ -55,8 +60,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(suite: Path, name: str) -> dict[str, str]:
-    """How each test of a file ended (passed, failed, skipped), by its name."""
+def run(suite: Path, name: str, *tests: str) -> dict[str, str]:
+    """How each test of a file, or those that are named, ended (passed, failed, skipped), by its name."""
     env = {
         **{key: value for key, value in os.environ.items() if not key.startswith("PYTEST")},
         "JUPYTER_PATH": str(suite / "jupyter"),
@@ -65,9 +70,10 @@ def run(suite: Path, name: str) -> dict[str, str]:
         "JUPYTER_RUNTIME_DIR": str(suite / "runtime"),
     }
     record = suite / f"{name}.xml"
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={record}", f"tests/{name}"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={record}"]
+    chosen = [f"tests/{test}" for test in tests] or [f"tests/{name}"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options], cwd=suite / "run", env=env, capture_output=True, text=True
+        [sys.executable, "-m", "pytest", *options, *chosen], cwd=suite / "run", env=env, capture_output=True, text=True
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     print(done.stdout[-20_000:])
@@ -79,10 +85,15 @@ def run(suite: Path, name: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", FILES)
 def test_the_kernel_passes_ipykernels_tests_but_for_those_that_differ_on_purpose(suite: Path, name: str) -> None:
     ended = run(suite, name)
     expected = {test for test in reasons() if test.startswith(f"{name}::")}
-    assert {test for test, how in ended.items() if how == "failed"} == expected
-    assert sum(how == "passed" for how in ended.values()) >= (2 if name == "test_async.py" else 10)
+    failed = {test for test, how in ended.items() if how == "failed"}
+    if surprising := failed - expected:
+        # Some wait for a second only, which a loaded machine does not keep: they may try once more.
+        again = run(suite, name, *sorted(surprising))
+        failed -= {test for test in surprising if again[test] == "passed"}
+    assert failed == expected
+    assert sum(how == "passed" for how in ended.values()) >= FILES[name] - len(surprising)
