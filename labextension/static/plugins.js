@@ -5,7 +5,8 @@ import { framesPlugin } from './frames.js';
 import { highlightPlugin } from './highlight.js';
 import { limitsPlugin } from './limits-item.js';
 import { receiptPlugin } from './receipt.js';
+import { reopenedPlugin } from './reopened.js';
 
 export function plugins(shared) {
-  return Promise.all([framesPlugin, highlightPlugin, limitsPlugin, receiptPlugin].map((make) => make(shared)));
+  return Promise.all([framesPlugin, highlightPlugin, limitsPlugin, receiptPlugin, reopenedPlugin].map((make) => make(shared)));
 }

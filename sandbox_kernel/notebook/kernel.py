@@ -27,6 +27,7 @@ from traitlets import Float
 from sandbox_kernel import __version__
 from sandbox_kernel.notebook.interrupts import RunningCells
 from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
+from sandbox_kernel.notebook.page.kept_output import KeptOutput
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.debugger import NotebookDebugger
@@ -60,6 +61,8 @@ class SandboxKernel(Kernel):
         self._warm = False
         self._debugger: NotebookDebugger | None = None
         self.comm_manager = comm.get_comm_manager()
+        self._kept = KeptOutput()
+        self._kept.register(self.comm_manager)
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
 
@@ -163,6 +166,8 @@ class SandboxKernel(Kernel):
             await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
+        if wire.watched():
+            self._kept.begin(parent, str(cell_id), number)
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
@@ -171,6 +176,7 @@ class SandboxKernel(Kernel):
                 self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, silent=silent
             )
             done = await execution.run(code)
+        self._kept.end(parent)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:
@@ -183,8 +189,9 @@ class SandboxKernel(Kernel):
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
-        if self.session is not None:
-            self.session.send(self.iopub_socket, kind, dict(content), parent=dict(parent), ident=self._topic(kind))
+        if (session := self.session) is not None:
+            send = partial(session.send, self.iopub_socket, kind, dict(content), dict(parent), self._topic(kind))
+            self._kept.send(kind, content, parent, send)
 
     def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
         """See ``kernel_door.KernelPublisher``."""

@@ -47,6 +47,14 @@ class LabPage:
         self._wait_for_lab()
         self._wait_for_notebook(name)
 
+    def reload_busy(self, name: str) -> None:
+        """Load the page anew with a notebook in it whose kernel runs a cell."""
+        self.page.goto(f"{self.server.url}/lab/tree/{name}?reset&token={self.server.token}")
+        self._wait_for_lab()
+        self.page.wait_for_function("(name) => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=name)
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.ready")
+        self.page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+
     def leave(self) -> None:
         """Close all notebooks without asking."""
         self.page.evaluate("() => [...window.jupyterapp.shell.widgets('main')].forEach((widget) => widget.dispose())")

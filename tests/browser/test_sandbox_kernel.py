@@ -142,3 +142,26 @@ def test_the_magic_runs_in_the_python_kernel(lab: LabPage) -> None:
     expect(lab.receipt(1).locator("summary")).to_contain_text("javascript")
     lab.select_cell(0)
     expect(lab.limits).to_be_hidden()
+
+
+SLOW = (
+    "%%sandbox --timeout 10m\nimport time\nfor n in range(3000):\n    print('line', n, flush=True)\n    time.sleep(0.2)"
+)
+
+
+def test_a_tab_that_is_opened_again_while_a_cell_runs_has_its_output_and_its_stop_button(own_lab: LabPage) -> None:
+    lab = own_lab
+    lab.server.write_notebook("reopened.ipynb", notebook_of(code_cell(SLOW), kernel="sandbox"))
+    lab.open("reopened.ipynb")
+    lab.start_all()
+    expect(lab.output(0).get_by_role("button", name="Stop")).to_be_visible()
+    expect(lab.output(0)).to_contain_text("line 3")
+    lab.command("docmanager:save")
+    lab.reload_busy("reopened.ipynb")
+    expect(lab.output(0).get_by_role("button", name="Stop")).to_be_visible()
+    expect(lab.output(0)).to_contain_text("line 20")
+    expect(lab.output(0)).not_to_contain_text("Error displaying widget")
+    lab.screenshot("reopened")
+    lab.output(0).get_by_role("button", name="Stop").click()
+    expect(lab.output(0)).to_contain_text("KeyboardInterrupt")
+    expect(lab.output(0)).to_contain_text("line 0")

@@ -1,0 +1,101 @@
+// Shows the output of a cell that another page has started: a tab was closed, or loaded anew, while a cell ran.
+// JupyterLab gives output to the page that ran the cell only. The kernel keeps it (notebook/page/kept_output.py).
+const TARGET = 'sandbox-kernel.output';
+const IMPLEMENTATION = 'sandbox-kernel';
+
+export async function reopenedPlugin(shared) {
+  const { INotebookTracker } = await shared('@jupyterlab/notebook');
+  return {
+    id: 'sandbox-kernel:reopened',
+    description: 'Shows the output of a sandbox cell that went on while its notebook was closed.',
+    autoStart: true,
+    requires: [INotebookTracker],
+    activate: (_app, tracker) => {
+      tracker.forEach(follow);
+      tracker.widgetAdded.connect((_tracker, panel) => follow(panel));
+    },
+  };
+}
+
+// Asks the kernel of a notebook that was just opened, once.
+async function follow(panel) {
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  const kernel = panel.sessionContext.session?.kernel;
+  const info = await kernel?.info;
+  if (!kernel || panel.isDisposed || info.implementation !== IMPLEMENTATION) return;
+  const followed = new Map(); // request -> its cell
+  kernel.iopubMessage.connect((_kernel, message) => {
+    const request = message.parent_header.msg_id;
+    const cell = followed.get(request);
+    if (!cell || cell.view.isDisposed) return;
+    const { msg_type: kind } = message.header;
+    if (kind !== 'status') cell.take(kind, message.content);
+    else if (message.content.execution_state === 'idle') cell.end();
+  });
+  const comm = kernel.createComm(TARGET);
+  Object.assign(comm, {
+    onMsg: ({ content }) => {
+      for (const shown of content.data.shown) {
+        const view = panel.content.widgets.find(({ model }) => model.id === shown.cell && model.type === 'code');
+        if (!view || shown.client === kernel.clientId) continue;
+        if (!shown.running && view.model.executionCount !== null) continue;
+        const cell = new ReopenedCell(view, shown.count);
+        cell.show(shown);
+        followed.set(shown.request, cell);
+      }
+      comm.close();
+    },
+  });
+  comm.open();
+}
+
+class ReopenedCell {
+  constructor(view, count) {
+    this.view = view;
+    this.count = count;
+    this.places = new Map(); // display id -> index of its output
+    this.clearsNext = false;
+  }
+
+  show({ messages, running, cut }) {
+    this.clear();
+    if (running) this.view.setPrompt('*');
+    for (const { kind, content } of messages) this.take(kind, content);
+    if (cut) this.take('stream', { name: 'stderr', text: '[further output is not kept while no page is open]\n' });
+    if (!running) this.end();
+  }
+
+  get outputs() {
+    return this.view.model.outputs;
+  }
+
+  clear() {
+    this.clearsNext = false;
+    this.places.clear();
+    this.outputs.clear();
+  }
+
+  take(kind, content) {
+    const id = content.transient?.display_id;
+    if (kind === 'clear_output') {
+      if (content.wait) this.clearsNext = true;
+      else this.clear();
+    } else if (kind === 'update_display_data') {
+      if (this.places.has(id)) this.outputs.set(this.places.get(id), output('display_data', content));
+    } else if (['stream', 'display_data', 'execute_result', 'error'].includes(kind)) {
+      if (this.clearsNext) this.clear();
+      this.outputs.add(output(kind, content));
+      if (id) this.places.set(id, this.outputs.length - 1);
+    }
+  }
+
+  end() {
+    this.view.model.executionCount = this.count;
+    this.view.setPrompt(String(this.count));
+  }
+}
+
+function output(kind, { transient: _transient, ...content }) {
+  return { ...content, output_type: kind };
+}

@@ -1,0 +1,129 @@
+"""Keeps what the last cells have shown, for a page that was closed or loaded anew while a cell ran.
+
+JupyterLab gives the output of a cell to the page that has run it, and to no other. Our extension asks here, over a comm
+(target ``sandbox-kernel.output``), what cells have shown so far, and follows a running one from then on.
+"""
+
+# mypy: disallow-untyped-calls=False
+# comm has no types.
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+TARGET = "sandbox-kernel.output"
+#: How many cells are kept, and how much output of one, in characters.
+MAX_CELLS, MAX_CHARACTERS = 8, 4 << 20
+_KINDS = frozenset(["stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"])
+
+
+@dataclass
+class _Message:
+    """One message; of a stream, the texts of several."""
+
+    kind: str
+    said: Mapping[str, object]
+    texts: list[str] = field(default_factory=list)
+
+    def content(self) -> dict[str, object]:
+        return {**self.said, "text": "".join(self.texts)} if self.kind == "stream" else dict(self.said)
+
+
+@dataclass
+class _Shown:
+    """What one cell has shown: the messages of its request."""
+
+    cell: str
+    client: str
+    count: int
+    running: bool = True
+    cut: bool = False
+    size: int = 0
+    messages: list[_Message] = field(default_factory=list)
+
+
+class KeptOutput:
+    """The output of the last cells by their requests. Thread-safe; messages are kept in the order they are sent in."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown: OrderedDict[str, _Shown] = OrderedDict()
+
+    def register(self, manager: Any) -> None:
+        """Let pages ask; ``manager`` is the comm manager of the kernel."""
+        manager.register_target(TARGET, self._asked)
+
+    def begin(self, parent: Mapping[str, Any], cell: str, count: int) -> None:
+        """A cell of a page begins."""
+        header = parent.get("header", {})
+        with self._lock:
+            self._shown[str(header.get("msg_id"))] = _Shown(cell, str(header.get("session")), count)
+            while len(self._shown) > MAX_CELLS:
+                self._shown.popitem(last=False)
+
+    def end(self, parent: Mapping[str, Any]) -> None:
+        """A cell has ended."""
+        with self._lock:
+            if (shown := self._of(parent)) is not None:
+                shown.running = False
+
+    def send(
+        self, kind: str, content: Mapping[str, object], parent: Mapping[str, Any], send: Callable[[], object]
+    ) -> None:
+        """Keep a message and send it."""
+        with self._lock:
+            shown = self._of(parent)
+            if shown is not None and kind in _KINDS and not shown.cut:
+                _add(shown, kind, content)
+            send()
+
+    def _of(self, parent: Mapping[str, Any]) -> _Shown | None:
+        header = parent.get("header") or {}
+        return self._shown.get(str(header.get("msg_id")))
+
+    def _asked(self, comm: Any, _message: object) -> None:
+        """Tell a page what cells have shown. What comes later reaches it after this message."""
+        with self._lock:
+            told = [
+                {
+                    "request": request,
+                    "cell": shown.cell,
+                    "client": shown.client,
+                    "count": shown.count,
+                    "running": shown.running,
+                    "cut": shown.cut,
+                    "messages": [{"kind": one.kind, "content": one.content()} for one in shown.messages],
+                }
+                for request, shown in self._shown.items()
+            ]
+            comm.send({"shown": told})
+
+
+def _add(shown: _Shown, kind: str, content: Mapping[str, object]) -> None:
+    """Add a message; text is added to that of the message before it, and what was cleared is forgotten."""
+    if kind == "clear_output" and not content.get("wait"):
+        shown.messages, shown.size = [], 0
+        return
+    shown.size += _size(content)
+    if shown.size > MAX_CHARACTERS:
+        shown.cut = True
+        return
+    if kind != "stream":
+        shown.messages.append(_Message(kind, content))
+        return
+    last = shown.messages[-1] if shown.messages else None
+    if last is None or last.kind != kind or last.said["name"] != content["name"]:
+        last = _Message(kind, {"name": content["name"]})
+        shown.messages.append(last)
+    last.texts.append(str(content["text"]))
+
+
+def _size(content: Mapping[str, object]) -> int:
+    """Return about how many characters a message has."""
+    data = content.get("data")
+    values = [*content.values(), *(data.values() if isinstance(data, Mapping) else ())]
+    return 100 + sum(len(value) for value in values if isinstance(value, str | list))

@@ -1,0 +1,73 @@
+"""What the kernel keeps of cells for a page that comes back."""
+
+from sandbox_kernel.notebook.page.kept_output import MAX_CELLS, MAX_CHARACTERS, TARGET, KeptOutput
+
+
+class Comms:
+    """The comm manager and a page's comm, as far as they are asked."""
+
+    def __init__(self, kept):
+        self.sent = []
+        kept.register(self)
+
+    def register_target(self, name, opened):
+        self.opened = {name: opened}
+
+    def ask(self):
+        self.opened[TARGET](self, {})
+        return self.sent[-1]["shown"]
+
+    def send(self, data):
+        self.sent.append(data)
+
+
+def parent(request, client="page"):
+    return {"header": {"msg_id": request, "session": client}}
+
+
+def kept_with(*messages, request="r1"):
+    kept, order = KeptOutput(), []
+    kept.begin(parent(request), "cell-1", 3)
+    for number, (kind, content) in enumerate(messages):
+        kept.send(kind, content, parent(request), lambda number=number: order.append(number))
+    assert order == list(range(len(messages)))
+    return kept, Comms(kept)
+
+
+def test_a_page_is_told_what_a_running_cell_has_shown():
+    text = [("stream", {"name": "stdout", "text": part}) for part in ("a", "b")]
+    shown = ("display_data", {"data": {"text/plain": "x"}, "metadata": {}, "transient": {"display_id": "d"}})
+    kept, comms = kept_with(*text, shown, ("status", {"execution_state": "busy"}))
+    [cell] = comms.ask()
+    assert (cell["request"], cell["cell"], cell["client"], cell["count"]) == ("r1", "cell-1", "page", 3)
+    assert cell["running"]
+    assert cell["messages"] == [
+        {"kind": "stream", "content": {"name": "stdout", "text": "ab"}},
+        {"kind": shown[0], "content": shown[1]},
+    ]
+    kept.end(parent("r1"))
+    assert not comms.ask()[0]["running"]
+
+
+def test_cleared_output_is_forgotten():
+    _, comms = kept_with(("stream", {"name": "stdout", "text": "old"}), ("clear_output", {"wait": False}))
+    assert comms.ask()[0]["messages"] == []
+
+
+def test_what_is_kept_is_bounded():
+    half = ("stream", {"name": "stdout", "text": "x" * (MAX_CHARACTERS // 2)})
+    kept, comms = kept_with(half, half, half)
+    [cell] = comms.ask()
+    assert cell["cut"]
+    assert sum(len(one["content"]["text"]) for one in cell["messages"]) <= MAX_CHARACTERS
+    for number in range(20):
+        kept.begin(parent(f"other-{number}"), "cell", number)
+    assert len(comms.ask()) == MAX_CELLS
+
+
+def test_messages_of_other_requests_are_only_sent():
+    kept, comms = kept_with()
+    sent = []
+    kept.send("stream", {"name": "stdout", "text": "x"}, {}, lambda: sent.append(1))
+    assert sent == [1]
+    assert comms.ask()[0]["messages"] == []
