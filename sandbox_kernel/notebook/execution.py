@@ -288,7 +288,7 @@ class CellExecution:
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return
         batch.flush()
-        message, removed = render_display(display)
+        message, removed = render_display(self._state.comms.with_state(display))
         self._notes += removed
         self._send(*self._state.libraries.before(display.data, self._cell))
         if isinstance(message, ClearOutput) and self._told:
@@ -301,7 +301,8 @@ class CellExecution:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return []
-        return [*self._state.libraries.before(display.data, self._cell), render_display(display)[0]]
+        shown = render_display(self._state.comms.with_state(display))[0]
+        return [*self._state.libraries.before(display.data, self._cell), shown]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.settle()
