@@ -139,6 +139,20 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
 
 
+def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session, name = session_of(command, context), command.target or ""
+    fork = getattr(session, "fork", None)
+    if fork is None:
+        raise InvalidRequest(
+            f"%sandbox fork {name}: this session cannot be forked; Python sessions and those with --backend wasm can"
+        )
+    copy = fork(name)
+    context.runner.sessions.add_fork(session, name, copy)
+    said = f"%%sandbox --session {name} runs cells in a copy of this session; both go on by themselves."
+    restored = getattr(copy, "restored", None)
+    return _text(said if restored is None else f"{said}\n{restored}")
+
+
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     session = context.runner.box(context.defaults).load_session(command.target)
     # It serves cells of its own language, which may differ from the notebook's.
@@ -231,6 +245,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,
+    "fork": _fork,
     "load": _load,
     "autosave": _autosave,
     "recover": _recover,

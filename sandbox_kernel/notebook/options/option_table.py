@@ -95,6 +95,9 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
     LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
+    LineCommandSpec(
+        "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it"
+    ),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
     LineCommandSpec("autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end"),

@@ -35,6 +35,7 @@ def take_state(worker: JailedWorker) -> State:
     The copy is sealed memory of the host: the worker cannot change it afterwards.
     """
     jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
+    worker.permit_fork()
     answer = worker.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
     size = answer.get("size")
     try:

@@ -154,6 +154,15 @@ class CellDone:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What a checkpoint cannot hold, counted when it was made: the same in every state, or going on by itself."""
+
+    sockets: int = 0
+    databases: int = 0
+    children: int = 0
+
+
+@dataclass(frozen=True)
 class Frozen:
     """A checkpoint was made (``pid`` inside the jail), or could not be made (``pid`` 0, with the reason)."""
 
@@ -161,6 +170,8 @@ class Frozen:
     pid: int
     threads: int
     reason: str
+    #: What else the state shares with all others, counted.
+    beside: Beside = field(default_factory=lambda: Beside())
 
 
 @dataclass(frozen=True)
