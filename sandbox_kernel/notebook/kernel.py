@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -58,6 +59,7 @@ class SandboxKernel(Kernel):
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+        self.shell_handlers["sandbox_request"] = self.sandbox_request
 
     @cached_property
     def state(self) -> NotebookState:
@@ -67,6 +69,13 @@ class SandboxKernel(Kernel):
         state = NotebookState()
         state.comms.register(self.comm_manager)
         return state
+
+    @cached_property
+    def panel_desk(self) -> PanelDesk:
+        """What answers the side panel of the page."""
+        from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+
+        return PanelDesk(self.state)
 
     @cached_property
     def history(self) -> History:
@@ -138,6 +147,7 @@ class SandboxKernel(Kernel):
         counted = store_history and not silent
         if counted:
             self._number = number
+            self.panel_desk.ran(number, cell_id)
         if is_question(code):
             page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
@@ -160,6 +170,13 @@ class SandboxKernel(Kernel):
         reply = done.reply or unanswered(asked)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
+
+    async def sandbox_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer the side panel of the page, between cells; see ``side_panel``."""
+        with self._running.cell() as cancel:
+            content = await self.panel_desk.answer(parent.get("content"), cancel)
+        if self.session is not None:
+            self.session.send(stream, "sandbox_reply", content, parent, ident=ident)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
