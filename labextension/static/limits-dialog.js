@@ -36,10 +36,16 @@ export function limitsForm(limits, problem) {
   return { node, value };
 }
 
+// What the user did not touch stays as it is: a default may differ from language to language.
+function changedFields(before, value) {
+  return Object.fromEntries(Object.entries(value).filter(([key, now]) => JSON.stringify(now) !== JSON.stringify(before[key])));
+}
+
 // Shows the dialog until it is cancelled or the kernel has taken the limits; returns what the kernel said, or ''.
 // What cannot be changed is said in the dialog, which keeps what was typed.
 export async function editLimits({ Dialog, showDialog, Widget, link, panel }) {
-  let { limits } = readOverview(await link.ask(panel, 'overview'));
+  const { limits: before } = readOverview(await link.ask(panel, 'overview'));
+  let limits = before;
   for (let problem = ''; ; ) {
     const form = limitsForm(limits, problem);
     const body = new Widget({ node: form.node });
@@ -52,7 +58,7 @@ export async function editLimits({ Dialog, showDialog, Widget, link, panel }) {
     });
     if (!button.accept) return '';
     try {
-      const { text } = await link.change(panel, 'limits', value);
+      const { text } = await link.change(panel, 'limits', changedFields(before, value));
       const { line } = readOverview(await link.ask(panel, 'overview'));
       return [text, `In force until the kernel ends: ${line}`].filter(Boolean).join('\n');
     } catch (error) {

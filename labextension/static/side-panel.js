@@ -10,6 +10,8 @@ const TABS = [
   { name: 'access', label: 'Access', make: accessTab },
 ];
 
+const WAIT_MILLISECONDS = 1500;
+
 // `tools`: {link, confirm, askName, editLimits}: what tabs need of JupyterLab.
 export function sidePanel(Widget, tools) {
   class SidePanel extends Widget {
@@ -42,6 +44,7 @@ export function sidePanel(Widget, tools) {
 
     // Shows a line about what was done; screen readers speak it. The text may come from the sandbox.
     say(text, tone = '') {
+      text ??= '';
       this._status.textContent = text.slice(0, 2000);
       this._status.dataset.tone = tone;
     }
@@ -51,12 +54,15 @@ export function sidePanel(Widget, tools) {
       if (this._busy) return;
       this._busy = true;
       this.node.setAttribute('aria-busy', 'true');
+      const late = setTimeout(() => this.say('Waiting for the kernel: it answers between cells…'), WAIT_MILLISECONDS);
       try {
         const text = await work();
-        if (text) this.say(text);
+        clearTimeout(late);
+        this.say(text);
       } catch (error) {
         this.say(error.message, 'bad');
       } finally {
+        clearTimeout(late);
         this._busy = false;
         this.node.removeAttribute('aria-busy');
       }

@@ -55,6 +55,7 @@ class SandboxKernel(Kernel):
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self._widgets_enabled = False
         self._warm = False
         self.comm_manager = comm.get_comm_manager()
@@ -62,9 +63,14 @@ class SandboxKernel(Kernel):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
         self.shell_handlers["sandbox_request"] = self.sandbox_request
 
-    @cached_property
+    @property
     def state(self) -> NotebookState:
-        """Defaults, sandboxes and variables of this notebook."""
+        """Defaults, sandboxes and variables of this notebook; the first to ask, on whatever thread, makes it."""
+        with self._state_lock:
+            return self._made_state
+
+    @cached_property
+    def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
 
         state = NotebookState()

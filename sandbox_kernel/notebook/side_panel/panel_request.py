@@ -60,25 +60,21 @@ def texts_of(content: Content, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+#: The fields of the dialog: each with its option, and the field of ``CellOptions`` that it sets.
+_SINGLE = {"timeout": ("--timeout", "timeout_s"), "memory": ("--memory", "memory_mb"), "here": ("--here", "here")}
+_MANY = {"domains": ("--allow-net", "allow_net"), "mounts": ("--mount", "mounts")}
+
+
 def limits_of_dialog(content: Content, defaults: CellOptions) -> CellOptions:
-    """Return the notebook's defaults with the five options of the dialog; an empty field is the option not given."""
+    """Return the notebook's defaults with what the dialog changed; an empty field takes its option away."""
     words: list[str] = []
-    for option, name in (("--timeout", "timeout"), ("--memory", "memory")):
-        if text := text_of(content, name):
-            words.append(f"{option}={text}")
-    for option, name in (("--allow-net", "domains"), ("--mount", "mounts")):
+    for name, (option, _) in _SINGLE.items():
+        words += [f"{option}={text}" for text in [text_of(content, name)] if text]
+    for name, (option, _) in _MANY.items():
         words += [f"{option}={text.strip()}" for text in texts_of(content, name) if text.strip()]
-    if here := text_of(content, "here"):
-        words.append(f"--here={here}")
     asked = parse_options(words)
-    return replace(
-        defaults,
-        timeout_s=asked.timeout_s,
-        memory_mb=asked.memory_mb,
-        allow_net=asked.allow_net,
-        mounts=asked.mounts,
-        here=asked.here,
-    ).check_together()
+    changed = [field for name, (_, field) in (_SINGLE | _MANY).items() if name in content]
+    return replace(defaults, **{field: getattr(asked, field) for field in changed}).check_together()
 
 
 _COMMANDS: Mapping[str, Callable[[Content], LineCommand]] = {

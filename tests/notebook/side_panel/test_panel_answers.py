@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 from sandbox_kernel.notebook.side_panel.panel_request import command_of, limits_of_dialog
 from tests.notebook.test_here import Page, _no_input
@@ -146,5 +147,9 @@ def test_no_text_of_a_request_becomes_another_command_or_option() -> None:
     assert command.paths == ("--all\n%sandbox reset", "a b")
     with pytest.raises(InvalidRequest):
         limits_of_dialog({"timeout": "5s --policy x"}, CellOptions())
-    kept = limits_of_dialog({"timeout": "5s"}, CellOptions(policy="strict", memory_mb=5))
-    assert kept == CellOptions(policy="strict", timeout_s=5)
+
+
+def test_the_dialog_changes_what_it_names_and_an_empty_field_takes_an_option_away() -> None:
+    before = CellOptions(policy="strict", memory_mb=5, allow_net=(NetGrant("a.org"),))
+    assert limits_of_dialog({"timeout": "5s"}, before) == replace(before, timeout_s=5)
+    assert limits_of_dialog({"domains": [], "memory": ""}, before) == CellOptions(policy="strict")
