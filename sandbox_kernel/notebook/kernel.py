@@ -170,7 +170,9 @@ class SandboxKernel(Kernel):
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
-            execution = CellExecution(self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked)
+            execution = CellExecution(
+                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, silent=silent
+            )
             done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
@@ -244,7 +246,7 @@ class SandboxKernel(Kernel):
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
-        await loop.run_in_executor(None, self.state.runner.close)
+        await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 
     async def _progressively_terminate_all_children(self) -> None:
