@@ -144,12 +144,14 @@ class Door(Protocol):
 class CellReply:
     """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
 
-    ``reply`` is what the session gives the front end; None when no session ran the cell.
+    ``refused`` is why the cell was not run, or not to its end. ``reply`` is what the session gives the front end;
+    None when no session ran the cell.
     """
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    refused: SandboxError | None = None
     reply: FrontEndReply | None = None
 
 
@@ -188,7 +190,7 @@ class CellExecution:
         try:
             plan = parse_cell(text, self._state.defaults)
         except SandboxError as error:
-            return self._failed(refusal(error))
+            return replace(self._failed(refusal(error)), refused=error)
         return await self.run_plan(plan)
 
     async def run_plan(self, plan: CellPlan) -> CellReply:
@@ -196,7 +198,7 @@ class CellExecution:
         try:
             failure = await self._do(plan)
         except SandboxError as error:
-            return self._failed(refusal(error))
+            return replace(self._failed(refusal(error)), refused=error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)

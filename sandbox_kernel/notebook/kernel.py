@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -56,21 +57,35 @@ class SandboxKernel(Kernel):
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self._widgets_enabled = False
         self._warm = False
         self._debugger: NotebookDebugger | None = None
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+        self.shell_handlers["sandbox_request"] = self.sandbox_request
+
+    @property
+    def state(self) -> NotebookState:
+        """Defaults, sandboxes and variables of this notebook; the first to ask, on whatever thread, makes it."""
+        with self._state_lock:
+            return self._made_state
 
     @cached_property
-    def state(self) -> NotebookState:
-        """Defaults, sandboxes and variables of this notebook."""
+    def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
 
         state = NotebookState()
         state.comms.register(self.comm_manager)
         return state
+
+    @cached_property
+    def panel_desk(self) -> PanelDesk:
+        """What answers the side panel of the page."""
+        from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+
+        return PanelDesk(self.state)
 
     @cached_property
     def history(self) -> History:
@@ -152,6 +167,7 @@ class SandboxKernel(Kernel):
         name = number + self._uncounted
         if counted:
             self._number, name = number, number
+            self.panel_desk.ran(number, cell_id)
         elif not silent:
             self._uncounted += 1
         if is_question(code):
@@ -180,6 +196,13 @@ class SandboxKernel(Kernel):
         reply = done.reply or unanswered(asked)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
+
+    async def sandbox_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer the side panel of the page, between cells; see ``side_panel``."""
+        with self._running.cell() as cancel:
+            content = await self.panel_desk.answer(parent.get("content"), cancel)
+        if self.session is not None:
+            self.session.send(stream, "sandbox_reply", content, parent, ident=ident)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""

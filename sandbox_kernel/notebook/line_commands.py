@@ -58,7 +58,12 @@ def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    policy = policy_of(context.defaults)
+    return (_table(f"policy {context.defaults.policy or 'standard'}", policy_rows(context.defaults)),)
+
+
+def policy_rows(defaults: CellOptions) -> list[tuple[str, str]]:
+    """Return what cells under these defaults may touch: names and words, for a table."""
+    policy = policy_of(defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
@@ -66,9 +71,9 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
-    if context.defaults.here is not None:
-        rows.insert(0, ("folder", f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
-    return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
+    if defaults.here is not None:
+        rows.insert(0, ("folder", f"{defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
+    return rows
 
 
 def _rules(rules: Sequence[object]) -> str:
