@@ -10,6 +10,8 @@ import signal as signals
 from collections.abc import Iterable, Sequence
 from enum import StrEnum, unique
 
+from sandbox_kernel.model.wanted import Wanted, WantedKind
+
 #: How many cells a note names, and how much of each.
 _NAMED_CELLS, _CELL_WORDS = 3, 60
 
@@ -101,23 +103,25 @@ _OF_THIS_RUN = frozenset({NoteKind.COMPILE_CACHED})
 
 
 class Note(str):
-    """One note of a result: its text, as a string, and its ``kind``.
+    """One note of a result: its text, as a string, its ``kind``, and what the program ``wanted``, if it is about that.
 
     It equals and pickles like a string with an attribute, so code that only shows notes need not know this class.
     """
 
     kind: NoteKind
+    wanted: Wanted | None
 
-    __slots__ = ("kind",)
+    __slots__ = ("kind", "wanted")
 
-    def __new__(cls, text: str, kind: NoteKind = NoteKind.OTHER) -> Note:
+    def __new__(cls, text: str, kind: NoteKind = NoteKind.OTHER, wanted: Wanted | None = None) -> Note:
         """Make a note; ``kind`` is ``OTHER`` for a text of somebody else."""
         note = super().__new__(cls, text)
         note.kind = kind
+        note.wanted = wanted
         return note
 
-    def __reduce__(self) -> tuple[type[Note], tuple[str, NoteKind]]:
-        return Note, (str(self), self.kind)
+    def __reduce__(self) -> tuple[type[Note], tuple[str, NoteKind, Wanted | None]]:
+        return Note, (str(self), self.kind, self.wanted)
 
 
 def as_notes(found: Iterable[str]) -> tuple[Note, ...]:
@@ -325,10 +329,10 @@ def network_beside_proxy() -> Note:
     return Note(text, NoteKind.NETWORK)
 
 
-def no_network(domain: str) -> Note:
-    """The program tried the network and its policy has none."""
-    text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain}"
-    return Note(text, NoteKind.NETWORK)
+def no_network(domain: str = "") -> Note:
+    """The program tried the network and its policy has none; ``domain`` is empty where it is not known."""
+    text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain or 'DOMAIN'}"
+    return Note(text, NoteKind.NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
 
 
 def unreached(why: str) -> Note:
@@ -431,7 +435,7 @@ def hint_file(line: str, path: str, where: str, mount: str) -> Note:
     first = f"{line}restart, then " if mount else ""
     keeps = f", or with the variables kept {line}--mount {mount}" if mount else ""
     text = f"{path} is beside {where} and not shown to the sandbox: {first}{line}--here{keeps}"
-    return Note(text, NoteKind.HINT)
+    return Note(text, NoteKind.HINT, Wanted(WantedKind.FILE, path))
 
 
 def hint_read_only(line: str, place: str) -> Note:

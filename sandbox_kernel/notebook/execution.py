@@ -17,6 +17,9 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
+from sandbox_kernel.notebook.offers.give_rights import take_files_back
+from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
+from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
@@ -25,7 +28,16 @@ from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
-from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, Value, refusal, render_display, render_result
+from sandbox_kernel.notebook.render import (
+    ClearOutput,
+    Failure,
+    Message,
+    ShowOutput,
+    Value,
+    refusal,
+    render_display,
+    render_result,
+)
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
@@ -55,6 +67,8 @@ class NotebookState:
     libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
+    #: What the user answered to offers of rights.
+    answers: RightAnswers = field(default_factory=RightAnswers)
     comms: FrameComms = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,6 +213,7 @@ class CellExecution:
         inputs = {name: encode(name, self._state.variable(name, "-i")) for name in plan.options.inputs}
         name = plan.options.stdin_var
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
+        once = self._state.answers.take_once()
         batch = StreamBatch(self._door.stream)
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         bar = PreparationBar(self._door, alone=not plan.commands)
@@ -216,6 +231,7 @@ class CellExecution:
             cancel=self._cancel,
             number=self._number,
             front_end=self._front_end(),
+            once=once,
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
@@ -223,6 +239,9 @@ class CellExecution:
             bar.close()
             panel.close()
             batch.close()
+            if once:
+                box = self._state.runner.box(plan.defaults)
+                await asyncio.get_running_loop().run_in_executor(None, take_files_back, box, self._state.answers, once)
         await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
@@ -230,7 +249,13 @@ class CellExecution:
         stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
         result = replace(outcome.result, notes=(*outcome.result.notes, *more))
+        self._offer(offers_of(result, self._state.answers.never, plan.options.session or ""))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _offer(self, offers: tuple[Offer, ...]) -> None:
+        """Show a person what the cell lacked, to give it by a button; clients that record outputs get notes alone."""
+        if offers and self._door.watched():
+            self._send(ShowOutput(bundle(offers)))
 
     def _follow(self, went_back: bool) -> None:
         """Let the pages' widgets follow their sessions."""
@@ -288,7 +313,8 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
-        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
+        state = self._state
+        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.answers)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
@@ -11,6 +11,10 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.model.wanted import WantedKind
+from sandbox_kernel.notebook.offers.give_rights import give_domain_once, give_file
+from sandbox_kernel.notebook.offers.offer import written
+from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
@@ -35,6 +39,8 @@ class LineCommands:
     files: Sequence[FsChange] = ()
     #: The defaults before the line of this command.
     before: CellOptions | None = None
+    #: What the user answered to offers of rights.
+    answers: RightAnswers = field(default_factory=RightAnswers)
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -162,6 +168,39 @@ def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...
     return _text("\n".join(told)) if told else ()
 
 
+def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """Give a right that cells lacked: a domain, or a file beside the notebook."""
+    wanted = command.wanted
+    assert wanted is not None
+    if wanted.kind is WantedKind.FILE:
+        return _text(give_file(context.runner.box(context.defaults), context.answers, wanted, once=command.once))
+    if command.once:
+        return _text(give_domain_once(context.answers, wanted) + _reads_too(context))
+    if command.options.session is not None:
+        session_of(command, context).allow(domain=wanted.what)
+        told: tuple[Message, ...] = ()
+    else:
+        told = _defaults(command, context)
+    context.answers.allow(wanted, once=False)
+    said = "" if told else f"Cells may reach {wanted.what} from now on."
+    also = _reads_too(context)
+    return (*told, *(_text(said + also) if said or also else ()))
+
+
+def _reads_too(context: LineCommands) -> str:
+    """Say that a session which may reach a domain also reads files of the user, which can leave that way."""
+    files = (*context.answers.copies(), *(mount.host for mount in context.defaults.mounts))
+    named = [*files, *([] if context.defaults.here is None else [context.defaults.here])]
+    return f" What cells read of yours ({', '.join(named[:3])}) they can send there." if named else ""
+
+
+def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    assert command.wanted is not None
+    context.answers.refuse(command.wanted)
+    word = written(command.wanted)
+    return _text(f"{word} is not offered again in this notebook; %sandbox allow {word} gives it all the same.")
+
+
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
     width = max(len(name) for name, _ in rows)
     text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
@@ -179,6 +218,8 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "defaults": _defaults,
     "reset": _defaults,
     "policy": _policy,
+    "allow": _allow,
+    "never": _never,
     "changes": lambda command, context: show_changes(_here(context), command.paths),
     "apply": lambda command, context: apply_changes(_here(context), command.paths),
     "discard": lambda command, context: discard_changes(_here(context), command.paths),

@@ -24,7 +24,9 @@ from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
+from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
@@ -53,6 +55,8 @@ class CellIO:
     number: int | None = None
     #: What the notebook wants of a session beside the result.
     front_end: FrontEnd | None = None
+    #: Rights that the cell has and later ones do not.
+    once: tuple[Wanted, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +135,10 @@ class CellRunner:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            return await _in_session(choice.session, plan, code, stdin, io)
+            async with reaching(choice.session, io.once):
+                return await _in_session(choice.session, plan, code, stdin, io)
+        plan = replace(plan, options=options.reaching(domains(io.once)))
+        options = plan.options
         if choice.one_cell and files is None:
             result = await self._in_one_cell(plan, code, stdin, io)
             if result is not None:

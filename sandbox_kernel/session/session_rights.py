@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 import shlex
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.late_grants import check_late, listen_late, mount_late, unmount_late
 from sandbox_kernel.limits import check_memory_mb, quoted
-from sandbox_kernel.model import Language, check_env
+from sandbox_kernel.model import Language, Note, check_env
 from sandbox_kernel.policy import Mount, SandboxPolicy, resolve_grants
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.session.worker.worker import JailedWorker
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.network_notes import NetworkSigns
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
@@ -133,6 +134,10 @@ class SessionRights:
             env = {**(self._proxy_env(live) if self._rules else {}), **self._env}
             if env:
                 self._set_env(supervisor, live, env)
+
+    def network_notes(self, signs: NetworkSigns, known: Sequence[Note]) -> tuple[Note, ...]:
+        """Return the notes on the network of a cell, by what the session may reach now."""
+        return self._backend.network_notes(signs, known, self.policy)
 
     def _check(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         if asked.mount is not None:

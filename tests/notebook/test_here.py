@@ -31,6 +31,9 @@ class Page:
     def live(self, timeout_s: float, stop: object) -> Page:
         return self
 
+    def watched(self) -> bool:
+        return False
+
     def update(self, *given: object) -> None: ...
 
     def close(self, *given: object) -> None: ...

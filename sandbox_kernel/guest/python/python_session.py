@@ -16,7 +16,7 @@ import traceback
 
 from ..gate.python_once import limit_of
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, look, save_answers
+from . import editor_answers, look, save_answers, tried_names
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
@@ -56,6 +56,7 @@ class PythonCells(CellEngine):
         allow_own_loops()
         replace_streams(worker.pid, self.running_cell, self.send_late)
         plain_children()
+        tried_names.remember()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -93,8 +94,11 @@ class PythonCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
+        tried_names.take()
         with self.as_cell():
-            return self.run_cell(code, number)
+            end = self.run_cell(code, number)
+        tried = tried_names.take()
+        return {**end, "tried": tried} if tried else end
 
     @contextlib.contextmanager
     def as_cell(self) -> Iterator[None]:

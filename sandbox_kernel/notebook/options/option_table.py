@@ -94,6 +94,10 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
     LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),
+    LineCommandSpec(
+        "allow", "[once] DOMAIN|./PATH", "let cells reach a domain or find a file, from now on or in the next cell only"
+    ),
+    LineCommandSpec("never", "DOMAIN|./PATH", "do not offer this right again in this notebook"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),

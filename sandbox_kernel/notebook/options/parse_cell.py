@@ -15,6 +15,8 @@ from dataclasses import field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
+from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.notebook.offers.offer import parse_wanted
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
@@ -45,6 +47,9 @@ class LineCommand:
     target: str | None = None
     targets: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    #: The right that ``allow`` or ``never`` is about, and whether it is for the next cell only.
+    wanted: Wanted | None = None
+    once: bool = False
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -106,6 +111,8 @@ def parse_line(line: str) -> LineCommand:
     targets: tuple[str, ...] = ()
     if name in ("changes", "apply", "discard"):
         return LineCommand(name=name, paths=tuple(rest))
+    if name in ("allow", "never"):
+        return _right(name, rest)
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
         count = parse_count(rest.pop(0), f"%sandbox {name}", 1)
     if name in _NAMED:
@@ -128,12 +135,27 @@ def parse_line(line: str) -> LineCommand:
     return LineCommand(name=name, count=count, target=target, targets=targets, options=options.check_together())
 
 
+def _right(name: str, rest: list[str]) -> LineCommand:
+    """Parse ``allow [once] WHAT [--session NAME]`` and ``never WHAT``."""
+    once = name == "allow" and rest[:1] == ["once"]
+    words = rest[1:] if once else rest
+    if not words or words[0].startswith("-"):
+        raise InvalidRequest(f"%sandbox {name} needs a domain or a path: %sandbox {name} example.org, or ./data")
+    options = parse_options(words[1:])
+    if options != CellOptions(session=options.session) or (options.session and (once or name == "never")):
+        raise InvalidRequest(f"%sandbox {name} takes one domain or path, got {' '.join(words)[:80]!r}")
+    return LineCommand(name=name, wanted=parse_wanted(words[0], name), once=once, options=options)
+
+
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults after a line command."""
     if command.name == "reset":
         return first_defaults()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
+    wanted = command.wanted
+    if command.name == "allow" and wanted is not None and not command.once and command.options.session is None:
+        return defaults.reaching([wanted.what]) if wanted.kind is WantedKind.DOMAIN else defaults
     return defaults
 
 
