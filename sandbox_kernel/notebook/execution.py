@@ -10,13 +10,15 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
+from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
 from sandbox_kernel.notebook.offers.give_rights import take_files_back
 from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
@@ -162,8 +164,10 @@ class CellExecution:
         number: int | None = None,
         cell_id: str = "",
         expressions: Mapping[str, str] | None = None,
+        question: OnQuestion | None = None,
     ) -> None:
         self._state = state
+        self._question = question
         self._expressions = expressions
         self._reply: FrontEndReply | None = None
         self._late: LateDoor | None = None
@@ -210,6 +214,44 @@ class CellExecution:
         self._state.defaults = plan.defaults
         if not plan.code:
             return None
+        result = await self._program(plan)
+        while (again := await self._given(plan, offers := self._offers(plan, result), result)) is not None:
+            plan = again
+            result = await self._program(plan)
+        if offers and self._door.watched():
+            # For a person, as buttons; clients that record outputs get notes alone.
+            self._send(ShowOutput(bundle(offers)))
+        return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _offers(self, plan: CellPlan, result: ExecResult) -> tuple[Offer, ...]:
+        return offers_of(result, self._state.answers.never, plan.options.session or "")
+
+    async def _given(self, plan: CellPlan, offers: tuple[Offer, ...], result: ExecResult) -> CellPlan | None:
+        """Ask for the rights that the cell lacked, where that is possible; None when it is not run again."""
+        if self._question is None or not offers:
+            return None
+        again = await ask_for_rights(plan, offers, self._state.answers, self._question, self._do_line)
+        if again is None:
+            return None
+        session = self._state.runner.sessions.of_cell(again)
+        back = partial(take_cell_back, session, rolled_back=result.rolled_back)
+        why_not = await asyncio.get_running_loop().run_in_executor(None, back)
+        if why_not:
+            self._send(ShowOutput({"text/plain": why_not}))
+        return None if why_not else again
+
+    async def _do_line(self, command: LineCommand, defaults: CellOptions) -> bool:
+        """Do a line command beside a program that has run: what is wrong with it is told, and the result is kept."""
+        try:
+            failure = await self._command(command, defaults)
+        except SandboxError as error:
+            self._send(ShowOutput({"text/plain": str(error)}))
+            return False
+        self._state.defaults = defaults
+        return failure is None
+
+    async def _program(self, plan: CellPlan) -> ExecResult:
+        """Run the program of a cell, and show its output while it runs."""
         inputs = {name: encode(name, self._state.variable(name, "-i")) for name in plan.options.inputs}
         name = plan.options.stdin_var
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
@@ -248,14 +290,7 @@ class CellExecution:
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
         stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
-        result = replace(outcome.result, notes=(*outcome.result.notes, *more))
-        self._offer(offers_of(result, self._state.answers.never, plan.options.session or ""))
-        return self._send(*render_result(result, quiet=plan.options.quiet))
-
-    def _offer(self, offers: tuple[Offer, ...]) -> None:
-        """Show a person what the cell lacked, to give it by a button; clients that record outputs get notes alone."""
-        if offers and self._door.watched():
-            self._send(ShowOutput(bundle(offers)))
+        return replace(outcome.result, notes=(*outcome.result.notes, *more))
 
     def _follow(self, went_back: bool) -> None:
         """Let the pages' widgets follow their sessions."""

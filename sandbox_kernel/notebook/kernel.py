@@ -154,7 +154,11 @@ class SandboxKernel(Kernel):
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
-            execution = CellExecution(self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked)
+            # A page has buttons for what a console is asked.
+            question = questions.question if allow_stdin and cell_id is None and not silent else None
+            execution = CellExecution(
+                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, question
+            )
             done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
