@@ -40,6 +40,28 @@ class BoxFiles:
         self._check_alive()
         self._folder, self._owns_folder = other._folder, False
 
+    def keep_files_in(self, place: str) -> None:
+        """Have the work folder at a place that stays when the sandbox is destroyed. Call it before the first run.
+
+        Args:
+            place: A folder of the host that no other user can change; what is in it is in the work folder.
+
+        """
+        self._check_alive()
+        self._folder = BoxFolder(place)
+
+    def clear_files(self) -> None:
+        """Remove all files of the work folder. Sessions see it before their next cell.
+
+        Raises:
+            InvalidRequest: The sandbox works on a folder of the host; ``discard`` drops what was changed in it.
+
+        """
+        self._check_alive()
+        if self.here is not None:
+            raise InvalidRequest(f"this sandbox works on {self.here!r}; box.discard() drops what was changed in it")
+        self._folder.clear()
+
     @property
     def files(self) -> Mapping[str, bytes]:
         """Contents of all regular files by path. A file is read when its key is looked up; links are left out."""

@@ -52,6 +52,8 @@ class NoteKind(StrEnum):
     MORE_MEMORY = "more_memory"
     #: Files of a run that its sandbox does not keep.
     FILES_NOT_KEPT = "files_not_kept"
+    #: Files of the notebook's last kernel that are in the work folder.
+    FILES_FOUND = "files_found"
     #: Files that a session and the other runs of its sandbox do not share.
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
@@ -264,6 +266,12 @@ def file_not_kept(path: str, type_: str, why: str) -> Note:
 def files_stayed_on_worker(path: str) -> Note:
     """A worker of a cluster sent no file from this one on: together they are too large."""
     return Note(f"{path} and later files stayed on the worker", NoteKind.FILES_NOT_KEPT)
+
+
+def files_found(count: int) -> Note:
+    """The work folder of the notebook's last kernel is there again."""
+    text = f"{_count(count, 'file')} of this notebook's last kernel {'is' if count == 1 else 'are'} in the work folder"
+    return Note(f"{text}: %sandbox files lists them, %sandbox files --clear removes them", NoteKind.FILES_FOUND)
 
 
 def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:

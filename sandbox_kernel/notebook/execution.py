@@ -71,10 +71,17 @@ class NotebookState:
     in_python: bool = False
     #: What the user answered to offers of rights.
     answers: RightAnswers = field(default_factory=RightAnswers)
+    #: Whether a cell has said that files of the last kernel are there.
+    told_of_files: bool = False
     comms: FrameComms = field(init=False)
 
     def __post_init__(self) -> None:
         self.comms = FrameComms(self.runner.sessions.all)
+
+    def take_news(self) -> tuple[Note, ...]:
+        """Return what the notebook's first cell tells: files of its last kernel are there."""
+        kept, told, self.told_of_files = self.runner.kept, self.told_of_files, True
+        return () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""
@@ -289,7 +296,7 @@ class CellExecution:
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
         stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
-        more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
+        more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._state.take_news())
         return replace(outcome.result, notes=(*outcome.result.notes, *more))
 
     def _follow(self, went_back: bool) -> None:

@@ -82,11 +82,23 @@ def _rules(rules: Sequence[object]) -> str:
 
 
 def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    """List the files in the work folder, and what the last cell changed."""
+    """List the files in the work folder, and what the last cell changed; or remove them all."""
+    if command.clear:
+        return _clear_files(context)
     rows = list_files(
         context.runner.box(context.defaults), context.runner.sessions.find(command.options), context.files
     )
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
+
+
+def _clear_files(context: LineCommands) -> tuple[Message, ...]:
+    """Empty the work folder, and that of every session, which may hold files that are too large to be shared."""
+    box = context.runner.box(context.defaults)
+    count = sum(change.kind != "deleted" for change in box.diff())
+    box.clear_files()
+    for session in context.runner.sessions.all():
+        session.clear_files()
+    return _text(f"The work folder is empty: {count} file{'' if count == 1 else 's'} removed.")
 
 
 def _here(context: LineCommands) -> Sandbox:
@@ -173,7 +185,8 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     wanted = command.wanted
     assert wanted is not None
     if wanted.kind is WantedKind.FILE:
-        return _text(give_file(context.runner.box(context.defaults), context.answers, wanted, once=command.once))
+        box, kept = context.runner.box(context.defaults), context.runner.kept
+        return _text(give_file(box, context.answers, wanted, once=command.once, kept=kept))
     if command.once:
         return _text(give_domain_once(context.answers, wanted) + _reads_too(context))
     if command.options.session is not None:

@@ -39,6 +39,7 @@ from sandbox_kernel.session.session import Session
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
+    from sandbox_kernel.workspace.kept_work import KeptWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +81,10 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
 class CellRunner:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Factory = _make_box) -> None:
+    def __init__(self, factory: Factory = _make_box, kept: KeptWork | None = None) -> None:
         self._factory = factory
+        #: Where the work folder stays when the kernel ends; None where it does not.
+        self.kept = kept
         self._lock = threading.Lock()
         self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
@@ -216,6 +219,8 @@ class CellRunner:
                     made.share_files(like)
                 elif here is not None:
                     made.work_on(here)
+                elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
+                    made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
             return self._boxes[key]
 
@@ -247,6 +252,8 @@ class CellRunner:
             boxes, self._boxes = list(self._boxes.values()), {}
         for box in boxes:
             box.destroy()
+        if self.kept is not None:
+            self.kept.close()
 
 
 def _noted(result: ExecResult, choice: Choice) -> ExecResult:

@@ -393,6 +393,16 @@ class Session(TimeTravel):
         with self._supervisor.turn() as worker:
             self._supervisor.files.write(worker, plain_path(path), data)
 
+    def clear_files(self) -> None:
+        """Remove all files of the work folder; waits for a running cell. Undo brings them back.
+
+        Raises:
+            InvalidRequest: The session works on a folder of the host; ``box.discard`` drops what was changed in it.
+
+        """
+        with self._supervisor.turn() as worker:
+            self._supervisor.files.clear(worker)
+
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """Return the entries of a folder, sorted by name; waits for a running cell.
 

@@ -11,15 +11,19 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model.wanted import Wanted, WantedKind
 from sandbox_kernel.notebook.offers.offer import Offer
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
+from sandbox_kernel.workspace.kept_work import KeptWork
 
 
-def give_file(box: Sandbox, answers: RightAnswers, wanted: Wanted, *, once: bool) -> str:
+def give_file(box: Sandbox, answers: RightAnswers, wanted: Wanted, *, once: bool, kept: KeptWork | None = None) -> str:
     """Copy a file or folder beside the notebook into the work folder, and return a sentence about it.
 
-    Raises ``InvalidRequest`` when it cannot be copied; nothing is changed then.
+    ``kept`` is where the work folder stays; copies are removed from there when the next kernel begins. Raises
+    ``InvalidRequest`` when the file cannot be copied; nothing is changed then.
     """
     paths = box.copy_in(os.getcwd(), wanted.what, again=bool(answers.copies(wanted)))
     answers.copied(wanted, paths)
+    if kept is not None:
+        kept.note_copies(answers.copies())
     answers.allow(wanted, once=once)
     what = wanted.what if paths == (wanted.what,) else f"{wanted.what} ({len(paths)} files)"
     if once:

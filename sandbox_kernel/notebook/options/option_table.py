@@ -90,7 +90,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
     LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
-    LineCommandSpec("files", "", "what lies in the work folder"),
+    LineCommandSpec("files", "[--clear]", "what lies in the work folder; with --clear: remove it all"),
     LineCommandSpec("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
     LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),

@@ -50,6 +50,8 @@ class LineCommand:
     #: The right that ``allow`` or ``never`` is about, and whether it is for the next cell only.
     wanted: Wanted | None = None
     once: bool = False
+    #: Whether ``files`` shall empty the work folder.
+    clear: bool = False
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -111,6 +113,8 @@ def parse_line(line: str) -> LineCommand:
     targets: tuple[str, ...] = ()
     if name in ("changes", "apply", "discard"):
         return LineCommand(name=name, paths=tuple(rest))
+    if name == "files" and rest == ["--clear"]:
+        return LineCommand(name=name, clear=True)
     if name in ("allow", "never"):
         return _right(name, rest)
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():

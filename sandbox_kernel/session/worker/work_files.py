@@ -88,6 +88,15 @@ class WorkFiles:
                 self._share.pull(box, changes)
         worker.keep_files()
 
+    def clear(self, worker: JailedWorker) -> None:
+        """Remove all files, also those that are too large to be shared; undo brings them back."""
+        with Rooted(worker.jail.box_fd) as box:
+            box.clear()
+            changes = self._compare(box)
+            if self._share is not None:
+                self._share.pull(box, changes)
+        worker.keep_files()
+
     def list_dir(self, worker: JailedWorker, path: str) -> tuple[DirEntry, ...]:
         """Return the entries of a folder, sorted by name."""
         self.bring(worker)
