@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status
@@ -31,10 +33,14 @@ def test_a_file_beside_the_notebook_was_a_bare_error(said: str) -> None:
 
 def test_the_hint_of_a_running_session_cost_its_variables() -> None:
     result = ExecResult(
-        status=Status.FAILED, error=CellError(ename="x", evalue="[Errno 2] No such file or directory: 'rows.csv'")
+        language="python",
+        status=Status.FAILED,
+        error=CellError(ename="x", evalue="[Errno 2] No such file or directory: 'rows.csv'"),
     )
     (hint,) = hints(result, Stumble(beside=lambda path: True, running=True))
-    assert "%sandbox restart, then %sandbox --here" in hint and "%sandbox --mount .:/data" in hint
+    assert hint.endswith(": %sandbox --here (a running session: %sandbox restart --keep --here)")
+    (hint,) = hints(replace(result, language="command"), Stumble(beside=lambda path: True, running=True))
+    assert hint.endswith("(a running session: %sandbox restart command first)")
 
 
 @pytest.mark.parametrize("path", ["missing.csv", "../data/sales.csv", "/etc/passwd", "a/../../data/sales.csv"])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox_kernel.model import notes
+from sandbox_kernel.model.language import Language
 from sandbox_kernel.model.notes import Note
 from sandbox_kernel.model.result import ExecResult, Status
 
@@ -70,10 +71,17 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
             plain = os.path.normpath(inner)
             if inner.startswith("/") or plain.startswith("..") or not stumble.beside(plain):
                 continue
-            top = plain.split("/")[0] if "/" in plain else "."
             where = "the notebook" if stumble.line else "you"
-            return [notes.hint_file(stumble.line, plain, where, f"{top}:/data" if stumble.running else "")]
+            return [notes.hint_file(stumble.line, plain, where, _for_running(result, stumble))]
     return []
+
+
+def _for_running(result: ExecResult, stumble: Stumble) -> str:
+    """Return the line for a running session, which has the folder that it began with; empty when none goes on."""
+    if not stumble.running:
+        return ""
+    keeps = result.language == Language.PYTHON
+    return f"{stumble.line}restart --keep --here" if keeps else f"{stumble.line}restart {result.language} first"
 
 
 def _longer(seconds: float) -> str:

@@ -140,6 +140,11 @@ def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, 
 
 
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    if command.keep:
+        session = session_of(command, context)
+        named = replace(context.defaults, language=session.language, session=command.options.session)
+        report = context.runner.sessions.begin_anew(session, named)
+        return _text(f"A new {session.language} session has the variables of the one before; undo does not.\n{report}")
     which = context.runner.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 

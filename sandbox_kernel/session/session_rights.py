@@ -143,8 +143,9 @@ class SessionRights:
         if asked.mount is not None:
             if asked.mount.writable:
                 raise PolicyViolation(
-                    f"a running session can be shown {asked.mount.host!r} read-only; to let it write there, begin a "
-                    "session with it (%sandbox restart), or work on the folder copy-on-write (--here)"
+                    f"a running session can be shown {asked.mount.host!r} read-only; to let it write there, begin one "
+                    f"that may: %sandbox restart --keep --mount {asked.mount.host}:{asked.mount.guest}:rw; or work on "
+                    "the folder copy-on-write: %sandbox restart --keep --here"
                 )
             check_late(live.jail, asked.mount.guest)
         if asked.rule is not None:
@@ -156,7 +157,7 @@ class SessionRights:
             raise PolicyViolation(
                 f"the session began with {supervisor.spec.memory_mb} MB and can grow to "
                 f"{max(most, supervisor.memory_mb)} MB, not to {asked.memory_mb}; begin a new one with it: "
-                f"%sandbox restart, box.session(memory_mb={asked.memory_mb})"
+                f"%sandbox restart --keep --memory {asked.memory_mb}M, box.session(memory_mb={asked.memory_mb})"
             )
         if (asked.env or asked.rule is not None) and supervisor.spec.language not in _SETTERS:
             raise PolicyViolation(f"a running {supervisor.spec.language} session takes no variables; begin a new one")

@@ -89,7 +89,11 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
     LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
-    LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
+    LineCommandSpec(
+        "restart",
+        "[LANGUAGE] [--keep [options]]",
+        "start the session afresh; with --keep: under new options, and its variables come along",
+    ),
     LineCommandSpec("files", "[--clear]", "what lies in the work folder; with --clear: remove it all"),
     LineCommandSpec("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from dataclasses import field
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
@@ -52,6 +52,8 @@ class LineCommand:
     once: bool = False
     #: Whether ``files`` shall empty the work folder.
     clear: bool = False
+    #: Whether ``restart`` brings the variables along; its ``options`` then become the notebook's defaults.
+    keep: bool = False
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -133,10 +135,12 @@ def parse_line(line: str) -> LineCommand:
             )
     if name not in OF_A_SESSION and rest:
         raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
-    options = parse_options(rest)
-    if options != CellOptions(language=options.language, session=options.session):
+    keep = name == "restart" and "--keep" in rest
+    options = parse_options([word for word in rest if not (keep and word == "--keep")])
+    if not keep and options != CellOptions(language=options.language, session=options.session):
         raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
-    return LineCommand(name=name, count=count, target=target, targets=targets, options=options.check_together())
+    options = options.check_together()
+    return LineCommand(name=name, count=count, target=target, targets=targets, keep=keep, options=options)
 
 
 def _right(name: str, rest: list[str]) -> LineCommand:
@@ -157,6 +161,9 @@ def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
         return first_defaults()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
+    if command.keep:
+        own = replace(command.options, language=None, session=None)
+        return own.replacing(defaults).check_together()
     wanted = command.wanted
     if command.name == "allow" and wanted is not None and not command.once and command.options.session is None:
         return defaults.reaching([wanted.what]) if wanted.kind is WantedKind.DOMAIN else defaults

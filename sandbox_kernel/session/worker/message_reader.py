@@ -166,7 +166,7 @@ class _Reader:
                 seen[name] = (kind, mark, text)
         return seen
 
-    def names(self, key: str) -> tuple[str, ...]:
+    def hosts(self, key: str) -> tuple[str, ...]:
         """Return the first host names of a list, some with a port; what is not one is left out."""
         found = self._message.get(key, ())
         if not isinstance(found, list | tuple) or len(found) > MAX_LINES:
@@ -212,8 +212,17 @@ class _Reader:
             limit=str(limit) if limit is not None else None,
             unsaved=self._message.get("unsaved") is True,
             accelerator=self._message.get("accelerator") is True,
-            tried=self.names("tried"),
+            tried=self.hosts("tried"),
+            on_card=self._names("on_card"),
             reply=self.table("reply") if "reply" in self._message and self._size <= MAX_REPLY else {},
+        )
+
+    def _names(self, field: str) -> tuple[str, ...]:
+        """Return a list of names of variables; what is no name is left out."""
+        found = self._message.get(field)
+        listed = found[:MAX_VARIABLES] if isinstance(found, list) else []
+        return tuple(
+            name for name in listed if isinstance(name, str) and len(name) <= MAX_VARIABLE_TEXT and name.isidentifier()
         )
 
     def _error(self) -> CellError | None:

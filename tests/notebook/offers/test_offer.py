@@ -38,7 +38,7 @@ def refused(subject: str, rule: str = "domain_not_allowed") -> Violation:
 def test_what_a_cell_lacked_is_offered_once_each() -> None:
     result = ExecResult(
         violations=(refused("a.test:443"), refused("b.test:8443", "port_not_allowed"), refused("a.test:80")),
-        notes=(notes.no_network("a.test"), notes.hint_file("", "data/x.csv", "you", "")),
+        notes=(notes.no_network("a.test"), notes.hint_file("", "data/x.csv", "you")),
     )
     assert [offer.wanted for offer in offers_of(result)] == [
         domain("a.test"),
@@ -49,7 +49,7 @@ def test_what_a_cell_lacked_is_offered_once_each() -> None:
 
 
 def test_what_cannot_be_given_is_not_offered() -> None:
-    secret, outside = notes.hint_file("", ".env", "you", ""), notes.hint_file("", "../x", "you", "")
+    secret, outside = notes.hint_file("", ".env", "you"), notes.hint_file("", "../x", "you")
     private = refused("10.0.0.1:80", "private_ip_blocked")
     assert offers_of(ExecResult(notes=(secret, outside, notes.no_network()), violations=(private,))) == ()
 
