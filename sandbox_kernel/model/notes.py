@@ -335,7 +335,8 @@ def changes_unknown(error: object) -> Note:
 
 def changes_incomplete() -> Note:
     """The work folder holds more than is looked at."""
-    return Note("the work folder could not be looked at in full", NoteKind.TRUNCATED_CHANGES)
+    text = "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed"
+    return Note(text, NoteKind.TRUNCATED_CHANGES)
 
 
 def changes_cut(found: int, listed: int) -> Note:
@@ -453,38 +454,44 @@ def no_answer(why: object) -> Note:
     return Note(f"input() got no answer: {why}", NoteKind.NO_ANSWER)
 
 
-# Hints: what to write, where people stumble. ``line`` is how an option is written at this door.
+# Hints: what to write, where people stumble. ``write`` is what to write at this door; empty where nothing helps.
 
 
-def hint_time(line: str, more: str) -> Note:
-    """The time limit ended it; ``more`` is a longer one."""
-    return Note(f"the time was over; to give it more: {line}--timeout {more}", NoteKind.HINT)
+def hint_time(write: str) -> Note:
+    """The time limit ended it."""
+    return Note(f"the time was over{_more(write)}", NoteKind.HINT)
 
 
-def hint_memory(line: str, more: str) -> Note:
-    """The memory limit ended it; ``more`` is a higher one."""
-    return Note(f"the memory was used up; to give it more: {line}--memory {more}", NoteKind.HINT)
+def hint_memory(write: str) -> Note:
+    """The memory limit ended it, or an allocation failed below the limit."""
+    return Note(f"the memory was used up{_more(write)}", NoteKind.HINT)
 
 
-def hint_file(line: str, path: str, where: str, running: str = "") -> Note:
-    """A file that the program missed is on the host, beside ``where``; ``running`` is what a running session takes."""
+def _more(write: str) -> str:
+    return f"; to give it more: {write}" if write else "; this door gives no more, so work on less at a time"
+
+
+def hint_file(write: str, path: str, where: str, running: str = "", absolute: bool = False) -> Note:
+    """A file that the program missed is on the host, beside ``where``.
+
+    ``running`` is what a running session takes; ``absolute``: the program named the file by its full path.
+    """
     also = f" (a running session: {running})" if running else ""
-    text = f"{path} is beside {where} and not shown to the sandbox: {line}--here{also}"
+    named = f"; inside, open it as {path}" if absolute else ""
+    text = f"{path} is beside {where} and not shown to the sandbox: {write}{also}{named}"
     return Note(text, NoteKind.HINT, Wanted(WantedKind.FILE, path))
 
 
-def hint_read_only(line: str, place: str) -> Note:
+def hint_read_only(write: str, place: str) -> Note:
     """The program wrote to a folder that is shown read-only."""
-    text = (
-        f"{place} can only be read; write into the working folder, or let it be written: {line}--mount HOST:{place}:rw"
-    )
-    return Note(text, NoteKind.HINT)
+    instead = f", or let it be written: {write}" if write else ""
+    return Note(f"{place} can only be read; write into the working folder{instead}", NoteKind.HINT)
 
 
-def hint_package(line: str, name: str) -> Note:
+def hint_package(write: str, name: str) -> Note:
     """The program imported a package that its Python does not have."""
-    text = f"{name} is not installed in this Python: pip install {name} on the host, or {line}--python PATH"
-    return Note(text, NoteKind.HINT)
+    instead = f": pip install {name} on the host, or {write}" if write else "; use what is installed"
+    return Note(f"{name} is not installed in this Python{instead}", NoteKind.HINT)
 
 
 # Notebooks.

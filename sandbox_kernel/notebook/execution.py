@@ -295,7 +295,7 @@ class CellExecution:
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
-        stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
+        stumble = Stumble(beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state)
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._state.take_news())
         return replace(outcome.result, notes=(*outcome.result.notes, *more))
 

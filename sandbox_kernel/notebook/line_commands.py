@@ -156,6 +156,11 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
             "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
+    if any(change.path == command.target for change in context.runner.box(context.defaults).diff()):
+        raise InvalidRequest(
+            f"%sandbox save {command.target} saves the session, and {command.target} is a file of the work folder; "
+            "%sandbox files has a link to save it; to save the session choose another name"
+        )
     report = save(command.target)
     return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
 

@@ -174,3 +174,8 @@ def test_a_restart_under_wrong_options_ended_the_session(notebook: Notebook) -> 
     assert notebook.state.defaults == CellOptions()
     assert "41" in notebook.run("print(kept)")
     assert "takes a language or --session NAME" in notebook.run("%sandbox restart --here")
+
+
+def test_save_took_the_name_of_a_file_for_that_of_a_session(notebook: Notebook) -> None:
+    notebook.run("open('summary.csv', 'w').write('a')")
+    assert "%sandbox files has a link" in notebook.run("%sandbox save summary.csv")

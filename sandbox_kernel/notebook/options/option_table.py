@@ -110,6 +110,8 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
 )
 
 BY_NAME = {option.name: option for option in OPTIONS}
+#: What two commands take beside a name: ``%sandbox restart --keep``.
+FLAGS = {"restart": "keep", "files": "clear"}
 COMMAND_NAMES = tuple(command.name for command in COMMANDS)
 
 

@@ -19,7 +19,7 @@ from sandbox_kernel.model.wanted import Wanted, WantedKind
 from sandbox_kernel.notebook.offers.offer import parse_wanted
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
-from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
+from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES, FLAGS
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
 from sandbox_kernel.notebook.options.units import parse_count
 
@@ -134,7 +134,8 @@ def parse_line(line: str) -> LineCommand:
                 f"%sandbox diff takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
             )
     if name not in OF_A_SESSION and rest:
-        raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
+        also = f" but --{FLAGS[name]}" if name in FLAGS else ""
+        raise InvalidRequest(f"%sandbox {name} takes no arguments{also}, got {' '.join(rest)[:80]!r}; write it alone")
     keep = name == "restart" and "--keep" in rest
     options = parse_options([word for word in rest if not (keep and word == "--keep")])
     if not keep and options != CellOptions(language=options.language, session=options.session):
