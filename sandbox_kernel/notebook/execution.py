@@ -17,6 +17,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
+from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
 from sandbox_kernel.notebook.offers.give_rights import take_files_back
@@ -74,9 +75,16 @@ class NotebookState:
     #: Whether a cell has said that files of the last kernel are there.
     told_of_files: bool = False
     comms: FrameComms = field(init=False)
+    autosave: Autosaver = field(init=False)
 
     def __post_init__(self) -> None:
         self.comms = FrameComms(self.runner.sessions.all)
+        self.autosave = Autosaver(self.runner.sessions.with_state, notebook_path())
+
+    def close(self) -> None:
+        """Save for the last time if autosave is on, then end every session and sandbox."""
+        self.autosave.finish()
+        self.runner.close()
 
     def take_news(self) -> tuple[Note, ...]:
         """Return what the notebook's first cell tells: files of its last kernel are there."""
@@ -171,8 +179,11 @@ class CellExecution:
         number: int | None = None,
         cell_id: str = "",
         expressions: Mapping[str, str] | None = None,
+        *,
+        silent: bool = False,
         question: OnQuestion | None = None,
     ) -> None:
+        self._silent = silent
         self._state = state
         self._question = question
         self._expressions = expressions
@@ -220,6 +231,8 @@ class CellExecution:
                 return failure
         self._state.defaults = plan.defaults
         if not plan.code:
+            if news := self._news():
+                self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
         while (again := await self._given(plan, offers := self._offers(plan, result), result)) is not None:
@@ -296,8 +309,12 @@ class CellExecution:
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
         stumble = Stumble(beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state)
-        more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._state.take_news())
+        more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
         return replace(outcome.result, notes=(*outcome.result.notes, *more))
+
+    def _news(self) -> tuple[Note, ...]:
+        """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
+        return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
 
     def _follow(self, went_back: bool) -> None:
         """Let the pages' widgets follow their sessions."""
@@ -356,7 +373,7 @@ class CellExecution:
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
         state = self._state
-        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.answers)
+        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

@@ -164,8 +164,9 @@ class SandboxKernel(Kernel):
             asked = user_expressions or {}
             # A page has buttons for what a console is asked.
             question = questions.question if allow_stdin and cell_id is None and not silent else None
+            where = str(cell_id or "")
             execution = CellExecution(
-                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, question
+                self.state, wire, questions.ask, cancel, name, where, asked, silent=silent, question=question
             )
             done = await execution.run(code)
         if done.bug is not None:
@@ -239,7 +240,7 @@ class SandboxKernel(Kernel):
         keep = partial(before_shutdown, self.state.runner, self._connection_file, restart=restart)
         with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
             await loop.run_in_executor(None, keep)
-        await loop.run_in_executor(None, self.state.runner.close)
+        await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 
     async def _progressively_terminate_all_children(self) -> None:
