@@ -14,6 +14,7 @@ answer, for which the page waits, does not wait for the imports.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
@@ -75,10 +76,17 @@ class SandboxKernel(Kernel):
     @cached_property
     def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
+        from sandbox_kernel.notebook.kept_files import kept_work
+        from sandbox_kernel.notebook.runner import CellRunner
 
-        state = NotebookState()
+        state = NotebookState(runner=CellRunner(kept=kept_work(self._connection_file)))
         state.comms.register(self.comm_manager)
         return state
+
+    @property
+    def _connection_file(self) -> str:
+        """The path of this kernel's connection file; a restarted kernel has the same."""
+        return str(getattr(self.parent, "abs_connection_file", "") or "")
 
     @cached_property
     def panel_desk(self) -> PanelDesk:
@@ -183,8 +191,11 @@ class SandboxKernel(Kernel):
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
+            # A page has buttons for what a console is asked.
+            question = questions.question if allow_stdin and cell_id is None and not silent else None
+            where = str(cell_id or "")
             execution = CellExecution(
-                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, silent=silent
+                self.state, wire, questions.ask, cancel, name, where, asked, silent=silent, question=question
             )
             done = await execution.run(code)
         if done.bug is not None:
@@ -256,9 +267,15 @@ class SandboxKernel(Kernel):
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
         """Stop all cells and close all sandboxes. Called on the control thread."""
+        from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.kept_files import before_shutdown
+
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
+        keep = partial(before_shutdown, self.state.runner, self._connection_file, restart=restart)
+        with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
+            await loop.run_in_executor(None, keep)
         await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 

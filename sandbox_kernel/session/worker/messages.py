@@ -139,7 +139,8 @@ class CellDone:
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
     ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``on_card``: names of
-    variables that are there.
+    variables that are there. ``tried``: host names that the cell looked up in vain, with an unusual port; a hint,
+    because a program may send what it likes.
     """
 
     id: int
@@ -149,6 +150,7 @@ class CellDone:
     limit: str | None = None
     unsaved: bool = False
     accelerator: bool = False
+    tried: tuple[str, ...] = ()
     on_card: tuple[str, ...] = ()
     reply: Mapping[str, object] = field(default_factory=dict)
 
