@@ -19,7 +19,7 @@ HEADER = struct.Struct(">I")
 #: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
-What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
+What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks"]
 
 
 class Run(TypedDict):
