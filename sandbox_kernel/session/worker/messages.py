@@ -20,7 +20,7 @@ HEADER = struct.Struct(">I")
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
 #: ``debug`` comes with a socket, on which the worker serves a debugger from then on.
-What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks", "debug"]
+What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks", "debug"]
 
 
 class Run(TypedDict):
