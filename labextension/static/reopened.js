@@ -1,6 +1,7 @@
 // Shows the output of a cell that another page has started: a tab was closed, or loaded anew, while a cell ran.
 // JupyterLab gives output to the page that ran the cell only. The kernel keeps it (notebook/page/kept_output.py).
 const TARGET = 'sandbox-kernel.output';
+const PATIENCE_MS = 10_000;
 const IMPLEMENTATION = 'sandbox-kernel';
 
 export async function reopenedPlugin(shared) {
@@ -34,6 +35,8 @@ async function follow(panel) {
     else if (message.content.execution_state === 'idle') cell.end();
   });
   const comm = kernel.createComm(TARGET);
+  // The shell is busy with the cell: only a subshell can answer meanwhile.
+  await Promise.race([comm.subshellStarted, new Promise((done) => setTimeout(done, PATIENCE_MS))]);
   Object.assign(comm, {
     onMsg: ({ content }) => {
       for (const shown of content.data.shown) {

@@ -14,6 +14,7 @@ answer, for which the page waits, does not wait for the imports.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -57,6 +59,7 @@ class SandboxKernel(Kernel):
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self._widgets_enabled = False
         self._warm = False
         self._debugger: NotebookDebugger | None = None
@@ -65,15 +68,35 @@ class SandboxKernel(Kernel):
         self._kept.register(self.comm_manager)
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+        self.shell_handlers["sandbox_request"] = self.sandbox_request
+
+    @property
+    def state(self) -> NotebookState:
+        """Defaults, sandboxes and variables of this notebook; the first to ask, on whatever thread, makes it."""
+        with self._state_lock:
+            return self._made_state
 
     @cached_property
-    def state(self) -> NotebookState:
-        """Defaults, sandboxes and variables of this notebook."""
+    def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
+        from sandbox_kernel.notebook.kept_files import kept_work
+        from sandbox_kernel.notebook.runner import CellRunner
 
-        state = NotebookState()
+        state = NotebookState(runner=CellRunner(kept=kept_work(self._connection_file)))
         state.comms.register(self.comm_manager)
         return state
+
+    @property
+    def _connection_file(self) -> str:
+        """The path of this kernel's connection file; a restarted kernel has the same."""
+        return str(getattr(self.parent, "abs_connection_file", "") or "")
+
+    @cached_property
+    def panel_desk(self) -> PanelDesk:
+        """What answers the side panel of the page."""
+        from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+
+        return PanelDesk(self.state)
 
     @cached_property
     def history(self) -> History:
@@ -155,6 +178,7 @@ class SandboxKernel(Kernel):
         name = number + self._uncounted
         if counted:
             self._number, name = number, number
+            self.panel_desk.ran(number, cell_id)
         elif not silent:
             self._uncounted += 1
         if is_question(code):
@@ -172,8 +196,11 @@ class SandboxKernel(Kernel):
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
+            # A page has buttons for what a console is asked.
+            question = questions.question if allow_stdin and cell_id is None and not silent else None
+            where = str(cell_id or "")
             execution = CellExecution(
-                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, silent=silent
+                self.state, wire, questions.ask, cancel, name, where, asked, silent=silent, question=question
             )
             done = await execution.run(code)
         self._kept.end(parent)
@@ -186,6 +213,13 @@ class SandboxKernel(Kernel):
         reply = done.reply or unanswered(asked)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
+
+    async def sandbox_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer the side panel of the page, between cells; see ``side_panel``."""
+        with self._running.cell() as cancel:
+            content = await self.panel_desk.answer(parent.get("content"), cancel)
+        if self.session is not None:
+            self.session.send(stream, "sandbox_reply", content, parent, ident=ident)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
@@ -240,9 +274,15 @@ class SandboxKernel(Kernel):
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
         """Stop all cells and close all sandboxes. Called on the control thread."""
+        from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.kept_files import before_shutdown
+
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
+        keep = partial(before_shutdown, self.state.runner, self._connection_file, restart=restart)
+        with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
+            await loop.run_in_executor(None, keep)
         await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 

@@ -25,7 +25,9 @@ from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
+from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
     from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.workspace.kept_work import KeptWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,8 @@ class CellIO:
     number: int | None = None
     #: What the notebook wants of a session beside the result.
     front_end: FrontEnd | None = None
+    #: Rights that the cell has and later ones do not.
+    once: tuple[Wanted, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +83,10 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
 class CellRunner:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Factory = _make_box) -> None:
+    def __init__(self, factory: Factory = _make_box, kept: KeptWork | None = None) -> None:
         self._factory = factory
+        #: Where the work folder stays when the kernel ends; None where it does not.
+        self.kept = kept
         self._lock = threading.Lock()
         self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
@@ -133,7 +140,10 @@ class CellRunner:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            return await _in_session(choice.session, plan, code, stdin, io)
+            async with reaching(choice.session, io.once):
+                return await _in_session(choice.session, plan, code, stdin, io)
+        plan = replace(plan, options=options.reaching(domains(io.once)))
+        options = plan.options
         if choice.one_cell and files is None:
             result = await self._in_one_cell(plan, code, stdin, io)
             if result is not None:
@@ -211,6 +221,8 @@ class CellRunner:
                     made.share_files(like)
                 elif here is not None:
                     made.work_on(here)
+                elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
+                    made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
             return self._boxes[key]
 
@@ -257,6 +269,8 @@ class CellRunner:
             boxes, self._boxes = list(self._boxes.values()), {}
         for box in boxes:
             box.destroy()
+        if self.kept is not None:
+            self.kept.close()
 
 
 def _noted(result: ExecResult, choice: Choice) -> ExecResult:

@@ -17,7 +17,7 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, look, save_answers
+from . import editor_answers, look, save_answers, tried_names
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
@@ -59,6 +59,7 @@ class PythonCells(CellEngine):
         allow_own_loops()
         replace_streams(worker.pid, self.running_cell, self.send_late)
         plain_children()
+        tried_names.remember()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -97,11 +98,14 @@ class PythonCells(CellEngine):
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
         self._debugger.settle()
+        tried_names.take()
         try:
             with self.as_cell():
-                return self.run_cell(code, number)
+                end = self.run_cell(code, number)
         finally:
             self._debugger.settle()
+        tried = tried_names.take()
+        return {**end, "tried": tried} if tried else end
 
     @contextlib.contextmanager
     def as_cell(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ import threading
 import warnings
 
 from ..gate import lockdown
-from . import accelerator
+from . import accelerator, beside
 from .signals import EVERY_SIGNAL
 
 TYPE_CHECKING = False
@@ -62,6 +62,8 @@ class Marks:
         self.folder = working_folder()
         self.processors = os.sched_getaffinity(0)
         self.threads = max(0, len(os.listdir("/proc/self/task")) - 1 - own_threads)
+        #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
+        self.beside: Dict[str, int] = {}
 
     def put_back(self) -> None:
         """Restore the recorded state; called in the checkpoint. Skips what cannot be restored (a removed folder)."""
@@ -133,6 +135,7 @@ class Freezer:
         if accelerator.in_use():
             raise OSError(errno.ENOTSUP, accelerator.REASON)
         marks = Marks(self.own_threads())
+        marks.beside = beside.count_beside(self.children)
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
         set_oom_score(self.gate_score)

@@ -32,6 +32,7 @@ from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
+from sandbox_kernel.session.worker.fork_permits import ForkPermits, receive_permits
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
@@ -144,6 +145,8 @@ class JailedWorker:
         self._ceiling = memory_bytes
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
+        #: Decides the forks of a session whose policy denies starting processes; None where forks are free.
+        self.permits: ForkPermits | None = None
         #: Where programs find a proxy that was started later; empty without one.
         self.proxy_url = ""
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
@@ -156,6 +159,8 @@ class JailedWorker:
         if self.calls is not None:
             step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
         self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
+        if step.asks_to_fork:
+            self.permits = receive_permits(self.jail.channel, PATIENCE_S)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -219,6 +224,8 @@ class JailedWorker:
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
+            if self.permits is not None:
+                self.permits.withdraw(self.keeper.worker)
             self._keep(frozen)
             self.keeper.settle()
             self._make_room()
@@ -237,10 +244,12 @@ class JailedWorker:
             )
         self.unfrozen = frozen.reason
         if not frozen.pid:
+            self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
         self.keeper.hold(node, frozen.pid)
         item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
-        self.tree.here.lacks = (notes.lost_threads(frozen.threads),) if frozen.threads else ()
+        told, beside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.beside
+        self.tree.here.lacks = (*told, *notes.shared_by_states(beside.sockets, beside.databases, beside.children))
         self._drop(self.tree.hold(item))
 
     def _drop(self, nodes: list[int]) -> None:
@@ -249,9 +258,25 @@ class JailedWorker:
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, self._leaving)), 0, LOOK_S)
         unseen = [node for node in nodes if self.looks and not self.tree.records[node].looked]
-        self.keeper.look(unseen)
+        self._look(unseen)
         self.keeper.drop([*self._leaving, *(node for node in nodes if node not in unseen)])
         self._leaving = unseen
+
+    def _look(self, nodes: list[int]) -> None:
+        """Let the checkpoints of these nodes look at their variables, each in a fork that ends afterwards."""
+        held = (self.tree.records[node].checkpoint for node in nodes)
+        self._permit([item.pid for item in held if item is not None])
+        self.keeper.look(nodes)
+
+    def _permit(self, processes: Sequence[int]) -> None:
+        """Let each of these processes, by its pid inside, fork once, where forks are the host's decision."""
+        if self.permits is not None:
+            for pid in processes:
+                self.permits.grant(pid)
+
+    def permit_fork(self) -> None:
+        """Let the worker fork once: it saves its variables in a fork."""
+        self._permit([self.keeper.worker])
 
     def _note_lost(self) -> None:
         """Remove checkpoints that the gate has reported as ended without our order."""
@@ -276,6 +301,7 @@ class JailedWorker:
     def _freeze(self) -> None:
         """Order a checkpoint. Raises the process limit by one first: the cell may have used it up."""
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 1)
+        self._permit([self.keeper.worker])
         self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
         self._freezing = True
 
@@ -402,7 +428,7 @@ class JailedWorker:
         self.prepare()
         while cells := self.tree.unseen()[:_LOOKS_AT_ONCE]:
             self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + len(cells))
-            self.keeper.look(cells)
+            self._look(cells)
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, cells)), 0, LOOK_S)
             for cell in cells:
