@@ -47,6 +47,7 @@ tests=(
   tests/session/worker/test_memory_budget.py
   tests/session/test_every_limit.py
   tests/session/test_rollback.py
+  tests/session/worker/test_fork_permits.py
   tests/session/worker/test_frozen_copies.py
   tests/session/test_mapped_files.py
   tests/backends/test_process.py

@@ -332,13 +332,18 @@ class ProcessBackend(BlockingBackend):
             own_disk=has_own_disk(self._enforcer_name),
         )
 
-    def step_filter(self) -> bytes | None:
-        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter."""
+    def step_filter(self, *, host_decides: bool = False) -> bytes | None:
+        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter.
+
+        ``host_decides``: see ``build_step_filter``.
+        """
         may_spawn = self.policy.process_spawn
         watched = self.enforcer is not None and find_hierarchies() is None
         if may_spawn and not watched:
             return None
-        return seccomp.build_step_filter(seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched)
+        return seccomp.build_step_filter(
+            seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched, host_decides=host_decides
+        )
 
     def _step_builder(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
         python = find_python(self.config.python_path)

@@ -206,6 +206,15 @@ class BoxFiles:
         """
         return self._works_on("apply").apply(paths)
 
+    def left_out(self) -> tuple[str, ...]:
+        """List the changes to the folder ``here`` that ``apply`` writes only when they are named.
+
+        Returns:
+            Their paths: what a tool of the host would obey, links that leave the folder, and secrets.
+
+        """
+        return self._works_on("left_out").left_out()
+
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Drop changes to the folder ``here``; programs then see the user's version again.
 

@@ -34,6 +34,10 @@ class NoteKind(StrEnum):
     LOST_FILES = "lost_files"
     #: Threads that a rollback or an undo did not restore.
     LOST_THREADS = "lost_threads"
+    #: What a state has in common with all others, so that it does not go back: sockets, databases, child processes.
+    SHARED_BY_STATES = "shared_by_states"
+    #: Why a state is not held at all.
+    NOT_HELD = "not_held"
     #: Checkpoints that were killed, so that some cells cannot be undone.
     LOST_CHECKPOINTS = "lost_checkpoints"
     #: Calls of host functions that a rollback did not undo.
@@ -183,6 +187,22 @@ def lost_files(why: str) -> Note:
 def lost_threads(count: int) -> Note:
     """Threads do not survive a checkpoint."""
     return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
+
+
+def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note, ...]:
+    """What lay outside of the process when its state was kept, one note for each kind."""
+    told = (
+        (sockets, "network socket", "the same connection in every state, so what was sent or received stays"),
+        (databases, "open sqlite database", "one file handle for all states: open it anew after going back"),
+        (children, "child process", "it goes on by itself and does not go back"),
+    )
+    words = ((count, word if count == 1 else _several(word), why) for count, word, why in told if count)
+    return tuple(Note(f"{count} {word}: {why}", NoteKind.SHARED_BY_STATES) for count, word, why in words)
+
+
+def not_held(why: str) -> Note:
+    """No checkpoint could be made of a state, because of an accelerator for example."""
+    return Note(f"the state is not held: {why}", NoteKind.NOT_HELD)
 
 
 def calls_happened(names: Sequence[str]) -> Note:
@@ -545,6 +565,10 @@ def _first_line(code: str) -> str:
 
 def _kept(names: int) -> str:
     return f"{_count(names, 'variable')} kept"
+
+
+def _several(word: str) -> str:
+    return f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def _count(count: int, word: str) -> str:

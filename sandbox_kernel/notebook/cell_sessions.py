@@ -248,6 +248,15 @@ class NotebookSessions:
         if old is not None:
             old.session.close()
 
+    def add_fork(self, of: Session, name: str, copy: Session) -> None:
+        """Let cells with ``--session NAME`` run in a fork of a session, which began with the same options."""
+        with self._lock:
+            (begun,) = (held.begun_with for held in self._held.values() if held.session is of)
+            old = self._held.get((copy.language, name))
+            self._held[copy.language, name] = _Held(copy, dict(begun), used=True)
+        if old is not None:
+            old.session.close()
+
     def close(self) -> None:
         """Close all sessions; may be called twice."""
         with self._lock:

@@ -158,12 +158,14 @@ class Door(Protocol):
 class CellReply:
     """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
 
-    ``reply`` is what the session gives the front end; None when no session ran the cell.
+    ``refused`` is why the cell was not run, or not to its end. ``reply`` is what the session gives the front end;
+    None when no session ran the cell.
     """
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    refused: SandboxError | None = None
     reply: FrontEndReply | None = None
 
 
@@ -204,7 +206,7 @@ class CellExecution:
         try:
             plan = parse_cell(text, self._state.defaults)
         except SandboxError as error:
-            return self._failed(refusal(error))
+            return replace(self._failed(refusal(error)), refused=error)
         return await self.run_plan(plan)
 
     async def run_plan(self, plan: CellPlan) -> CellReply:
@@ -212,7 +214,7 @@ class CellExecution:
         try:
             failure = await self._do(plan)
         except SandboxError as error:
-            return self._failed(refusal(error))
+            return replace(self._failed(refusal(error)), refused=error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
@@ -346,7 +348,7 @@ class CellExecution:
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return
         batch.flush()
-        message, removed = render_display(display)
+        message, removed = render_display(self._state.comms.with_state(display))
         self._notes += removed
         self._send(*self._state.libraries.before(display.data, self._cell))
         if isinstance(message, ClearOutput) and self._told:
@@ -359,7 +361,8 @@ class CellExecution:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return []
-        return [*self._state.libraries.before(display.data, self._cell), render_display(display)[0]]
+        shown = render_display(self._state.comms.with_state(display))[0]
+        return [*self._state.libraries.before(display.data, self._cell), shown]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.settle()

@@ -18,6 +18,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import comm
@@ -29,10 +30,12 @@ from sandbox_kernel.notebook.interrupts import RunningCells
 from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from sandbox_kernel.notebook.debugger import NotebookDebugger
     from sandbox_kernel.notebook.editor.complete import Completion
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -55,15 +58,23 @@ class SandboxKernel(Kernel):
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self._widgets_enabled = False
         self._warm = False
+        self._debugger: NotebookDebugger | None = None
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+        self.shell_handlers["sandbox_request"] = self.sandbox_request
+
+    @property
+    def state(self) -> NotebookState:
+        """Defaults, sandboxes and variables of this notebook; the first to ask, on whatever thread, makes it."""
+        with self._state_lock:
+            return self._made_state
 
     @cached_property
-    def state(self) -> NotebookState:
-        """Defaults, sandboxes and variables of this notebook."""
+    def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
         from sandbox_kernel.notebook.kept_files import kept_work
         from sandbox_kernel.notebook.runner import CellRunner
@@ -76,6 +87,13 @@ class SandboxKernel(Kernel):
     def _connection_file(self) -> str:
         """The path of this kernel's connection file; a restarted kernel has the same."""
         return str(getattr(self.parent, "abs_connection_file", "") or "")
+
+    @cached_property
+    def panel_desk(self) -> PanelDesk:
+        """What answers the side panel of the page."""
+        from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+
+        return PanelDesk(self.state)
 
     @cached_property
     def history(self) -> History:
@@ -104,11 +122,19 @@ class SandboxKernel(Kernel):
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """Kernel information without the debugger, which the base class announces when debugpy is installed."""
-        info: dict[str, Any] = dict(super().kernel_info)
-        info["supported_features"] = [name for name in info["supported_features"] if name != "debugger"]
-        info["protocol_version"] = PROTOCOL_VERSION
-        return info
+        """Kernel information. That of the base class imports debugpy here, where nothing is debugged."""
+        debugger = find_spec("debugpy") is not None
+        features = ["kernel subshells"] if self._supports_kernel_subshells else []
+        return {
+            "protocol_version": PROTOCOL_VERSION,
+            "implementation": self.implementation,
+            "implementation_version": self.implementation_version,
+            "language_info": self.language_info,
+            "banner": self.banner,
+            "help_links": self.help_links,
+            "supported_features": [*features, "debugger"] if debugger else features,
+            "debugger": debugger,
+        }
 
     @property
     def execution_count(self) -> int:
@@ -149,6 +175,7 @@ class SandboxKernel(Kernel):
         name = number + self._uncounted
         if counted:
             self._number, name = number, number
+            self.panel_desk.ran(number, cell_id)
         elif not silent:
             self._uncounted += 1
         if is_question(code):
@@ -156,6 +183,8 @@ class SandboxKernel(Kernel):
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
         parent = self.get_parent("shell")
         ident = self._get_shell_context_var(self._shell_parent_ident)
+        if self._debugger is not None:
+            await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
@@ -178,6 +207,13 @@ class SandboxKernel(Kernel):
         reply = done.reply or unanswered(asked)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
+
+    async def sandbox_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer the side panel of the page, between cells; see ``side_panel``."""
+        with self._running.cell() as cancel:
+            content = await self.panel_desk.answer(parent.get("content"), cancel)
+        if self.session is not None:
+            self.session.send(stream, "sandbox_reply", content, parent, ident=ident)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
@@ -248,6 +284,21 @@ class SandboxKernel(Kernel):
 
         Here ``do_shutdown`` and the pool end the child processes, and jails end when this process does.
         """
+
+    # -- the debugger ------------------------------------------------------------------------------------------------
+
+    async def do_debug_request(self, msg: object) -> dict[str, object]:
+        """Answer a page's debugger. Called on the control thread, one request at a time."""
+        if self._debugger is None:
+            from sandbox_kernel.notebook.debugger import NotebookDebugger
+
+            runner = self.state.runner
+            self._debugger = NotebookDebugger(
+                lambda on_event: runner.attach_debugger(self.state.defaults, on_event),
+                lambda code: runner.program(code, self.state.defaults),
+                lambda event: self.publish("debug_event", event, {}),
+            )
+        return await self._debugger.answer(msg)
 
     # -- editor requests ---------------------------------------------------------------------------------------------
 

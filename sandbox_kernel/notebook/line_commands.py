@@ -64,7 +64,12 @@ def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    policy = policy_of(context.defaults)
+    return (_table(f"policy {context.defaults.policy or 'standard'}", policy_rows(context.defaults)),)
+
+
+def policy_rows(defaults: CellOptions) -> list[tuple[str, str]]:
+    """Return what cells under these defaults may touch: names and words, for a table."""
+    policy = policy_of(defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
@@ -72,9 +77,9 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
-    if context.defaults.here is not None:
-        rows.insert(0, ("folder", f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
-    return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
+    if defaults.here is not None:
+        rows.insert(0, ("folder", f"{defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
+    return rows
 
 
 def _rules(rules: Sequence[object]) -> str:
@@ -165,6 +170,20 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         )
     report = save(command.target)
     return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
+
+
+def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session, name = session_of(command, context), command.target or ""
+    fork = getattr(session, "fork", None)
+    if fork is None:
+        raise InvalidRequest(
+            f"%sandbox fork {name}: this session cannot be forked; Python sessions and those with --backend wasm can"
+        )
+    copy = fork(name)
+    context.runner.sessions.add_fork(session, name, copy)
+    said = f"%%sandbox --session {name} runs cells in a copy of this session; both go on by themselves."
+    restored = getattr(copy, "restored", None)
+    return _text(said if restored is None else f"{said}\n{restored}")
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -295,6 +314,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,
+    "fork": _fork,
     "load": _load,
     "autosave": _autosave,
     "recover": _recover,

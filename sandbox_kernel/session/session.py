@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.jail.streams.asking import AnyOnInput
+    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
@@ -457,6 +458,23 @@ class Session(TimeTravel):
 
         """
         return code_answers.completeness(self._ask("is_complete", code, 0))
+
+    def attach_debugger(self, on_event: OnEvent) -> DebugLink:
+        """Start a debugger in this session, for a page; waits a few seconds for a running cell.
+
+        It ends with the returned link, with the session, and with a rollback.
+
+        Args:
+            on_event: called with each event of the debugger, on a thread of the link.
+
+        Raises:
+            SessionError: the session runs a cell, has another language, or its Python has no debugpy.
+
+        """
+        if self.language is not Language.PYTHON or self._spec.frame.backend != "process":
+            raise SessionError(f"only Python sessions of processes have a debugger, not {self.language} in WebAssembly")
+        with host_trouble(), self._supervisor.turn(ASK_S) as worker:
+            return worker.attach_debugger(on_event)
 
     def close(self) -> None:
         """End the session and everything in it, a running cell included. May be called twice."""

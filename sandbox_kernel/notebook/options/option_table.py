@@ -103,6 +103,9 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     ),
     LineCommandSpec("never", "DOMAIN|./PATH", "do not offer this right again in this notebook"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
+    LineCommandSpec(
+        "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it"
+    ),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
     LineCommandSpec("autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end"),

@@ -34,7 +34,7 @@ _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 #: cell such a line is refused.
 _MAX_TOKENISED = 1 << 20
 #: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
-_COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "checkpoint", "checkout")
+_COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "fork", "checkpoint", "checkout")
 OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "diff", "branches", "restart")
 
 

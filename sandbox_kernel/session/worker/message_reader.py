@@ -19,6 +19,7 @@ from sandbox_kernel.session.worker.messages import (
     HEADER,
     Answer,
     Began,
+    Beside,
     CellDone,
     DisplayShown,
     FromWorker,
@@ -102,7 +103,8 @@ def parse(raw: bytes) -> FromWorker:
         case "done":
             return reader.done()
         case "frozen":
-            return Frozen(reader.count("cell"), reader.count("pid"), reader.count("threads"), reader.text("reason"))
+            made = reader.count("cell"), reader.count("pid"), reader.count("threads")
+            return Frozen(*made, reader.text("reason"), reader.beside())
         case "restored":
             numbers = [reader.count(key) for key in ("cell", "pid", "names", "threads")]
             return Restored(*numbers)
@@ -130,6 +132,13 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
             raise self._wrong(key)
         return value
+
+    def beside(self) -> Beside:
+        """Return what the checkpoint shares with all states; nothing when the worker does not count it."""
+        if "beside" not in self._message:
+            return Beside()
+        counted = _Reader(self.table("beside"), self._size)
+        return Beside(*(counted.count(key) for key in ("sockets", "databases", "children")))
 
     def flag(self, key: str) -> bool:
         value = self._message.get(key)

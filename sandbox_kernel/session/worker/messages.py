@@ -19,7 +19,8 @@ HEADER = struct.Struct(">I")
 #: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
-What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
+#: ``debug`` comes with a socket, on which the worker serves a debugger from then on.
+What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks", "debug"]
 
 
 class Run(TypedDict):
@@ -155,6 +156,15 @@ class CellDone:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What a checkpoint cannot hold, counted when it was made: the same in every state, or going on by itself."""
+
+    sockets: int = 0
+    databases: int = 0
+    children: int = 0
+
+
+@dataclass(frozen=True)
 class Frozen:
     """A checkpoint was made (``pid`` inside the jail), or could not be made (``pid`` 0, with the reason)."""
 
@@ -162,6 +172,8 @@ class Frozen:
     pid: int
     threads: int
     reason: str
+    #: What else the state shares with all others, counted.
+    beside: Beside = field(default_factory=lambda: Beside())
 
 
 @dataclass(frozen=True)
