@@ -20,10 +20,10 @@ from sandbox_kernel.model.result import (
     ExecResult,
     FsChange,
     Limit,
-    Status,
     Violation,
     describe_end,
 )
+from sandbox_kernel.model.status import Status
 
 __all__ = [
     "LOADER_NAMES",

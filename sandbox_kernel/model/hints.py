@@ -11,11 +11,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.language import Language
 from sandbox_kernel.model.notes import Note
-from sandbox_kernel.model.result import ExecResult, Status
+from sandbox_kernel.model.status import Status
+
+if TYPE_CHECKING:
+    from sandbox_kernel.model.result import ExecResult
 
 #: How much of the end of an output is searched.
 _SEARCHED = 4000

@@ -10,21 +10,8 @@ from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxError,
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model.call import Call
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
+from sandbox_kernel.model.status import Status
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
-
-
-class Status(StrEnum):
-    """How a run or a cell ended: by itself (``ok``, ``failed``), or by what stopped it."""
-
-    OK = "ok"
-    FAILED = "failed"
-    COMPILE_FAILED = "compile_failed"
-    TIMEOUT = "timeout"
-    CPU_LIMIT = "cpu_limit"
-    MEMORY_EXCEEDED = "memory_exceeded"
-    FUEL_EXHAUSTED = "fuel_exhausted"
-    KILLED = "killed"
-    INTERRUPTED = "interrupted"
 
 
 class Limit(StrEnum):
@@ -162,7 +149,7 @@ class ExecResult:
             error = MemoryExceeded(self.memory_limit_mb or 0, self)
         else:
             error = ExecutionFailed(f"execution failed: {describe_end(self)}", self)
-        from sandbox_kernel.model.hints import Spelling, Stumble, hints  # hints are made from results
+        from sandbox_kernel.model.hints import Spelling, Stumble, hints  # most results are good
 
         for hint in hints(self, Stumble(spelling=Spelling.LIBRARY)):
             error.add_note(str(hint))
