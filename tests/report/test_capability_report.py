@@ -220,3 +220,10 @@ def test_a_sandbox_that_must_hold_what_it_does_not_is_refused(monkeypatch: pytes
 def test_what_the_host_does_not_have_need_not_be_stopped() -> None:
     absent = replace(line("open a vsock", None, "network"), absent=True)
     assert replace(REPORT, lines=(line("connect", True, "network"), absent)).require("network")
+
+
+def test_the_report_of_a_folder_did_not_say_what_is_hidden_in_it() -> None:
+    shown = replace(REPORT, hidden=(".env", "<b>.pem"))
+    assert ".env, <b>.pem" in str(shown) and shown.to_dict()["hidden"] == [".env", "<b>.pem"]
+    assert ".env, &lt;b&gt;.pem" in shown._repr_html_()
+    assert "Hidden" not in REPORT._repr_html_() and "hidden" not in REPORT.to_dict()
