@@ -48,3 +48,20 @@ def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tm
     page.screenshot(path=ARTIFACTS / "frames-nbconvert.png")
     page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:", "https://cdnjs."))] == []
+
+
+LOOP = """from IPython.display import HTML
+HTML('''<p>here</p><script>setTimeout(() => { const end = Date.now() + 40000; while (Date.now() < end); }, 1000)</script>''')"""
+
+
+def test_a_frame_that_loops_gets_a_button_that_stops_it(own_lab: LabPage) -> None:
+    """The loop ends by itself: its process may outlive the frame."""
+    lab = own_lab
+    lab.server.write_notebook("loop.ipynb", notebook_of(code_cell(LOOP), kernel="sandbox"))
+    lab.open("loop.ipynb")
+    lab.run_all()
+    bar = lab.output(0).locator(".jp-SandboxFrame-bar")
+    expect(bar).to_contain_text("This output stopped answering.")
+    bar.locator("button").click()
+    expect(lab.output(0)).to_contain_text("This output was stopped")
+    expect(lab.output(0).locator("iframe")).to_have_count(0)

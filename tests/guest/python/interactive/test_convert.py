@@ -58,11 +58,11 @@ def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Sessio
         ("sklearn", "from sklearn.linear_model import LinearRegression\nLinearRegression()", 0),
         ("great_tables", "import pandas as pd, great_tables\ngreat_tables.GT(pd.DataFrame({'a': [1]}))", 0),
         (
-            "matplotlib",
+            "matplotlib xstatic.pkg.font_awesome",
             ("import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\nfrom matplotlib.animation import FuncAnimation\n"
             "from IPython.display import HTML\nfig, ax = plt.subplots(figsize=(2, 1))\n(line,) = ax.plot([0, 1])\n"
             "page = HTML(FuncAnimation(fig, lambda i: line.set_ydata([0, i]), frames=3).to_jshtml())\nplt.close()\npage"),
-            0,
+            1,
         ),
         ("", "import numpy as np\nfrom IPython.display import Audio\nAudio(np.zeros(800), rate=8000)", 0),
     ],
