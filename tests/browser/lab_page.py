@@ -69,8 +69,9 @@ class LabPage:
 
     def _wait_for_lab(self) -> None:
         self.page.wait_for_selector("#jupyterlab-splash", state="detached")
-        self.page.wait_for_function("() => window.jupyterapp")
-        self.page.evaluate("() => window.jupyterapp.restored")
+        # A second page of one profile moves to a workspace of its own while it starts: this wait survives that.
+        self.page.wait_for_function("() => window.jupyterapp?.restored.then(() => true)")
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
         self.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
 
     def _wait_for_notebook(self, name: str) -> None:

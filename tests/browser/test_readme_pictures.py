@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 #: Set by ``make screenshots``.
 FOLDER = os.environ.get("SANDBOX_KERNEL_PICTURES", "")
@@ -44,6 +44,7 @@ def tall(lab: LabPage) -> Iterator[LabPage]:
     """A page that is higher than the pictures."""
     usual = lab.page.viewport_size
     assert usual is not None
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
     lab.page.set_viewport_size({"width": 1180, "height": 1400})
     yield lab
     lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")

@@ -12,7 +12,7 @@ from tests.browser.lab_page import LabPage, code_cell, notebook_of
 from tests.browser.test_receipt import contrast
 from tests.notebook.side_panel.test_panel_answers import PNG
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 COMMANDS = ("undo", "redo", "time", "changes", "access", "limits", "report", "stop")
 HOSTILE = 'evil = "<img src=x onerror=alert(1)>"'
