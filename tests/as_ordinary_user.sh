@@ -57,6 +57,9 @@ tests=(
   tests/box/test_here.py
   tests/workspace/here
   tests/session/test_rights.py
+  tests/notebook/test_folder_notebook.py
+  tests/notebook/offers/test_give_rights.py
+  tests/workspace/test_kept_work.py
 )
 cd "$place/source"
 status=0

@@ -48,7 +48,7 @@ _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 class Marks:
     """State that a fork shares or does not copy: recorded in the parent, restored when the checkpoint wakes."""
 
-    def __init__(self, checkpoints: List[int]) -> None:
+    def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
         #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
         self.beside = beside.Count(checkpoints)
@@ -66,7 +66,7 @@ class Marks:
         self.random = module.getstate() if module is not None else None
         self.folder = working_folder()
         self.processors = os.sched_getaffinity(0)
-        self.threads = len(os.listdir("/proc/self/task")) - 1
+        self.threads = max(0, len(os.listdir("/proc/self/task")) - 1 - own_threads)
 
     def put_back(self) -> None:
         """Restore the recorded state; called in the checkpoint. Skips what cannot be restored (a removed folder)."""
@@ -130,6 +130,8 @@ class Freezer:
 
     def __init__(self) -> None:
         self.gate = os.getppid()
+        #: Returns how many threads are ours, not the user's.
+        self.own_threads: Callable[[], int] = lambda: 0
         self.children: List[int] = []
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
@@ -145,7 +147,7 @@ class Freezer:
         self.reap()
         if accelerator.in_use():
             raise OSError(errno.ENOTSUP, accelerator.REASON)
-        marks = Marks(self.children)
+        marks = Marks(self.children, self.own_threads())
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
         set_oom_score(self.gate_score)
@@ -153,7 +155,7 @@ class Freezer:
             _set_dumpable(False)
         pid = -1
         try:
-            pid = _fork() if marks.threads == 0 or not _WARNS else _fork_quietly()
+            pid = _fork_quietly() if _WARNS else _fork()
         finally:
             if pid:
                 _set_dumpable(open_before)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +26,8 @@ from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
+from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+from sandbox_kernel.session.debugging.pause_clock import PauseClock
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
@@ -131,6 +134,9 @@ class JailedWorker:
         #: Nodes that were given up and whose checkpoints still look at their variables.
         self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
+        #: How long the cell has stood at breakpoints, and the debugger that stopped it there.
+        self.pause = PauseClock()
+        self.debugger: DebugLink | None = None
         #: Whether the worker has a context on a GPU, and names of variables there.
         self.on_gpu = False
         self.on_card: tuple[str, ...] = ()
@@ -384,6 +390,29 @@ class JailedWorker:
             raise SessionError("the worker answered another question")
         return answer
 
+    def attach_debugger(self, on_event: OnEvent) -> DebugLink:
+        """Start the debugger in the worker; raises ``SessionError`` when it cannot be started."""
+        self._end_debugger()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = self.next_id()
+            self.channel.give({"op": "ask", "id": number, "what": "debug", "code": "", "pos": 0}, theirs.fileno())
+        try:
+            answer = self._await(Answer).answer
+        except SessionError:
+            ours.close()
+            raise
+        if answer.get("ok") is not True:
+            ours.close()
+            raise SessionError(f"the debugger cannot be started: {answer.get('reason', 'the session refused')!s:.300}")
+        self.debugger = DebugLink(ours, self.pause, on_event)
+        return self.debugger
+
+    def _end_debugger(self) -> None:
+        if self.debugger is not None:
+            self.debugger.close()
+            self.debugger = None
+
     def give_up(self, nodes: Sequence[int]) -> None:
         """End the checkpoints of these nodes, but not that of the present one."""
         records = self.tree.records
@@ -419,6 +448,7 @@ class JailedWorker:
         processes that earlier cells left running are ended too.
         """
         self._leaving = []
+        self._end_debugger()
         files = self.keeper.handover(target.node, self.tree.taken_over(target.node), strict=strict)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
@@ -481,6 +511,7 @@ class JailedWorker:
     def destroy(self) -> None:
         """End the jail with everything in it, and the proxy."""
         self.channel.forget_speaker()
+        self._end_debugger()
         self.jail.destroy()
         if self.proxy is not None:
             self.proxy.close()
