@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all test-frameworks durations lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks durations tree-walks lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -25,6 +25,11 @@ test-all: $(TEST_STAMP)
 durations: $(TEST_STAMP)
 	$(PYTEST) --junitxml=artifacts/durations.xml $(PYTEST_ARGS)
 	$(BIN)/python -m tests.tiers artifacts/durations.xml
+
+# 10 000 random operations on a tree of states, with deaths between, against a model.
+tree-walks: $(TEST_STAMP)
+	SANDBOX_KERNEL_TREE_WALKS=100 SANDBOX_KERNEL_TREE_STEPS=100 $(BIN)/python -m pytest -q --timeout=0 \
+	  tests/session/tree/test_tree_against_model.py
 
 # The adapters below sandbox_kernel/integrations, by the frameworks' own suites, in an environment of their own.
 FRAMEWORKS := artifacts/frameworks

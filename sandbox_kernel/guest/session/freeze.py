@@ -40,20 +40,25 @@ LOOK = signal.SIGUSR1
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
 _fork, _waitpid = os.fork, os.waitpid
+#: Whether this Python warns when a process with threads forks.
+_WARNS = sys.version_info >= (3, 12)
 _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
 class Marks:
     """State that a fork shares or does not copy: recorded in the parent, restored when the checkpoint wakes."""
 
-    def __init__(self, own_threads: int = 0) -> None:
+    def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
+        #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
+        self.beside = beside.Count(checkpoints)
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
             try:
                 info = os.fstat(fd)
                 flags = fcntl.fcntl(fd, fcntl.F_GETFL)
                 position = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(info.st_mode) else None
+                self.beside.see(fd, info.st_mode)
             except OSError:
                 continue
             self.positions[fd] = (info.st_ino, flags, position)
@@ -62,8 +67,6 @@ class Marks:
         self.folder = working_folder()
         self.processors = os.sched_getaffinity(0)
         self.threads = max(0, len(os.listdir("/proc/self/task")) - 1 - own_threads)
-        #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
-        self.beside: Dict[str, int] = {}
 
     def put_back(self) -> None:
         """Restore the recorded state; called in the checkpoint. Skips what cannot be restored (a removed folder)."""
@@ -106,10 +109,20 @@ def working_folder() -> str | None:
 def set_oom_score(wanted: int) -> None:
     """Set this process's ``oom_score_adj``; a refusal is ignored. The kernel kills the highest score first."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write(str(wanted))
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"%d" % wanted)
+        finally:
+            os.close(fd)
     except OSError:
         pass
+
+
+def _fork_quietly() -> int:
+    """Fork although there are threads, which Python warns of. We know: the host gets their number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return _fork()
 
 
 class Freezer:
@@ -134,8 +147,7 @@ class Freezer:
         self.reap()
         if accelerator.in_use():
             raise OSError(errno.ENOTSUP, accelerator.REASON)
-        marks = Marks(self.own_threads())
-        marks.beside = beside.count_beside(self.children)
+        marks = Marks(self.children, self.own_threads())
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
         set_oom_score(self.gate_score)
@@ -143,10 +155,7 @@ class Freezer:
             _set_dumpable(False)
         pid = -1
         try:
-            with warnings.catch_warnings():
-                # Python warns that threads are not copied. We know: the host gets their number.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = _fork()
+            pid = _fork_quietly() if _WARNS else _fork()
         finally:
             if pid:
                 _set_dumpable(open_before)

@@ -219,7 +219,7 @@ class Worker:
         if marks is None:
             self.channel.send({"op": "frozen", "cell": cell, "pid": 0, "threads": 0, "reason": reason})
         elif pid:
-            told = {"cell": cell, "pid": pid, "threads": marks.threads, "beside": marks.beside, "reason": ""}
+            told = {"cell": cell, "pid": pid, "threads": marks.threads, "beside": marks.beside.told(), "reason": ""}
             self.channel.send({"op": "frozen", **told})
             if not self.channel.waiting():
                 self.engine.touch()

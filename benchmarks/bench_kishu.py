@@ -1,0 +1,154 @@
+"""A tree of states beside Kishu's, on the same cells in one run: commit, checkout and size.
+
+    python -m benchmarks.bench_kishu --kishu PYTHON [--notebooks FOLDER] [--write docs/benchmarks.md]
+
+PYTHON is an interpreter with ``kishu``, numpy, pandas, scikit-learn and matplotlib from the registry. FOLDER holds
+notebooks of Kishu's own tests (``kishu/tests/notebooks`` of its repository); without it only our cases are run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.checkpoint_cost import settle
+from benchmarks.markdown_section import replace_section, table
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.session.opening.open_session import open_session
+
+BEGIN, END = "<!-- generated: kishu -->", "<!-- /generated: kishu -->"
+#: Notebooks of Kishu's tests that need neither network nor files.
+NOTEBOOKS = ("simple", "numpy", "test_unserializable_var")
+_FRAME = "import numpy as np, pandas as pd\ndf = pd.DataFrame(np.random.rand(1_250_000, 10))"
+OUR_CASES = {
+    "small variables": [f"x{n} = {n}" for n in range(20)],
+    "100 MB frame, small changes": [_FRAME, *(f"x{n} = {n}" for n in range(10))],
+    "100 MB frame, a new column each": [_FRAME, *(f"df['c{n}'] = {n}.0" for n in range(10))],
+    "a generator": ["lines = (n for n in range(100))", *("next(lines)" for _ in range(10))],
+}
+#: How long Kishu may take for one case.
+KISHU_S = 120
+_PROGRAM = Path(__file__).parent / "kishu_program.py"
+
+
+@dataclass(frozen=True)
+class TreeCost:
+    """Milliseconds of each commit and checkout, bytes of all states beside the live one, and what went wrong."""
+
+    commits: list[float]
+    checkouts: list[float]
+    size: int
+    failures: list[str]
+
+
+def own_cost(cells: list[str]) -> TreeCost:
+    """Run the cells in a session that keeps a state after each."""
+    commits: list[float] = []
+    checkouts: list[float] = []
+    with open_session(ProcessBackend(), memory_mb=8000, checkpoints=60) as session:
+        for cell in cells:
+            session.run(cell, timeout=30)
+            commits.append(settle(session))
+        held = session.history()
+        size = sum(node.memory_bytes or 0 for node in held if node.alive)
+        for node in (held[len(held) // 2], held[-1]):
+            began = time.perf_counter()
+            session.checkout(node)
+            checkouts.append((time.perf_counter() - began) * 1e3)
+    return TreeCost(commits, checkouts, size, [])
+
+
+def kishu_cost(python: str, cells: list[str]) -> TreeCost:
+    """Run the same cells under Kishu, in a Python that has it."""
+    with tempfile.TemporaryDirectory() as folder:
+        order = Path(folder) / "cases.json"
+        order.write_text(json.dumps({"case": cells}))
+        env = {"HOME": folder, "MPLBACKEND": "agg", "PATH": "/usr/bin:/bin"}
+        argv = [python, str(_PROGRAM), str(order)]
+        try:
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=KISHU_S)
+            cost = json.loads(done.stdout.splitlines()[-1])["case"]
+        except subprocess.TimeoutExpired:
+            return TreeCost([], [], 0, [f"it did not end within {KISHU_S} s"])
+        except (IndexError, ValueError):
+            return TreeCost([], [], 0, [f"it ended with {done.returncode}: {done.stderr[-200:]}"])
+    return TreeCost(cost["commits"], cost["checkouts"], cost["bytes"], cost["failures"])
+
+
+def cells_of(notebook: Path) -> list[str]:
+    """Return the code cells of a notebook."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return [
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and "".join(cell["source"]).strip()
+    ]
+
+
+def rows(ours: dict[str, TreeCost], kishu: dict[str, TreeCost]) -> list[list[str]]:
+    """Return one row for each case: median commit, median checkout and total size of both."""
+
+    def words(values: list[float]) -> str:
+        return f"{statistics.median(values):.1f}" if values else "failed"
+
+    found = []
+    for name, own in ours.items():
+        other = kishu[name]
+        wrong = f", {len(other.failures)} failed" if other.failures else ""
+        found.append(
+            [
+                name,
+                f"{words(own.commits)} / {words(other.commits)}{wrong}",
+                f"{words(own.checkouts)} / {words(other.checkouts)}",
+                f"{own.size / 1e6:.1f} / {other.size / 1e6:.1f}",
+            ]
+        )
+    return found
+
+
+def rollback_ms() -> float:
+    """Return the median time of an undo in a session with a small heap."""
+    times: list[float] = []
+    with open_session(ProcessBackend(), checkpoints=5) as session:
+        for number in range(15):
+            session.run(f"x = {number}")
+            settle(session)
+            began = time.perf_counter()
+            session.undo()
+            times.append((time.perf_counter() - began) * 1e3)
+            settle(session)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Measure and print, or write into a document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kishu", required=True)
+    parser.add_argument("--notebooks", type=Path)
+    parser.add_argument("--write", type=Path)
+    asked = parser.parse_args()
+    cases = dict(OUR_CASES)
+    if asked.notebooks is not None:
+        cases |= {f"Kishu's {name}": cells_of(asked.notebooks / f"{name}.ipynb") for name in NOTEBOOKS}
+    ours: dict[str, TreeCost] = {}
+    kishu: dict[str, TreeCost] = {}
+    for name, cells in cases.items():
+        ours[name], kishu[name] = own_cost(cells), kishu_cost(asked.kishu, cells)
+        print(" | ".join(rows({name: ours[name]}, kishu)[0]), flush=True)
+    header = ["cells", "commit ms, ours / Kishu", "checkout ms, ours / Kishu", "all states MB, ours / Kishu"]
+    text = table(header, rows(ours, kishu)) + f"\n\nUndo with a small heap: {rollback_ms():.1f} ms (median of 15)."
+    if asked.write is None:
+        print(text)
+    else:
+        replace_section(asked.write, BEGIN, END, text)
+    for name, cost in kishu.items():
+        for failure in cost.failures[:3]:
+            print(f"Kishu, {name}: {failure}")
+
+
+if __name__ == "__main__":
+    main()
