@@ -51,6 +51,7 @@ class SandboxKernel(Kernel):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._number = 0
+        self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
         self._widgets_enabled = False
@@ -136,8 +137,12 @@ class SandboxKernel(Kernel):
 
         number = self.execution_count
         counted = store_history and not silent
+        # nbval runs all cells without history, so that all have the same number; a cell is named by its own.
+        name = number + self._uncounted
         if counted:
-            self._number = number
+            self._number, name = number, number
+        elif not silent:
+            self._uncounted += 1
         if is_question(code):
             page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
@@ -149,7 +154,9 @@ class SandboxKernel(Kernel):
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
-            execution = CellExecution(self.state, wire, questions.ask, cancel, number, str(cell_id or ""), asked)
+            execution = CellExecution(
+                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, silent=silent
+            )
             done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
@@ -216,7 +223,7 @@ class SandboxKernel(Kernel):
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
-        await loop.run_in_executor(None, self.state.runner.close)
+        await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 
     async def _progressively_terminate_all_children(self) -> None:
