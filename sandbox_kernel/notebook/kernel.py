@@ -14,9 +14,11 @@ answer, for which the page waits, does not wait for the imports.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import comm
@@ -28,10 +30,12 @@ from sandbox_kernel.notebook.interrupts import RunningCells
 from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from sandbox_kernel.notebook.debugger import NotebookDebugger
     from sandbox_kernel.notebook.editor.complete import Completion
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -54,20 +58,42 @@ class SandboxKernel(Kernel):
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self._widgets_enabled = False
         self._warm = False
+        self._debugger: NotebookDebugger | None = None
         self.comm_manager = comm.get_comm_manager()
         for kind in ("comm_open", "comm_msg", "comm_close"):
             self.shell_handlers[kind] = getattr(self.comm_manager, kind)
+        self.shell_handlers["sandbox_request"] = self.sandbox_request
+
+    @property
+    def state(self) -> NotebookState:
+        """Defaults, sandboxes and variables of this notebook; the first to ask, on whatever thread, makes it."""
+        with self._state_lock:
+            return self._made_state
 
     @cached_property
-    def state(self) -> NotebookState:
-        """Defaults, sandboxes and variables of this notebook."""
+    def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
+        from sandbox_kernel.notebook.kept_files import kept_work
+        from sandbox_kernel.notebook.runner import CellRunner
 
-        state = NotebookState()
+        state = NotebookState(runner=CellRunner(kept=kept_work(self._connection_file)))
         state.comms.register(self.comm_manager)
         return state
+
+    @property
+    def _connection_file(self) -> str:
+        """The path of this kernel's connection file; a restarted kernel has the same."""
+        return str(getattr(self.parent, "abs_connection_file", "") or "")
+
+    @cached_property
+    def panel_desk(self) -> PanelDesk:
+        """What answers the side panel of the page."""
+        from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+
+        return PanelDesk(self.state)
 
     @cached_property
     def history(self) -> History:
@@ -96,11 +122,19 @@ class SandboxKernel(Kernel):
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """Kernel information without the debugger, which the base class announces when debugpy is installed."""
-        info: dict[str, Any] = dict(super().kernel_info)
-        info["supported_features"] = [name for name in info["supported_features"] if name != "debugger"]
-        info["protocol_version"] = PROTOCOL_VERSION
-        return info
+        """Kernel information. That of the base class imports debugpy here, where nothing is debugged."""
+        debugger = find_spec("debugpy") is not None
+        features = ["kernel subshells"] if self._supports_kernel_subshells else []
+        return {
+            "protocol_version": PROTOCOL_VERSION,
+            "implementation": self.implementation,
+            "implementation_version": self.implementation_version,
+            "language_info": self.language_info,
+            "banner": self.banner,
+            "help_links": self.help_links,
+            "supported_features": [*features, "debugger"] if debugger else features,
+            "debugger": debugger,
+        }
 
     @property
     def execution_count(self) -> int:
@@ -141,6 +175,7 @@ class SandboxKernel(Kernel):
         name = number + self._uncounted
         if counted:
             self._number, name = number, number
+            self.panel_desk.ran(number, cell_id)
         elif not silent:
             self._uncounted += 1
         if is_question(code):
@@ -148,14 +183,19 @@ class SandboxKernel(Kernel):
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
         parent = self.get_parent("shell")
         ident = self._get_shell_context_var(self._shell_parent_ident)
+        if self._debugger is not None:
+            await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
             channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             asked = user_expressions or {}
+            # A page has buttons for what a console is asked.
+            question = questions.question if allow_stdin and cell_id is None and not silent else None
+            where = str(cell_id or "")
             execution = CellExecution(
-                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), asked, silent=silent
+                self.state, wire, questions.ask, cancel, name, where, asked, silent=silent, question=question
             )
             done = await execution.run(code)
         if done.bug is not None:
@@ -167,6 +207,13 @@ class SandboxKernel(Kernel):
         reply = done.reply or unanswered(asked)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
+
+    async def sandbox_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer the side panel of the page, between cells; see ``side_panel``."""
+        with self._running.cell() as cancel:
+            content = await self.panel_desk.answer(parent.get("content"), cancel)
+        if self.session is not None:
+            self.session.send(stream, "sandbox_reply", content, parent, ident=ident)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
@@ -220,9 +267,15 @@ class SandboxKernel(Kernel):
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
         """Stop all cells and close all sandboxes. Called on the control thread."""
+        from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.kept_files import before_shutdown
+
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
+        keep = partial(before_shutdown, self.state.runner, self._connection_file, restart=restart)
+        with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
+            await loop.run_in_executor(None, keep)
         await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 
@@ -231,6 +284,21 @@ class SandboxKernel(Kernel):
 
         Here ``do_shutdown`` and the pool end the child processes, and jails end when this process does.
         """
+
+    # -- the debugger ------------------------------------------------------------------------------------------------
+
+    async def do_debug_request(self, msg: object) -> dict[str, object]:
+        """Answer a page's debugger. Called on the control thread, one request at a time."""
+        if self._debugger is None:
+            from sandbox_kernel.notebook.debugger import NotebookDebugger
+
+            runner = self.state.runner
+            self._debugger = NotebookDebugger(
+                lambda on_event: runner.attach_debugger(self.state.defaults, on_event),
+                lambda code: runner.program(code, self.state.defaults),
+                lambda event: self.publish("debug_event", event, {}),
+            )
+        return await self._debugger.answer(msg)
 
     # -- editor requests ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.backends.network_notes import network_notes
+from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
 from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, wheels_mark
 from sandbox_kernel.backends.wasm.packages import package_files
@@ -343,7 +343,7 @@ def _spec(
         backend="wasm",
         isolation="wasm",
         memory_mb=memory_mb,
-        network_notes=lambda _stderr, notes: network_notes(backend.policy, "", notes),
+        network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
     )
     return SessionSpec(
         name=_new_name(language, name),

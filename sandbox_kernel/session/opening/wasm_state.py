@@ -43,6 +43,7 @@ def take_state(worker: JailedWorker, *, changes: bool = False) -> State:
 
     """
     jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
+    worker.permit_fork()
     answer = worker.ask("changes" if changes else "image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
     size = answer.get("size")
     try:
