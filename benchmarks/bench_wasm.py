@@ -10,6 +10,7 @@ minutes, if ``python -m benchmarks.wasm_peers`` was run before.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -25,6 +26,7 @@ from benchmarks.start_peers import Peers
 from benchmarks.wasm_peers import find_wasm_peers
 from sandbox_kernel import ExecRequest, Language
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.session.opening.open_wasm import load_wasm_session, open_wasm_session
 
@@ -166,9 +168,37 @@ def python_sessions(rounds: int) -> str:
     return "\n".join(rows) + "\n"
 
 
+def idle_sessions(count: int) -> str:
+    """Measure the memory of all processes with this many sessions of the light Python that wait."""
+    backend, opened = LightBackend(pool_size=1), []
+    for _ in range(count):
+        session = open_wasm_session(backend, "python", checkpoints=1)
+        session.run("x = 1")
+        settle(session)
+        opened.append(session)
+    whole = proportional_bytes(tree(os.getpid())) / (1 << 20)
+    for session in opened:
+        session.close()
+    return f"### {count} idle sessions (Python, light)\n\n{whole:.0f} MB in all, {whole / count:.1f} MB each.\n"
+
+
+def first_results() -> str:
+    """Measure the first Python result of a machine: with nothing in the store, and again."""
+    rows = ["### The first Python result, seconds", "", "| | s |", "|---|---|"]
+    code = "from sandbox_kernel import Sandbox; box = Sandbox(backend='wasm'); assert box.run('print(1)').ok"
+    with tempfile.TemporaryDirectory() as folder:
+        for label in ("nothing prepared: fetched, compiled, started", "the next program"):
+            began = time.perf_counter()
+            environment = {**os.environ, "SANDBOX_KERNEL_CACHE": folder}
+            subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+            rows.append(f"| {label} | {time.perf_counter() - began:.1f} |")
+    return "\n".join(rows) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--idle", type=int, default=50, help="how many sessions wait while memory is measured")
     parser.add_argument("--no-install", action="store_true", help="only peers that are installed already")
     options = parser.parse_args()
     # One spare of each kind: two each of five kinds would not fit into the pool.
@@ -179,6 +209,8 @@ def main() -> None:
     print(starts(backend, options.rounds, peers))
     print(sessions(backend, options.rounds))
     print(python_sessions(options.rounds))
+    print(idle_sessions(options.idle))
+    print(first_results())
 
 
 if __name__ == "__main__":

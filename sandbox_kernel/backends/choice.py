@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.dask.dask_backend import DaskBackend
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+    from sandbox_kernel.backends.wasm.wheels import Wheels
 
 BACKENDS = ("auto", "process", "wasm", "dask")
 
@@ -24,9 +25,16 @@ BACKENDS = ("auto", "process", "wasm", "dask")
 class Backends:
     """The backends of one sandbox; ``default`` is used for runs that name none."""
 
-    def __init__(self, default: str, policy: SandboxPolicy, egress: Egress, config: ProcessConfig | None) -> None:
+    def __init__(
+        self,
+        default: str,
+        policy: SandboxPolicy,
+        egress: Egress,
+        config: ProcessConfig | None,
+        wheels: Wheels | None = None,
+    ) -> None:
         self.default = known_backend(default)
-        self._policy, self._egress = policy, egress
+        self._policy, self._egress, self._wheels = policy, egress, wheels
         self.process = self._process_with(config)
         self._wasm: WasmBackend | None = None
         #: Progress callback for languages that WebAssembly prepares at their first use; see ``WasmBackend``.
@@ -89,7 +97,9 @@ class Backends:
                 policy=self._policy, pool_size=size, check_types=True, on_progress=self.on_prepare, client=client
             )
         if self._wasm is None:
-            self._wasm = WasmBackend(policy=self._policy, pool_size=size, on_progress=self.on_prepare, client=client)
+            self._wasm = WasmBackend(
+                policy=self._policy, pool_size=size, on_progress=self.on_prepare, client=client, wheels=self._wheels
+            )
         return self._wasm
 
     def _process_with(self, config: ProcessConfig | None) -> ProcessBackend:

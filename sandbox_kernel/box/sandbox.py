@@ -53,6 +53,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         here: str | os.PathLike[str] | None = None,
         functions: Mapping[str, Callable[..., object]] | None = None,
         function_limits: FunctionLimits | None = None,
+        wheels: Iterable[str | os.PathLike[str]] = (),
     ) -> None:
         """Create a sandbox. The first run starts its first process.
 
@@ -73,6 +74,8 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             functions: Functions of this process, by name, that programs may call: ``from host import name``. Each call
                 is checked against the signature and its type hints, and written to ``result.calls``.
             function_limits: How many calls, bytes and seconds the functions may take in one run or cell.
+            wheels: Wheels of pure Python, or folders of them, that Python of ``backend="wasm"`` can import. They are
+                checked now, imported once at the first use, and kept by their content.
 
         Raises:
             InvalidRequest: An argument has a wrong type or value.
@@ -90,6 +93,7 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             here=here,
             functions=functions,
             function_limits=function_limits,
+            wheels=wheels,
         )
         if require:
             self.report(require=require)
@@ -139,7 +143,10 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         if name == "wasm":
             wasm = self._backends.wasm()
             wasm.measure(again=again or fresh, on_progress=on_progress)
-            report = summed_report(wasm, weaknesses=(*wasm.enforcer.weaknesses, *group_notes())).require(*require)
+            from sandbox_kernel.report.wasm_python_lines import python_lines
+
+            weaknesses = (*wasm.enforcer.weaknesses, *group_notes())
+            report = summed_report(wasm, weaknesses=weaknesses, more=python_lines(wasm)).require(*require)
             return replace(report, again=lambda progress: self.report(again=True, on_progress=progress, backend="wasm"))
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")

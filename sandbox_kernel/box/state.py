@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.choice import Backends, known_backend
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.box.files import BoxFiles
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.net.egress import Egress, with_placeholders
@@ -18,6 +19,7 @@ from sandbox_kernel.policy import SandboxPolicy, check_policy
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.backends.wasm.prepare import OnProgress
+    from sandbox_kernel.backends.wasm.wheels import Wheels
     from sandbox_kernel.net.audit import AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
@@ -40,6 +42,7 @@ class BoxState(BoxFiles):
         here: str | os.PathLike[str] | None = None,
         functions: Mapping[str, Callable[..., object]] | None = None,
         function_limits: FunctionLimits | None = None,
+        wheels: Iterable[str | os.PathLike[str]] = (),
     ) -> None:
         super().__init__(here)
         limits = FunctionLimits.given(function_limits)
@@ -50,7 +53,7 @@ class BoxState(BoxFiles):
         self._egress = Egress(audit, allow_private_for, resolver, secrets)
         given = policy if policy is not None else SandboxPolicy.preset("standard")
         self.policy = with_placeholders(given, self._egress.vault)
-        self._backends = Backends(backend, self.policy, self._egress, config)
+        self._backends = Backends(backend, self.policy, self._egress, config, checked_wheels(wheels, backend))
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
     @property
@@ -70,6 +73,20 @@ class BoxState(BoxFiles):
     @on_prepare.setter
     def on_prepare(self, tell: OnProgress | None) -> None:
         self._backends.on_prepare = tell
+
+
+def checked_wheels(paths: Iterable[str | os.PathLike[str]], backend: str) -> Wheels | None:
+    """Return the given wheels after reading them; imports what that needs only when there are some."""
+    if not isinstance(paths, str | os.PathLike) and not (paths := list(paths)):
+        return None
+    if backend != "wasm":
+        raise InvalidRequest(
+            f"wheels are loaded into the Python of backend='wasm', and this sandbox has backend={backend!r}; in a "
+            "session of processes install packages with %pip install, or choose a Python that has them (python=…)"
+        )
+    from sandbox_kernel.backends.wasm.wheels import read_wheels
+
+    return read_wheels(paths)
 
 
 def checked_functions(

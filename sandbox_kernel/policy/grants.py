@@ -7,7 +7,7 @@ import os
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.policy.access import AccessMode
-from sandbox_kernel.policy.places import current_folder, is_own_place, normal
+from sandbox_kernel.policy.places import ROOT, current_folder, is_own_place, normal
 from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
 #: Every jail shows these already, so allowing them is accepted and changes nothing.
@@ -23,8 +23,10 @@ class Grant:
     writable: bool
 
 
-def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
+def resolve_grants(policy: SandboxPolicy, *, root: bool = False) -> tuple[Grant, ...]:
     """Resolve every allowed path and mount on this host, in order. The jail calls it before anything starts.
+
+    With ``root`` a folder may be mounted as the root of the program; without it that raises ``PolicyViolation``.
 
     An allowed path is granted at the path the user wrote *and* at its real path, so that programs that resolve links
     find it. A path that does not exist raises ``PolicyViolation``, because it is probably a typo.
@@ -44,6 +46,11 @@ def resolve_grants(policy: SandboxPolicy) -> tuple[Grant, ...]:
                 )
             grants.append(Grant(real, target, writable))
     for mount in policy.mounts:
+        if mount.guest == ROOT and not root:
+            raise PolicyViolation(
+                f"{mount.host!r} is mounted at '/', which only programs inside WebAssembly can have (backend='wasm'); "
+                f"mount it elsewhere: policy.mount({mount.host!r}, '/data')"
+            )
         real = _real(mount.host, _absolute(mount.host))
         grants.append(Grant(real, mount.guest, mount.writable))
     return tuple(dict.fromkeys(grants))

@@ -7,6 +7,8 @@ import os
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.limits import quoted
 
+#: The root of a program; only WebAssembly, whose programs see folders by name, can be given another one.
+ROOT = "/"
 #: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
 _OWN_PLACES = (
     "/",
@@ -36,7 +38,7 @@ def mount_target(guest: object) -> str:
     if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/") or "\0" in text:
         raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
     target = normal(path_text(text))
-    if is_own_place(target):
+    if target != ROOT and is_own_place(target):
         raise PolicyViolation(f"mount target {text!r} is a place of the sandbox itself; choose another, like /data")
     return target
 

@@ -155,10 +155,16 @@ def make_report(
     )
 
 
-def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[str, ...] = ()) -> CapabilityReport:
-    """Return the report of a backend that summarises its own measurements: wasm and dask."""
+def summed_report(
+    backend: SandboxBackend,
+    *,
+    host: str = "",
+    weaknesses: tuple[str, ...] = (),
+    more: tuple[Measurement, ...] = (),
+) -> CapabilityReport:
+    """Return the report of a backend that summarises its own measurements (wasm, dask); ``more`` are further lines."""
     found = backend.capabilities()
-    lines = []
+    lines = list(more)
     for name, promise in found.enforced_limits.items():
         area, tried = _PROMISES[name]
         lines.append(

@@ -171,7 +171,7 @@ def test_paths_may_be_path_objects_and_are_kept_as_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "guest", ["", "data", "../x", "/a/../etc", "/proc", "/", "/box", "/usr/", "/tmp", "//proc", "/dev/.", "/x\0", None]
+    "guest", ["", "data", "../x", "/a/../etc", "/proc", "/box", "/usr/", "/tmp", "//proc", "/dev/.", "/x\0", None]
 )
 def test_a_mount_over_the_sandboxs_own_places_or_outside_is_refused(guest: str) -> None:
     with pytest.raises(PolicyViolation, match="mount target"):
@@ -348,6 +348,13 @@ def test_a_path_that_does_not_resolve_is_refused_as_it_was_written(tmp_path: Pat
         for policy in (SandboxPolicy().allow_read(tmp_path / name), SandboxPolicy().mount(tmp_path / name, "/data")):
             with pytest.raises(PolicyViolation, match=re.escape(repr(str(tmp_path / name)))):
                 resolve_grants(policy)
+
+
+def test_another_root_is_resolved_only_for_a_backend_that_can_give_it(tmp_path: Path) -> None:
+    policy = SandboxPolicy().mount(tmp_path, "/")
+    with pytest.raises(PolicyViolation, match="backend='wasm'"):
+        resolve_grants(policy)
+    assert resolve_grants(policy, root=True)[0].target == "/"
 
 
 @pytest.mark.parametrize("path", ["/", "/proc", "/dev", "/tmp", "/etc"])

@@ -125,9 +125,8 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
     if ending.end is GuestEnd.INVALID:
-        raise InvalidRequest(
-            f"the module cannot be run: {with_advice(ending.message).replace('--> <anon>:', '--> cell.wat:')}"
-        )
+        reason = with_advice(ending.message, ending.defect).replace("--> <anon>:", "--> cell.wat:")
+        raise InvalidRequest(f"the module cannot be run: {reason}")
     if ending.end is GuestEnd.MEMORY:
         result = unfinished(request, Status.MEMORY_EXCEEDED, Limit.MEMORY, outcome.duration_s)
         message = f"{ending.message}; give it more (--memory 256M, memory_mb=256) or let it start with less\n"

@@ -63,6 +63,9 @@ class PrepareProgress:
     fraction: float
 
 
+#: Most bytes of images of one interpreter in the store: some versions and settings of the engine.
+MOST_IMAGE_BYTES = 512 << 20
+
 OnProgress = Callable[[PrepareProgress], None]
 
 
@@ -104,15 +107,28 @@ class Preparer:
         with self._alone(guest):
             ready = self.find(guest, switches)
             if ready is None:
+                if guest.cost:
+                    tell(f"{guest.version} takes {guest.cost}", 0.0)
                 packages = guest.packages
                 for index, package in enumerate(packages):
                     tell(f"fetching {package.name} {package.version}", 0.4 * index / len(packages))
                     package_files(self._store, package)
                 files = self._built(guest, switches, tell)
+                self._forget_old_images(guest)
                 ready = self._store.add(guest_name(guest, switches), files)
             why = image_facts(ready).reason
             tell(f"{guest.version} is ready" + (f", but starts anew in each run: {why}" if why else ""), 1.0)
             return ready
+
+    def _forget_old_images(self, guest: WasmLanguage) -> None:
+        """Remove the images of earlier months, and the least recently used ones of this month beyond a size."""
+        if not guest.image:
+            return
+        prefix, now = image_prefix(guest), f"{image_prefix(guest)}{age_mark()}-"
+        for name in self._store.names():
+            if name.startswith(prefix) and not name.startswith(now):
+                self._store.remove(name)
+        self._store.prune(prefix, MOST_IMAGE_BYTES)
 
     def _built(
         self, guest: WasmLanguage, switches: EngineSwitches, tell: Callable[[str, float], None]
@@ -133,11 +149,16 @@ class Preparer:
         assert guest.package is not None
         module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
         if guest.image:
-            return self._run(lambda jail: boot_job(jail, module, guest, switches), [module], (COMPILED, FACTS))
+            return run_preparation(
+                self._enforcer, lambda jail: boot_job(jail, module, guest, switches), [module], (COMPILED, FACTS)
+            )
         if guest.entry in ("command", "turn"):
             plain = guest.entry == "turn"
-            return self._run(
-                lambda jail: trusted_compile_job(jail, module, switches, plain=plain), [module], (COMPILED,)
+            return run_preparation(
+                self._enforcer,
+                lambda jail: trusted_compile_job(jail, module, switches, plain=plain),
+                [module],
+                (COMPILED,),
             )
         given, plans = [module], []
         for library in guest.libraries:
@@ -151,37 +172,35 @@ class Preparer:
         def job(jail: Jail) -> Job:
             return bake_job(jail, module, plans, guest.glue, guest.functions, switches)
 
-        return self._run(job, given, (COMPILED, HANDLES))
-
-    def _run(
-        self, job: Callable[[Jail], Job], given: Sequence[TrustedFile], results: Sequence[str]
-    ) -> dict[str, bytes]:
-        walls: Walls = make_walls(
-            Limits(disk_mb=PREPARE_DISK_MB),
-            PREPARE_MEMORY_MB,
-            SandboxPolicy(),
-            self._enforcer,
-            [file.grant for file in given],
-        )
-        # Not from the pool: these walls are not used again.
-        jail = Pool(0).take(walls)
-        try:
-            outcome = run_job(jail, job(jail))
-            ending = read_report(outcome.report)
-            if ending is None or ending.end is not GuestEnd.COMPILED:
-                words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
-                stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
-                raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
-            return {name: read_file(jail.box_fd, name) for name in results}
-        finally:
-            jail.destroy()
-            jail.forget()
+        return run_preparation(self._enforcer, job, given, (COMPILED, HANDLES))
 
     @contextlib.contextmanager
     def _alone(self, guest: WasmLanguage) -> Iterator[None]:
         with open(os.path.join(self._store.folder, f".lock-{guest.language}"), "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def run_preparation(
+    enforcer: str, job: Callable[[Jail], Job], given: Sequence[TrustedFile], results: Sequence[str]
+) -> dict[str, bytes]:
+    """Run a job that makes files of the store, in a jail of its own that sees the given files; returns its results."""
+    walls: Walls = make_walls(
+        Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, SandboxPolicy(), enforcer, [file.grant for file in given]
+    )
+    # Not from the pool: these walls are not used again.
+    jail = Pool(0).take(walls)
+    try:
+        outcome = run_job(jail, job(jail))
+        ending = read_report(outcome.report)
+        if ending is None or ending.end is not GuestEnd.COMPILED:
+            words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
+            stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
+            raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
+        return {name: read_file(jail.box_fd, name) for name in results}
+    finally:
+        jail.destroy()
+        jail.forget()
 
 
 def switches_of(guest: WasmLanguage, *, fuel: bool) -> EngineSwitches:
@@ -212,8 +231,14 @@ def guest_name(guest: WasmLanguage, switches: EngineSwitches) -> str:
     # Languages with the same module share its compiled form.
     owner = str(guest.language) if guest.entry == "quickjs" else guest.package.key
     if guest.image:
-        owner += f"-image{age_mark()}"
+        return compiled_name(f"{image_prefix(guest)}{age_mark()}-", compiled_digest(guest), switches)
     return compiled_name(f"guest-{owner}-", compiled_digest(guest), switches)
+
+
+def image_prefix(guest: WasmLanguage) -> str:
+    """Return the beginning of the names of all images of a guest's module in the store."""
+    assert guest.package is not None
+    return f"guest-{guest.package.key}-image"
 
 
 def compiled_digest(guest: WasmLanguage) -> str:

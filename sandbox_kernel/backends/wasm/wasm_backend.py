@@ -24,15 +24,25 @@ from sandbox_kernel.backends.request_checks import check_files_fit, check_reques
 from sandbox_kernel.backends.standard_input import unless_terminal
 from sandbox_kernel.backends.wasm.booted import image_facts, why_not_image
 from sandbox_kernel.backends.wasm.cell_modules import CellModules
+from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, LoadedWheels, load_wheels
 from sandbox_kernel.backends.wasm.module_key import EngineSwitches
 from sandbox_kernel.backends.wasm.native import build
 from sandbox_kernel.backends.wasm.prepare import OnProgress, switches_of
 from sandbox_kernel.backends.wasm.source import WasmSource, read_source
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import find_toolchain
-from sandbox_kernel.backends.wasm.wasm_job import COMPILED, HANDLES, RUNTIME_MB, GuestRun, make_walls, run_job_of
+from sandbox_kernel.backends.wasm.wasm_job import (
+    COMPILED,
+    HANDLES,
+    RUNTIME_MB,
+    GuestRun,
+    check_root,
+    make_walls,
+    run_job_of,
+)
 from sandbox_kernel.backends.wasm.wasm_languages import WasmLanguages
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
+from sandbox_kernel.backends.wasm.wheels import Wheels
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.job import SpareGone
 from sandbox_kernel.jail.core.walls import CELL, Walls
@@ -84,6 +94,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
         client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
+        wheels: Packages that Python programs can import, loaded in advance; None for none.
 
     """
 
@@ -100,6 +111,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_types: bool = False,
         on_progress: OnProgress | None = None,
         client: Callable[[FetchPolicy], SafeClient] | None = None,
+        wheels: Wheels | None = None,
     ) -> None:
         check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
@@ -107,6 +119,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
         self._client = client
+        self.wheels = wheels
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
 
@@ -167,6 +180,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if request.language is Language.WASM:
             return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, callbacks)
         guest = self._guest(request.language)
+        check_root(self.policy, guest)
         if request.memory_mb < guest.memory_mb:
             raise InvalidRequest(
                 f"a memory limit of {request.memory_mb} MB is below what {request.language} in WebAssembly needs to "
@@ -176,6 +190,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             return self._run_compiled(request, guest, callbacks)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         why = self._why_not_image(request, guest)
+        if why is not None and self.wheels is not None and request.language is Language.PYTHON:
+            raise InvalidRequest(f"{why}, and wheels are part of an image of Python that has started; leave out one")
         guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
         why = why or image_facts(entry).reason
@@ -187,7 +203,13 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if not guest.image:
             return None
         env = {**self.policy.env, **request.env}
-        return why_not_image(resolve_grants(self.policy), (*guest.argv, *request.args), env)
+        return why_not_image(resolve_grants(self.policy, root=True), (*guest.argv, *request.args), env)
+
+    def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
+        """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
+        if self.wheels is None or guest.language is not Language.PYTHON or not image_facts(entry).booted:
+            return None
+        return load_wheels(self.store, self.enforcer.name, self.wheels, entry, switches)
 
     def check_network(self) -> None:
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
@@ -207,6 +229,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry
     ) -> GuestRun:
         """Return the run of an interpreter with the program as a file."""
+        wheels = self.loaded_wheels(guest, switches, entry)
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         helpers = {name: (folder / ours).read_bytes() for name, ours in guest.helpers.items()}
         image = guest.entry == "quickjs"
@@ -217,7 +240,9 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             switches=switches,
             files={guest.script: request.source, **helpers},
             sees_cell=True,
-            runtime=(Grant(entry.path, entry.path, False),),
+            runtime=tuple(Grant(path, path, False) for path in (entry.path, *(wheels.paths if wheels else ()))),
+            memory=wheels.memory.file(MEMORY) if wheels is not None else None,
+            folder=wheels.preopen if wheels is not None else None,
             program=f"{CELL}/{guest.script}" if image else None,
             handles=entry.file(HANDLES) if image else None,
             translate=guest.translate,

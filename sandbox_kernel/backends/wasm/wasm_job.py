@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.backends.wasm.booted import FACTS, boot_fields
 from sandbox_kernel.backends.wasm.module_key import PLAIN, EngineSwitches
+from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import REPORT_FD, JobFile, Step
@@ -24,6 +25,7 @@ from sandbox_kernel.languages.support.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy.places import ROOT
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
 RUNTIME_MB = 256
@@ -31,6 +33,8 @@ RUNTIME_MB = 256
 COMPILE_MEMORY_MB, COMPILE_CPU_S = 2048, 30.0
 #: Limits of preparing a language. Its files are known, so they are met only on a machine that is too small.
 PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
+#: How long the modules of wheels may take to be imported.
+PACKAGES_S = 120.0
 #: Threads of the engine; a guest cannot start any.
 _PROCESSES = 64
 #: Open files of the runner itself, in addition to those of the guest.
@@ -39,6 +43,8 @@ _OWN_FILES = 32
 MOST_COMPILED_BYTES = 60 << 20
 
 MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
+#: Where a jail has the folder that a policy mounts as the root of a program.
+_ROOT_PLACE = "/mounted-root"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.warm.warm_run"
 
@@ -72,6 +78,9 @@ class GuestRun:
     handles: str | None = None
     translate: str | None = None
     memory_exit: int | None = None
+    #: A file of the store that is mapped as the guest's memory, and one more folder of the guest.
+    memory: str | None = None
+    folder: Mapping[str, object] | None = None
 
 
 def make_walls(
@@ -90,7 +99,8 @@ def make_walls(
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
     if policy.gpu is not None:
         raise PolicyViolation("WebAssembly programs cannot use a GPU; run it with backend='process', or without --gpu")
-    grants = resolve_grants(policy)
+    found = resolve_grants(policy, root=True)
+    grants = tuple(replace(grant, target=_ROOT_PLACE) if grant.target == ROOT else grant for grant in found)
     for grant in grants:
         if not os.path.isdir(grant.source):
             raise PolicyViolation(
@@ -198,10 +208,34 @@ def boot_job(jail: Jail, module: TrustedFile, guest: WasmLanguage, switches: Eng
     return _preparation(jail, plan)
 
 
-def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
+def packages_job(
+    jail: Jail,
+    image: StoreEntry,
+    folder: Mapping[str, object],
+    path: str,
+    modules: Sequence[str],
+    results: tuple[str, str],
+    switches: EngineSwitches,
+) -> Job:
+    """Return the job that imports packages into an image; see ``guest/wasm/images/load_packages.py``."""
+    plan = {
+        "task": "packages",
+        "module": image.file(COMPILED),
+        "handles": image.file(FACTS),
+        "preopens": [*preopens(jail, sees_cell=True), folder],
+        "path": path,
+        "modules": list(modules),
+        "out": f"{jail.places.work}/{results[0]}",
+        "facts": f"{jail.places.work}/{results[1]}",
+        "switches": switches.to_dict(),
+    }
+    return _preparation(jail, plan, timeout_s=PACKAGES_S)
+
+
+def _preparation(jail: Jail, plan: Mapping[str, object], timeout_s: float = PREPARE_S) -> Job:
     return Job(
         steps=(_step(jail, plan, compiles=True),),
-        timeout_s=PREPARE_S,
+        timeout_s=timeout_s,
         memory_bytes=PREPARE_MEMORY_MB * MIB,
         processes=_PROCESSES,
         output_bytes=1 << 16,
@@ -211,9 +245,11 @@ def _preparation(jail: Jail, plan: Mapping[str, object]) -> Job:
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     """Return the folders of a guest; they have the same names for the guest in every kind of jail."""
     places, mounts = jail.places, has_own_disk(jail.walls.enforcer)
-    folders = [(places.work, WORK, True), (places.work, ".", True), (places.work, "/", True)]
+    given = [(grant.target if mounts else grant.source, grant.target, grant.writable) for grant in jail.walls.grants]
+    root = next(((host, ROOT, writable) for host, name, writable in given if name == _ROOT_PLACE), None)
+    folders = [(places.work, WORK, True), (places.work, ".", True), root or (places.work, ROOT, True)]
     folders += [(places.cell, CELL, False)] if sees_cell else []
-    folders += [(grant.target if mounts else grant.source, grant.target, grant.writable) for grant in jail.walls.grants]
+    folders += [folder for folder in given if folder[1] != _ROOT_PLACE]
     return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
 
 
@@ -228,7 +264,8 @@ def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -
         "memory_exit": guest.memory_exit,
         "argv": list(guest.argv),
         "env": dict(guest.env),
-        "preopens": preopens(jail, sees_cell=guest.sees_cell),
+        "memory": guest.memory,
+        "preopens": [*preopens(jail, sees_cell=guest.sees_cell), *([guest.folder] if guest.folder else [])],
         "memory_bytes": request.memory_mb * MIB,
         "fuel": request.limits.fuel,
         "deadline_s": request.timeout,
@@ -258,6 +295,15 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
         output_bytes=request.limits.output_bytes,
         ends_with_report=True,
     )
+
+
+def check_root(policy: SandboxPolicy, guest: WasmLanguage) -> None:
+    """Raise ``PolicyViolation`` when a folder is mounted as the root of a language whose root is its own."""
+    if guest.entry not in ("command", "zig", "rustc") and any(mount.guest == ROOT for mount in policy.mounts):
+        raise PolicyViolation(
+            f"{guest.language} in WebAssembly has a root of its own, so nothing can be mounted at '/'; mount it "
+            "elsewhere: policy.mount(…, '/data')"
+        )
 
 
 def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.backends.wasm.advice import ModuleDefect
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run import ending
@@ -47,6 +48,8 @@ class WasmEnding:
     fuel_used: int | None = None
     memory_bytes: int | None = None
     refused: int = 0
+    #: What is wrong with a module that is invalid.
+    defect: ModuleDefect = ModuleDefect.OTHER
 
 
 def read_report(data: bytes) -> WasmEnding | None:
@@ -71,6 +74,7 @@ def read_report(data: bytes) -> WasmEnding | None:
         fuel_used=_whole(fields.get("fuel_used")),
         memory_bytes=_whole(fields.get("memory_bytes")),
         refused=_whole(fields.get("refused")) or 0,
+        defect=ModuleDefect(fields["defect"]) if fields.get("defect") in list(ModuleDefect) else ModuleDefect.OTHER,
     )
 
 

@@ -10,8 +10,8 @@ import os
 
 import wasmtime
 
-from .binary.format import Malformed
-from .binary.inspect_module import PAGE_BYTES, Caps, ModuleFacts, inspect
+from .binary.format import Defect, Malformed
+from .binary.inspect_module import PAGE_BYTES, Caps, Import, ModuleFacts, inspect
 from .binary.rewrite import prepare
 from .endings import GuestEnding, describe_error
 from .engine import make_engine
@@ -54,10 +54,10 @@ def compile_module(plan: CompilePlan) -> GuestEnding:
             wasmtime.Module.validate(engine, data)
         module = wasmtime.Module(engine, prepared)
         if not plan.trusted:
-            make_linker(engine).instantiate_pre(module)
+            _check_imports(engine, module, facts)
         compiled = module.serialize()
     except Malformed as error:
-        return GuestEnding(end="invalid", message=str(error))
+        return GuestEnding(end="invalid", message=str(error), defect=error.defect)
     except wasmtime.WasmtimeError as error:
         return GuestEnding(end="invalid", message=describe_error(error))
     return _written(plan, compiled, (facts.memory_pages or 0) * PAGE_BYTES)
@@ -76,7 +76,26 @@ def _check_entry(facts: ModuleFacts, plan: CompilePlan) -> None:
     if facts.exports.get(ENTRY, ("", 0))[0] != "func":
         names = ", ".join(sorted(repr(name) for name, (kind, _) in facts.exports.items() if kind == "func")[:5])
         found = f"; it exports {names}" if names else ""
-        raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}")
+        raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}", Defect.NO_ENTRY)
+
+
+def _check_imports(engine: wasmtime.Engine, module: wasmtime.Module, facts: ModuleFacts) -> None:
+    """Raise ``Malformed`` with the engine's words unless everything that the module imports is offered."""
+    linker = make_linker(engine)
+    try:
+        linker.instantiate_pre(module)
+    except wasmtime.WasmtimeError as error:
+        offered = all(_offers(linker, wasmtime.Store(engine), item) for item in facts.imports)
+        defect = Defect.OTHER_IMPORT if offered else Defect.UNKNOWN_IMPORT
+        raise Malformed(describe_error(error), defect) from None
+
+
+def _offers(linker: wasmtime.Linker, store: wasmtime.Store, item: Import) -> bool:
+    try:
+        linker.get(store, item.module, item.name)
+    except wasmtime.WasmtimeError:
+        return False
+    return True
 
 
 def _too_large(facts: ModuleFacts, memory_bytes: int | None) -> GuestEnding | None:

@@ -34,6 +34,8 @@ class RunPlan:
     translate: str | None = None
     #: The exit code that stands for "1, because memory ran out"; our code inside an interpreter uses it.
     memory_exit: int | None = None
+    #: A file that is mapped as the memory of the module when it is instantiated; None for the module's own memory.
+    memory: str | None = None
     argv: tuple[str, ...] = ("guest",)
     env: tuple[tuple[str, str], ...] = ()
     preopens: tuple[Preopen, ...] = ()
@@ -114,6 +116,22 @@ class BootPlan:
     switches: Switches = PLAIN
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackagesPlan:
+    """Import packages into the image of a started CPython; writes its memory to ``out``, and ``facts``."""
+
+    #: The compiled image, and the file that says where its record is.
+    module: str
+    handles: str
+    #: The folders of the guest; ``path`` is the zip with the packages, as the guest sees it.
+    preopens: tuple[Preopen, ...]
+    path: str
+    modules: tuple[str, ...]
+    out: str
+    facts: str
+    switches: Switches = PLAIN
+
+
 def read_switches(fields: dict[str, object]) -> Switches:
     """Return the engine switches of a plan; absent ones are off."""
     return Switches(
@@ -123,7 +141,7 @@ def read_switches(fields: dict[str, object]) -> Switches:
     )
 
 
-def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan:
+def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan:
     """Turn the JSON document into a plan; its field ``task`` decides which."""
     fields = _table(document)
     switches = read_switches(_table(fields.get("switches", {})))
@@ -131,6 +149,8 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan:
         return _bake_plan(fields, switches)
     if fields.get("task") == "boot":
         return _boot_plan(fields, switches)
+    if fields.get("task") == "packages":
+        return _packages_plan(fields, switches)
     if fields.get("task") == "compile":
         memory = fields.get("memory_bytes")
         return CompilePlan(
@@ -143,7 +163,7 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan:
             switches=switches,
         )
     if fields.get("task") != "run":
-        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile, bake or boot")
+        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile, bake, boot or packages")
     fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
     return RunPlan(
         module=_text(fields["module"]),
@@ -151,6 +171,7 @@ def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan:
         handles=_optional(fields.get("handles")),
         translate=_optional(fields.get("translate")),
         memory_exit=None if memory_exit is None else _whole(memory_exit),
+        memory=_optional(fields.get("memory")),
         argv=tuple(_text(arg) for arg in _list(fields.get("argv", ["guest"]))),
         env=tuple((name, _text(value)) for name, value in _table(fields.get("env", {})).items()),
         preopens=tuple(_preopen(_table(entry)) for entry in _list(fields.get("preopens", []))),
@@ -187,6 +208,19 @@ def _boot_plan(fields: dict[str, object], switches: Switches) -> BootPlan:
         spares=_whole(fields["spares"]),
         spare_bytes=_whole(fields["spare_bytes"]),
         buffer_bytes=_whole(fields["buffer_bytes"]),
+        switches=switches,
+    )
+
+
+def _packages_plan(fields: dict[str, object], switches: Switches) -> PackagesPlan:
+    return PackagesPlan(
+        module=_text(fields["module"]),
+        handles=_text(fields["handles"]),
+        preopens=tuple(_preopen(_table(entry)) for entry in _list(fields["preopens"])),
+        path=_text(fields["path"]),
+        modules=tuple(_text(name) for name in _list(fields["modules"])),
+        out=_text(fields["out"]),
+        facts=_text(fields["facts"]),
         switches=switches,
     )
 

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import wasmtime
 
@@ -25,8 +25,9 @@ from .binary.rewrite import REFUSED, START
 from .compile_module import ENTRY, compile_module
 from .endings import GuestEnding, GuestExit, ending_of
 from .guest_files import Folders
+from .images.memory_file import map_memory
 from .parts import Parts, make_parts
-from .plan import BakePlan, BootPlan, CompilePlan, RunPlan, read_plan
+from .plan import BakePlan, BootPlan, CompilePlan, PackagesPlan, RunPlan, read_plan
 from .wasi.asked_input import INSTANCES, AskedInput, ask, reads_input
 from .wasi.engine_overrides import make_repeatable
 
@@ -43,6 +44,14 @@ _NEVER = -(1 << 31)
 
 #: Keeps the guest alive: freeing it takes time, and the process ends soon anyway.
 _held: list[GuestThread] = []
+
+
+@dataclass(frozen=True)
+class MappedGuest:
+    """An instance whose memory is replaced before it runs."""
+
+    memory: wasmtime.Memory
+    store: wasmtime.Store
 
 
 class GuestThread:
@@ -96,6 +105,8 @@ class GuestThread:
             asked.link(store, linker, engine)
         exports = linker.instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
+        if plan.memory is not None and self.memory is not None:
+            map_memory(MappedGuest(self.memory, store), os.open(plan.memory, os.O_RDONLY | os.O_CLOEXEC))
         if asked is not None and self.memory is not None:
             asked.join(store, self.memory, engine)
         for function in (exports.get(START), exports[ENTRY]):
@@ -211,7 +222,9 @@ def _exit_code(ending: GuestEnding) -> int:
     return 0 if ending.end == "compiled" else 134
 
 
-def carry_out(plan: RunPlan | CompilePlan | BakePlan | BootPlan, status: str, ahead: Parts | None = None) -> int:
+def carry_out(
+    plan: RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan, status: str, ahead: Parts | None = None
+) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
     if isinstance(plan, RunPlan):
         ending = run_guest(plan, ahead)
@@ -221,6 +234,10 @@ def carry_out(plan: RunPlan | CompilePlan | BakePlan | BootPlan, status: str, ah
         from .images.boot_python import boot_on_a_thread
 
         ending = boot_on_a_thread(plan)
+    elif isinstance(plan, PackagesPlan):
+        from .images.load_packages import load_packages
+
+        ending = load_packages(plan)
     else:
         from .images.bake import make_image
 

@@ -108,6 +108,8 @@ class WasmLanguage:
     session: WasmLanguage | None = None
     #: The usual time of its compilation, for a progress bar.
     compile_s: int = 10
+    #: What its preparation costs, said before it begins; empty for one that takes seconds.
+    cost: str = ""
     #: A program of ours that is loaded into a session's memory at its start.
     boot: str | None = None
 
@@ -213,6 +215,7 @@ def _guest(language: Language, fields: dict[str, object], packages: Mapping[str,
         translate=str(fields["translate"]) if "translate" in fields else None,
         boot=str(fields["boot"]) if "boot" in fields else None,
         compile_s=whole("compile_s", 10),
+        cost=str(fields.get("cost", "")),
     )
     session = fields.get("session")
     if isinstance(session, dict):

@@ -11,11 +11,21 @@ from dataclasses import replace
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
+from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, wheels_mark
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.backends.wasm.wasm_job import COMPILED, HANDLES, RUNTIME_MB, make_walls, preopens, runner_rlimits
+from sandbox_kernel.backends.wasm.wasm_job import (
+    COMPILED,
+    HANDLES,
+    RUNTIME_MB,
+    check_root,
+    make_walls,
+    preopens,
+    runner_rlimits,
+)
+from sandbox_kernel.backends.wasm.wheels import Wheels
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
@@ -110,6 +120,7 @@ class _Opening:
         entry: StoreEntry | None = None,
     ) -> None:
         backend.check_network()
+        check_root(backend.policy, guest)
         self.share = share
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._state = state
@@ -124,6 +135,8 @@ class _Opening:
                 f"{image_facts(entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
             )
         self._entry = entry
+        with host_trouble():
+            self.wheels = backend.loaded_wheels(guest, self._switches, entry)
 
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
         """Return an opening for another session that starts with this state."""
@@ -158,12 +171,14 @@ class _Opening:
     def _walls(self) -> Walls:
         """Return the walls around the engine, with a spare worker that has the guest loaded."""
         limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
-        runtime = [Grant(self._entry.path, self._entry.path, False), *self._library()]
+        seen = (self._entry.path, *(self.wheels.paths if self.wheels is not None else ()))
+        runtime = [*(Grant(path, path, False) for path in seen), *self._library()]
         walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime)
         known = {
             "module": self._entry.file(COMPILED),
             "handles": self._entry.file(_KNOWN[self.guest.entry]) if self.guest.entry in _KNOWN else None,
             "switches": self._switches.to_dict(),
+            "base": self.wheels.memory.file(MEMORY) if self.wheels is not None else None,
         }
         rlimits = runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
         # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
@@ -184,6 +199,7 @@ class _Opening:
         folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
+        folders += [self.wheels.preopen] if self.wheels is not None else []
         plan = {
             "memory_bytes": self.spec.memory_mb * MIB,
             "preopens": folders,
@@ -266,7 +282,7 @@ def load_wasm_session(
     name_of_file = _file_name(path)
 
     def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
-        guest = _guest_of(header, name_of_file)
+        guest = _guest_of(header, name_of_file, backend.wheels)
         return guest, _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
 
     saved = read_image(name_of_file, fitting)
@@ -275,7 +291,7 @@ def load_wasm_session(
     return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
 
 
-def _guest_of(header: ImageHeader, path: str) -> WasmLanguage:
+def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:
     """Return the guest whose memory a file holds; raises ``InvalidRequest`` when it is missing or another version."""
     try:
         language = Language(header.language)
@@ -283,12 +299,18 @@ def _guest_of(header: ImageHeader, path: str) -> WasmLanguage:
         language = Language.WASM
     if language not in WASM_LANGUAGES:
         raise InvalidRequest(f"{path!r} is a session of {header.language!r}, which cannot be loaded here")
-    fitting = [guest for guest in session_guests(language) if header.guest == guest_digest(guest)]
+    digest, _, marked = header.guest.partition(" ")
+    fitting = [guest for guest in session_guests(language) if digest == guest_digest(guest)]
     if not fitting:
         guest = session_guests(language)[0]
         raise InvalidRequest(
             f"{path!r} was saved with {header.guest_version}; this program has another build of {guest.version}, "
             "which cannot use that memory; load it with the version that saved it"
+        )
+    if marked != wheels_mark(wheels).strip():
+        raise InvalidRequest(
+            f"{path!r} was saved {'with other wheels' if marked else 'without wheels'} than this sandbox has; load it "
+            "in a sandbox with the same ones (wheels=…)"
         )
     return fitting[0]
 
@@ -302,6 +324,8 @@ def session_guests(language: Language) -> list[WasmLanguage]:
 def session_guest(language: Language, backend: WasmBackend) -> WasmLanguage:
     """Return the guest for a new session: the large one if it was prepared, which only happens when it is asked for."""
     found = session_guests(language)
+    if backend.wheels is not None:
+        return found[-1]
     return next((guest for guest in found if backend.is_prepared(guest)), found[-1])
 
 
@@ -341,7 +365,7 @@ def _new_name(language: Language, name: str | None) -> str:
 def _save(state: State, opening: _Opening, target: str) -> None:
     header = ImageHeader(
         language=str(opening.spec.language),
-        guest=guest_digest(opening.guest),
+        guest=guest_digest(opening.guest) + wheels_mark(opening.backend.wheels),
         guest_version=opening.guest.version,
         memory_mb=opening.spec.memory_mb,
         memory_bytes=len(state.memory),

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel import Sandbox
 from sandbox_kernel.backends.wasm.booted import MOST_MOUNTS, age_mark, image_facts, why_not_image
-from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
+from sandbox_kernel.backends.wasm.prepare import Preparer, guest_name, image_prefix, switches_of
+from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.support.guest_catalogue import catalogue
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -204,3 +207,43 @@ def test_facts_of_a_module_that_could_not_be_booted_say_why(tmp_path: Path) -> N
     facts = json.dumps({"booted": False, "reason": "no table"}).encode()
     assert image_facts(store.add("x", {"image.json": facts})).reason == "no table"
     assert image_facts(store.add("y", {"other": b""})).reason == ""
+
+
+def test_a_folder_can_be_the_root_and_the_box_stays_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "name").write_text("mine")
+    (tmp_path / "out").symlink_to("/etc/hostname")
+    code = (
+        "import os; print(sorted(os.listdir('/')), open('/etc/name').read(), os.listdir('/box'), os.getcwd())\n"
+        "for path in ('/out', '/../etc/hostname', '/etc/passwd'):\n"
+        "    try: print(open(path).read())\n"
+        "    except OSError: print('no')\n"
+        "try: open('/new', 'w').close(); print('made')\n"
+        "except OSError: print('read-only')\n"
+        "open('/box/kept', 'w').close()"
+    )
+    for writable, expected in ((False, "read-only"), (True, "made")):
+        policy = SandboxPolicy().mount(tmp_path, "/", writable=writable)
+        result = WasmBackend(policy).run(ExecRequest(language=Language.PYTHON, code=code, timeout=30))
+        lines = ["['etc', 'out'] mine [] /", "no", "no", "no", expected]
+        assert result.stdout.splitlines() == lines, result.stderr
+    assert (tmp_path / "new").exists()
+
+
+def test_only_programs_that_see_folders_by_name_can_have_another_root(tmp_path: Path) -> None:
+    policy = SandboxPolicy().mount(tmp_path, "/")
+    with pytest.raises(PolicyViolation, match="root of its own"):
+        WasmBackend(policy).run(ExecRequest(language=Language.JAVASCRIPT, code="1", timeout=30))
+    with Sandbox(policy) as box, pytest.raises(PolicyViolation, match="backend='wasm'"):
+        box.run("print(1)")
+
+
+def test_images_of_earlier_months_are_removed_when_one_is_made(tmp_path: Path) -> None:
+    store, guest = WasmStore(str(tmp_path)), catalogue()[Language.PYTHON]
+    switches = switches_of(guest, fuel=False)
+    now = guest_name(guest, switches)
+    old, other = f"{image_prefix(guest)}1-{'a' * 40}-{'b' * 24}", "guest-runno-aaaa"
+    for name in (old, other, now):
+        store.add(name, {"module.cwasm": b"x"})
+    Preparer(store, "auto")._forget_old_images(guest)
+    assert set(store.names()) == {now, other}

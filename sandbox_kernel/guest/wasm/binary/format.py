@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 MAGIC = b"\0asm"
 MODULE_VERSION = b"\x01\0\0\0"
@@ -22,8 +23,26 @@ ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, START, ELEM
 MOST_SECTIONS = 10_000
 
 
+class Defect(StrEnum):
+    """What kind of thing is wrong with a module; ``backends/wasm/advice.py`` has the next step for each."""
+
+    OTHER = "other"
+    CUT = "cut"
+    TOO_LARGE = "too_large"
+    NESTED = "nested"
+    SWITCHED_OFF = "switched_off"
+    MEMORY_RANGE = "memory_range"
+    NO_ENTRY = "no_entry"
+    UNKNOWN_IMPORT = "unknown_import"
+    OTHER_IMPORT = "other_import"
+
+
 class Malformed(ValueError):
     """Raised when bytes are not a module that we run; the message says what is wrong and where."""
+
+    def __init__(self, message: str, defect: Defect = Defect.OTHER) -> None:
+        super().__init__(message)
+        self.defect = defect
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,7 @@ class Reader:
     def byte(self) -> int:
         """Return the next byte."""
         if self.position >= self.end:
-            raise Malformed(f"unexpected end at byte {self.position}")
+            raise Malformed(f"unexpected end at byte {self.position}", Defect.CUT)
         value = self.data[self.position]
         self.position += 1
         return value
@@ -57,7 +76,7 @@ class Reader:
         """Skip ``count`` bytes; returns where they began."""
         start = self.position
         if count > self.end - start:
-            raise Malformed(f"{count} bytes announced at byte {start}, only {self.end - start} left")
+            raise Malformed(f"{count} bytes announced at byte {start}, only {self.end - start} left", Defect.CUT)
         self.position = start + count
         return start
 
@@ -94,7 +113,7 @@ class Reader:
         start = self.position
         size = self.unsigned()
         if size > longest:
-            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are accepted")
+            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are accepted", Defect.TOO_LARGE)
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import format as binary
-from .format import Malformed, Reader, Section
+from .format import Defect, Malformed, Reader, Section
 from .opcodes import END, OPENERS, walk
 
 PAGE_BYTES = 65536
@@ -76,7 +76,7 @@ _KINDS = ("func", "table", "memory", "global", "tag")
 def inspect(data: bytes, caps: Caps) -> ModuleFacts:
     """Measure a module; raises ``Malformed`` when it is broken or larger than the caps."""
     if len(data) > caps.module_bytes:
-        raise Malformed(f"module of {len(data)} bytes; at most {caps.module_bytes} are compiled")
+        raise Malformed(f"module of {len(data)} bytes; at most {caps.module_bytes} are compiled", Defect.TOO_LARGE)
     found = binary.sections(data)
     place = {section.id: section for section in found if section.id != binary.CUSTOM}
 
@@ -87,7 +87,7 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
         reader = Reader(data, section.start, section.end)
         number = reader.unsigned()
         if number > most:
-            raise Malformed(f"{number} {what}; at most {most} are compiled")
+            raise Malformed(f"{number} {what}; at most {most} are compiled", Defect.TOO_LARGE)
         return number, reader
 
     types, _ = count(binary.TYPE, "types", caps.types)
@@ -122,7 +122,7 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
 def _limits(reader: Reader) -> tuple[int, int | None]:
     flags = reader.byte()
     if flags > 1:
-        raise Malformed("shared or 64-bit memories and tables are switched off")
+        raise Malformed("shared or 64-bit memories and tables are switched off", Defect.SWITCHED_OFF)
     least = reader.unsigned()
     return least, reader.unsigned() if flags else None
 
@@ -158,17 +158,21 @@ def _check_tables(number: int, reader: Reader | None, caps: Caps) -> None:
         return
     for _ in range(number):
         if reader.data[reader.position : reader.position + 1] == b"\x40":
-            raise Malformed("a table with an initial value belongs to a proposal that is switched off")
+            raise Malformed(
+                "a table with an initial value belongs to a proposal that is switched off", Defect.SWITCHED_OFF
+            )
         reader.skip_signed(33)
         least, _most = _limits(reader)
         if least > caps.table_elements:
-            raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are allowed")
+            raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are allowed", Defect.TOO_LARGE)
 
 
 def _memory(reader: Reader) -> tuple[int, int | None]:
     least, most = _limits(reader)
     if least > PAGE_BYTES or (most is not None and most > PAGE_BYTES):
-        raise Malformed(f"a memory of {max(least, most or 0)} pages; the format allows {PAGE_BYTES}")
+        raise Malformed(
+            f"a memory of {max(least, most or 0)} pages; the format allows {PAGE_BYTES}", Defect.MEMORY_RANGE
+        )
     return least, most
 
 
@@ -193,7 +197,9 @@ def _bodies(data: bytes, number: int, reader: Reader | None, *, caps: Caps) -> t
     for index in range(number):
         size = reader.unsigned()
         if size > caps.body_bytes:
-            raise Malformed(f"function {index} has {size} bytes of code; at most {caps.body_bytes} are compiled")
+            raise Malformed(
+                f"function {index} has {size} bytes of code; at most {caps.body_bytes} are compiled", Defect.TOO_LARGE
+            )
         start = reader.skip(size)
         end = start + size
         code = skip_locals(data, start, end, caps.locals)
@@ -211,7 +217,7 @@ def skip_locals(data: bytes, start: int, end: int, most: int) -> int:
     for _ in range(reader.unsigned()):
         total += reader.unsigned()
         if total > most:
-            raise Malformed(f"a function with {total} local variables; at most {most} are compiled")
+            raise Malformed(f"a function with {total} local variables; at most {most} are compiled", Defect.TOO_LARGE)
         reader.skip_signed(33)
     return reader.position
 
@@ -222,6 +228,6 @@ def _check_nesting(data: bytes, start: int, end: int, index: int, most: int) -> 
         if opcode in OPENERS:
             depth += 1
             if depth > most:
-                raise Malformed(f"function {index} nests more than {most} blocks")
+                raise Malformed(f"function {index} nests more than {most} blocks", Defect.NESTED)
         elif opcode == END:
             depth -= 1

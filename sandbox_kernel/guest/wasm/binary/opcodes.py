@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .format import Malformed, Reader
+from .format import Defect, Malformed, Reader
 
 BLOCK, LOOP, IF, TRY_TABLE, END, CALL, MEMORY_GROW = 0x02, 0x03, 0x04, 0x1F, 0x0B, 0x10, 0x40
 OPENERS = (BLOCK, LOOP, IF, TRY_TABLE)
@@ -72,7 +72,10 @@ def _skip_operands(reader: Reader, opcode: int, offset: int) -> None:
     elif opcode == 0xFD:
         _skip_vector(reader, offset)
     else:
-        raise Malformed(f"instruction 0x{opcode:02x} at byte {offset} belongs to a proposal that is switched off")
+        raise Malformed(
+            f"instruction 0x{opcode:02x} at byte {offset} belongs to a proposal that is switched off",
+            Defect.SWITCHED_OFF,
+        )
 
 
 def _skip_memory_argument(reader: Reader) -> None:
@@ -110,4 +113,7 @@ def _skip_vector(reader: Reader, offset: int) -> None:
         _skip_memory_argument(reader)
         reader.skip(1)
     elif number > 255:
-        raise Malformed(f"relaxed vector instruction {number} at byte {offset} belongs to a proposal that is off")
+        raise Malformed(
+            f"relaxed vector instruction {number} at byte {offset} belongs to a proposal that is off",
+            Defect.SWITCHED_OFF,
+        )

@@ -21,8 +21,15 @@ _libc.mmap.restype = ctypes.c_void_p
 class HasMemory(Protocol):
     """A guest between two calls."""
 
-    memory: wasmtime.Memory
-    store: wasmtime.Store
+    @property
+    def memory(self) -> wasmtime.Memory:
+        """Its linear memory."""
+        ...
+
+    @property
+    def store(self) -> wasmtime.Store:
+        """The store that it is in."""
+        ...
 
 
 def memory_base(guest: HasMemory) -> int:

@@ -218,6 +218,31 @@ def begin(env: dict[str, str] | None = None) -> None:
     sys.path.insert(0, "/box")
 
 
+def load(path: str, modules: list[str]) -> None:
+    """Import packages, while an image with them is made; reports those that fail, which may need another package."""
+    sys.path.append(path)
+    failed = []
+    for name in modules:
+        try:
+            __import__(name)
+        except BaseException:  # the program that imports it will get the error
+            failed.append(name)
+    boot = sys.modules["_boot"]
+    boot._baked.update(sys.modules)
+    boot.gc.collect()
+    boot.gc.freeze()
+    _send(op="loaded", failed=failed)
+
+
+def release() -> None:
+    """Close files that only caches hold: ``importlib.metadata`` keeps the zip of the packages open."""
+    metadata = sys.modules.get("importlib.metadata")
+    if metadata is not None:
+        metadata.FastPath.__new__.cache_clear()  # importlib.invalidate_caches of this version leaves it
+    sys.modules["_boot"].gc.collect()
+    _send(op="released")
+
+
 def turn() -> None:
     """Do what the worker asks for; the entry of an image.
 
@@ -225,9 +250,10 @@ def turn() -> None:
     """
     try:
         order = _send(op="next")
-        calls: dict[object, Callable[..., None]] = {"begin": begin, "run": run, "names": names, "ask": ask}
+        functions: tuple[Callable[..., None], ...] = (begin, run, names, ask, load, release)
+        calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
         assert isinstance(arguments, list)
-        calls[order["call"]](*arguments)
+        calls[str(order["call"])](*arguments)
     except KeyboardInterrupt as error:
         _fail(error)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import wasmtime
 
 from ...session.worker import Worker
 from ..binary.expose import TABLE
-from ..engine import make_engine
+from ..engine import Switches, make_engine
 from ..guest_files import Folders
 from ..images.memory_changes import apply_changes, changed_pages, write_changes
-from ..images.memory_file import map_memory, memory_base
+from ..images.memory_file import HasMemory, map_memory, memory_base
 from ..javascript.host_calls import write_all
 from ..javascript.quickjs import Export
 from ..plan import Preopen, read_switches
@@ -45,7 +45,7 @@ class LoadedImage:
     """An instance of the image that no session uses yet; ``letter`` answers its messages."""
 
     def __init__(self, known: dict[str, Any]) -> None:
-        engine = make_engine(replace(read_switches(known["switches"]), stack_bytes=_STACK_BYTES))
+        engine = make_engine(replace(_switches(known["switches"]), stack_bytes=_STACK_BYTES))
         with open(known["handles"]) as file:
             self.record: int = json.load(file)["record"]
         module = wasmtime.Module.deserialize_file(engine, known["module"])
@@ -64,6 +64,13 @@ class LoadedImage:
         # A first call copies the pages of the memory that every cell writes to.
         record = self.read_record()
         self.function(record)(self.store, record["turn"], 0, 0, 0)
+
+    def give(self, preopens: Sequence[Preopen]) -> list[str]:
+        """Give the guest these folders; returns the names of the mounts among them."""
+        places = [folder.guest if folder.guest != "." else preopens[0].guest for folder in preopens]
+        self.wasi.give(Folders(preopens), places)
+        self.wasi.make_post(_POST)
+        return places[_PLACES:]
 
     def read_record(self) -> dict[str, Any]:
         """Read the record from the memory, which may be a saved one."""
@@ -89,10 +96,7 @@ class LightPythonEngine(WasmPythonEngine):
     def __init__(self, loaded: LoadedImage, plan: dict[str, Any], image: int | None) -> None:
         self.store, self.export, self.memory, self.wasi = loaded.store, loaded.export, loaded.memory, loaded.wasi
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
-        preopens = [Preopen(**folder) for folder in plan["preopens"]]
-        places = [folder.guest if folder.guest != "." else preopens[0].guest for folder in preopens]
-        self.wasi.give(Folders(preopens), places)
-        self.wasi.make_post(_POST)
+        mounts = loaded.give([Preopen(**folder) for folder in plan["preopens"]])
         loaded.letter = self._letter
         self.number = 0
         self.told: dict[str, Any] = {}
@@ -104,18 +108,13 @@ class LightPythonEngine(WasmPythonEngine):
         record = loaded.read_record()
         self._turn_at = record["turn"]
         self._function = loaded.function(record)
-        self._name_mounts(record["spares"], places[_PLACES:])
+        name_mounts(self, record["spares"], mounts)
         base, size = memory_base(self), self.memory.data_len(self.store)
         self._interrupts = MemoryInterrupts(base, size, record["interrupt"])
         self._asking = False
         self.wasi.stop = lambda: self._interrupts.came
         if image is None:
             self._call("begin", {"HOME": "/box", **plan["env"]})
-
-    def _name_mounts(self, spares: list[list[int]], mounts: list[str]) -> None:
-        """Write the names of the mounts to where libc has the names of the image's spare folders."""
-        for (_, place), name in zip(spares, mounts, strict=False):
-            self.memory.write(self.store, name[1:].encode() + b"\0", place)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -160,6 +159,8 @@ class LightPythonEngine(WasmPythonEngine):
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
         """See ``CellEngine``; ``changes`` writes the changed pages of the memory to the file that ``code`` names."""
+        if what in ("changes", "image") and self.wasi.open_files():
+            self._call("release")
         if what != "changes":
             return super().ask(what, code, position)
         pages = changed_pages(self) if self._begun_alike else None
@@ -169,6 +170,16 @@ class LightPythonEngine(WasmPythonEngine):
 
     def _unpack(self) -> None:
         """Do nothing: this Python has no matplotlib, whose files would be unpacked."""
+
+
+def _switches(given: Switches | dict[str, Any]) -> Switches:
+    return given if isinstance(given, Switches) else read_switches(given)
+
+
+def name_mounts(guest: HasMemory, spares: list[list[int]], mounts: list[str]) -> None:
+    """Write the names of the mounts to where libc has the names of the image's spare folders."""
+    for (_, place), name in zip(spares, mounts, strict=False):
+        guest.memory.write(guest.store, name[1:].encode() + b"\0", place)
 
 
 def load(known: dict[str, Any]) -> LoadedImage:
