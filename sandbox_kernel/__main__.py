@@ -11,13 +11,14 @@ def main() -> None:
     words = sys.argv[1:]
     # When a command comes first, as in ``run FILE -- -f``, the option belongs to the user's program.
     if words and words[0].startswith("-") and any(word == "-f" or word.startswith(for_kernel) for word in words):
-        from ipykernel.kernelapp import IPKernelApp  # imported here, because the command line does not need it
-
+        # Imported here, because the command line needs neither.
         from sandbox_kernel.notebook.kernel import SandboxKernel
 
-        # No cell prints in this process. Streams that go to the page would be flushed twice for each cell, and each
-        # flush waits for another thread. What a library prints here belongs in the server's log.
-        IPKernelApp.launch_instance(kernel_class=SandboxKernel, outstream_class=None)
+        kernel = SandboxKernel()  # its first sandbox starts while the protocol is imported
+
+        from sandbox_kernel.notebook.protocol.kernel_app import KernelApp
+
+        KernelApp().serve(kernel, words)
         return
     from sandbox_kernel.cli import enter
 

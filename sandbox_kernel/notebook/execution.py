@@ -223,7 +223,8 @@ class CellExecution:
             bar.close()
             panel.close()
             batch.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
+        if self._state.comms.in_use:
+            await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()

@@ -70,6 +70,11 @@ class FrameComms:
                 self._tell(display.life, gate, [message])
         return True
 
+    @property
+    def in_use(self) -> bool:
+        """Whether any session has had a widget."""
+        return bool(self._gates)
+
     def settled(self, session: Session, *, went_back: bool) -> None:
         """The session has run something, or has gone back: pages follow it."""
         life, state = session.present_state

@@ -1,7 +1,7 @@
 """Sends the messages of one cell to the page, each with that cell's request as its parent.
 
-The base class takes the parent from a context variable, which is wrong in other threads: output from a reader thread
-would appear below the latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
+A parent from a context variable would be wrong in other threads: output from a reader thread would appear below the
+latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
 """
 
 from __future__ import annotations

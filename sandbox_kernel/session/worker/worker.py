@@ -1,9 +1,10 @@
 """One jail with a worker in it, and the checkpoints of that worker.
 
 After each cell ``commit`` orders a checkpoint from the worker and a copy of the work folder from the gate, and does not
-wait. ``prepare`` waits for both before the next cell. When a cell has to be ended, ``end_worker`` kills the worker and
-``recover`` rolls back: the gate kills what the cell started, restores the work folder and wakes the newest checkpoint,
-which becomes the worker. One thread at a time uses a ``JailedWorker`` (``WorkerSupervisor`` ensures that).
+wait; with ``later`` even the orders wait for ``prepare``. ``prepare`` waits for both before the next cell. When a cell
+has to be ended, ``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started,
+restores the work folder and wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
+``JailedWorker`` (``WorkerSupervisor`` ensures that).
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ class JailedWorker:
         self._budget = Budget(limit_bytes=memory_bytes)
         self._processes = processes + OWN_PROCESSES
         self._freezing = False
+        #: Whether the checkpoint of the present state is still to be ordered.
+        self._unordered = False
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
         self.late = LateOutput(self.life)
@@ -172,10 +175,17 @@ class JailedWorker:
         """How many cells are in the present state."""
         return self.tree.here.depth
 
-    def commit(self, cell: CellText) -> None:
-        """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once."""
+    def commit(self, cell: CellText, *, later: bool = False) -> None:
+        """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once.
+
+        With ``later``, the next ``prepare`` gives the orders: a reply does not wait for them, and no code of the user
+        is sent before them.
+        """
         self.tree.grow(cell)
-        self._keep_state()
+        if later:
+            self._unordered = True
+        else:
+            self._keep_state()
 
     def begin_again(self) -> None:
         """Make the present state the beginning of the history: a saved state was loaded."""
@@ -207,6 +217,9 @@ class JailedWorker:
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy that ``commit`` ordered; called before the worker gets a new message."""
+        if self._unordered:
+            self._unordered = False
+            self._keep_state()
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
