@@ -16,7 +16,6 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
-from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
@@ -289,6 +288,8 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
+        from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
+
         desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())

@@ -45,6 +45,11 @@ class SandboxKernel:
         self._stdin_lock = threading.Lock()
         self._widgets_enabled = False
         self._ports: Content = {}
+        # What a sandbox needs is imported first, on this thread: while its processes start, the protocol is imported.
+        from sandbox_kernel.notebook.options.cell_options import first_defaults
+        from sandbox_kernel.notebook.runner import CellRunner
+
+        self._runner, self._first_defaults = CellRunner(), first_defaults()
         threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
 
     def connect(self, loop: RequestLoop, channels: Channels, log: logging.Logger, ports: Content) -> None:
@@ -53,13 +58,14 @@ class SandboxKernel:
 
         self._loop, self._channels, self.log, self._ports = loop, channels, log, ports
         use_comms(self._publish_comm)
+        threading.Thread(target=self._import_rest, name="sandbox-imports", daemon=True).start()
 
     @cached_property
     def state(self) -> NotebookState:
         """Defaults, sandboxes and variables of this notebook."""
         from sandbox_kernel.notebook.execution import NotebookState
 
-        state = NotebookState()
+        state = NotebookState(runner=self._runner, defaults=self._first_defaults)
         state.comms.register(self.comm_manager)
         return state
 
@@ -78,13 +84,21 @@ class SandboxKernel:
         return History()
 
     def _warm_up(self) -> None:
-        """Import the rest of the package and open a first sandbox, so that the first cell does not wait for them."""
+        """Open a first sandbox, so that the first cell does not wait for it."""
         from sandbox_kernel.errors import SandboxError
 
         try:
-            self.state.runner.warm(self.state.defaults)
+            self._runner.warm(self._first_defaults)
         except SandboxError as error:
             self.log.warning("no sandbox could be made ready: %s", error)  # the first cell shows the same error
+
+    def _import_rest(self) -> None:
+        """Import what the first cell needs, while its sandbox starts."""
+        import sandbox_kernel.notebook.page.late_wire
+        import sandbox_kernel.notebook.page.reply_parts
+        import sandbox_kernel.notebook.page.stdin_channel  # noqa: F401
+
+        _ = self.state, self.history
 
     # -- requests ----------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from sandbox_kernel.notebook.page.widgets import RunPanel, view
 from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value
 from sandbox_kernel.untrusted.json_value import encodable
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.page.late_wire import LateWire
+    from sandbox_kernel.notebook.page.widgets import RunPanel
     from sandbox_kernel.session.cell.displays import SessionDisplay
 
 
@@ -99,6 +99,8 @@ class LivePanel:
         self._wire = wire
         self._panel = panel
         self._id = uuid.uuid4().hex
+        from sandbox_kernel.notebook.page.widgets import view  # most cells end before they have a panel
+
         wire._display(view(panel.widget, "running"), {}, self._id)
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:

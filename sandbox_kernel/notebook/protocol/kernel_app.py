@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.session import Session, session_aliases, session_flags
@@ -35,9 +35,9 @@ class KernelApp(Application, ConnectionFileMixin):
     name = "sandbox-kernel"
     version = __version__
     description = "The Sandbox kernel. Jupyter starts it with -f and the path of a connection file."
-    classes: ClassVar[list[Any]] = [Session]
-    flags: ClassVar[dict[str, Any]] = {**Application.flags, **session_flags}
-    aliases: ClassVar[dict[str, Any]] = {
+    classes = [Session]  # noqa: RUF012 - traitlets reads these three
+    flags = {**Application.flags, **session_flags}  # noqa: RUF012
+    aliases = {  # noqa: RUF012
         **Application.aliases,
         **session_aliases,
         "f": "KernelApp.connection_file",
