@@ -11,8 +11,9 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import time
 
-from sandbox_kernel import Sandbox, SandboxPolicy
+from sandbox_kernel import Limits, Sandbox, SandboxPolicy
 
 _TRAIN = """
 import time, torch
@@ -47,7 +48,24 @@ def main() -> None:
             losses.add(result.stdout.split()[1])
     outside_s, inside_s = statistics.median(plain), statistics.median(inside)
     print(f"| training loop of 60 steps | {outside_s:.4f} s | {inside_s:.4f} s | {outside_s / inside_s:.3f} |")
+    _copies()
     print(f"losses: {sorted(losses)}; peak on the card {(result.peak_gpu_memory_bytes or 0) >> 20} MB")
+
+
+def _copies() -> None:
+    """Print how long a named state with 1 GB of tensors takes to be copied to the host's memory, and back."""
+    limits = Limits(disk_mb=8_000)
+    with Sandbox(SandboxPolicy.preset("gpu")) as box, box.session("python", memory_mb=16_000, limits=limits) as session:
+        session.run("import torch", timeout=300)
+        session.run("x = torch.ones(256 << 20, device='cuda'); torch.cuda.synchronize()", timeout=300)
+        began = time.perf_counter()
+        session.checkpoint("one")
+        copied = time.perf_counter()
+        session.checkout("one")
+        session.run("float(x[0])", timeout=300)
+        loaded = time.perf_counter()
+    print(f"| checkpoint of 1 GB of tensors | {copied - began:.2f} s |")
+    print(f"| checkout of it, with a new context on the card | {loaded - copied:.2f} s |")
 
 
 if __name__ == "__main__":

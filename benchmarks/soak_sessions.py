@@ -53,7 +53,10 @@ class Words:
 
 def _python() -> Words:
     return Words(
-        begin="number, items = 0, []\nopen('f', 'w').close()\nimport os, sys, signal, ctypes, subprocess, threading",
+        begin=(
+            "number, items = 0, []\nopen('f', 'w').close()\n"
+            "import contextlib, ctypes, os, signal, subprocess, sys, threading"
+        ),
         ask="print(number, len(items), open('f').read())",
         change=lambda s: (
             f"number = {s.number}\nwhile len(items) < {s.length}: items.append(object())\n"
@@ -67,7 +70,7 @@ def _python() -> Words:
             "memory": "hog = bytearray(b'1') * (600 << 20)",
             "group": "os.killpg(0, 9)",
             "nonsense": (
-                "[os.write(f, b'\\xff' * 99999) for f in range(3, 9) if os.path.exists(f'/proc/self/fd/{f}')]\n"
+                "for f in range(3, 9):\n    with contextlib.suppress(OSError):\n        os.write(f, b'\\xff' * 99999)\n"
                 "signal.pause()"
             ),
             "daemon": "subprocess.Popen(['setsid', 'sleep', '1000'])\nos._exit(1)",

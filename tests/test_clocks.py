@@ -16,15 +16,23 @@ PACKAGE = Path(sandbox_kernel.__file__).parent
 #: Where the time of day is read, and for what: dates that are shown, or compared with those of files.
 TIME_OF_DAY = {
     "backends/measured/capabilities.py": "when the report was measured",
+    "backends/process.py": "files that are as young as the run are compared by content",
+    "backends/wasm/booted.py": "in which days an image is made anew",
     "guest/session/folder_copies.py": "files that are as young as the copy are compared by content",
+    "guest/wasm/python/image_boot.py": "logging shows the time since the program began, not since the image was made",
     "guest/wasm/wasi/quickjs_calls.py": "the guest asked for it",
     "guest/wasm/wasi/file_calls.py": "the guest asked for it",
     "guest/wasm/wasi/world_calls.py": "the guest asked for it",
     "languages/support/compile_cache.py": "files that a dead host left aside",
     "net/audit.py": "when a request was decided",
     "report/capability_report.py": "when it was measured",
+    "session/tree/state_tree.py": "when a cell was run",
     "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
+    "workspace/here/here_folder.py": "files that are as young as the copy are compared by content",
+    "workspace/here/here_link.py": "files that are as young as the cell are compared by content",
+    "workspace/here/layer_copies.py": "files that are as young as the copy are compared by content",
+    "wrapped/relay.py": "the date of a message",
 }
 _NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 

@@ -7,7 +7,7 @@ the text, so every text here can be reworded. Each function makes the note of on
 from __future__ import annotations
 
 import signal as signals
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 
 #: How many cells a note names, and how much of each.
@@ -40,6 +40,10 @@ class NoteKind(StrEnum):
     STATE_NOT_SAVED = "state_not_saved"
     #: The session has a context on a GPU: no checkpoints are made from now on.
     STATE_ON_GPU = "state_on_gpu"
+    #: Cells, and variables on a GPU, that a rollback lost because no checkpoint could hold them.
+    LOST_ON_GPU = "lost_on_gpu"
+    #: A copy of the state that ``checkpoint`` had made in the host's memory was loaded.
+    COPY_LOADED = "copy_loaded"
     #: Why the worker of a session was ended, or how it ended.
     WORKER_ENDED = "worker_ended"
     #: The worker died between two cells, and a checkpoint replaced it.
@@ -201,8 +205,32 @@ def state_not_saved() -> Note:
 
 def state_on_gpu() -> Note:
     """The cell made a context on a GPU, which no checkpoint can hold."""
-    text = "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
-    return Note(f"{text}cell that must be ended takes the session back to before this one", NoteKind.STATE_ON_GPU)
+    text = (
+        "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
+        "cell that must be ended takes the session back to before this one, or to the last %sandbox checkpoint NAME, "
+        "which copies variables and tensors"
+    )
+    return Note(text, NoteKind.STATE_ON_GPU)
+
+
+def lost_on_gpu(cells: Sequence[tuple[int, str]], on_card: Sequence[str]) -> Note:
+    """A rollback to before the first cell that used a GPU: these cells, newest first, and these tensors are gone."""
+    shown = [f"[{number}]: {_first_line(code)}" for number, code in cells[:_NAMED_CELLS]]
+    more = f", and {len(cells) - _NAMED_CELLS} before" if len(cells) > _NAMED_CELLS else ""
+    tensors = f"; on the GPU: {', '.join(on_card)}" if on_card else ""
+    return Note(f"lost with the GPU's state: {', '.join(shown)}{more}{tensors}", NoteKind.LOST_ON_GPU)
+
+
+def copy_loaded(where: str, cells: int, lost: Mapping[str, str]) -> Note:
+    """The copy that was made at a named state was loaded; ``cells`` after it are gone, and ``lost`` was not in it."""
+    after = f"; {_count(cells, 'cell')} after it must be run again" if cells else ""
+    missing = f"; not in it: {', '.join(f'{name} ({why})' for name, why in list(lost.items())[:5])}" if lost else ""
+    return Note(f"the copy of {where} was loaded, tensors included{after}{missing}", NoteKind.COPY_LOADED)
+
+
+def copy_not_loaded(where: str, why: object) -> Note:
+    """The copy of a named state could not be loaded: the session stays where the rollback left it."""
+    return Note(f"the copy of {where} could not be loaded: {why}", NoteKind.COPY_LOADED)
 
 
 def broke_protocol(problem: str) -> Note:

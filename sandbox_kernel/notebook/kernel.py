@@ -41,6 +41,7 @@ class SandboxKernel:
 
     def __init__(self) -> None:
         self._number = 0
+        self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
         self._widgets_enabled = False
@@ -193,8 +194,12 @@ class SandboxKernel:
             echo = {"code": encodable(str(code)), "execution_count": number}
             self._loop.publish("execute_input", echo, request.message)
         counted = bool(asked.get("store_history", True)) and not silent
+        # nbval runs all cells without history, so that all have the same number; a cell is named by its own.
+        name = number + self._uncounted
         if counted:
-            self._number = number
+            self._number, name = number, number
+        elif not silent:
+            self._uncounted += 1
         if is_question(code):
             page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
@@ -205,7 +210,7 @@ class SandboxKernel:
             channel = StdinChannel(channels, channels.stdin, request.message, request.idents)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             expressed = asked.get("user_expressions") or {}
-            execution = CellExecution(self.state, wire, questions.ask, cancel, number, str(cell_id or ""), expressed)
+            execution = CellExecution(self.state, wire, questions.ask, cancel, name, str(cell_id or ""), expressed)
             done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)

@@ -101,6 +101,14 @@ def find_gpu(rule: GpuRule | None, dev: str = "/dev") -> FoundGpu:
     return FoundGpu(tuple(f"{dev}/{name}" for name in names), driver_folders())
 
 
+def gpu_devices(dev: str = "/dev") -> tuple[str, ...]:
+    """Return the device files of all cards of this host, with those that their programs share; empty without a card."""
+    try:
+        return find_gpu(GpuRule(), dev).devices
+    except PolicyViolation:
+        return ()
+
+
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)

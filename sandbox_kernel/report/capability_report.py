@@ -20,7 +20,7 @@ from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.report.page import MARK, WORD, report_page
 
-AREAS = ("files", "processes", "network", "kernel", "limits")
+AREAS = ("files", "processes", "network", "kernel", "limits", "gpu")
 
 _NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
 

@@ -34,6 +34,7 @@ from sandbox_kernel.session.cell.cell_result import (
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.present_worker import PresentWorker
 from sandbox_kernel.session.tree.node import CellText
+from sandbox_kernel.session.tree.state_tree import cell_name
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 
@@ -317,14 +318,17 @@ class WorkerSupervisor(PresentWorker):
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         found = None if for_memory else reason(end)
         why = [] if found is None else [found]
-        before, lost = live.cell, end.problem or _GONE
+        before, lost, on_card = live.cell, end.problem or _GONE, live.on_card
+        line = live.tree.line() if live.on_gpu else []
         if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
             try:
                 live.end_worker()
                 back = live.recover(strict=end.how is Ending.PROTOCOL)
                 if back is not None:
-                    return back, [*why, *comeback_notes(back, before - back.cell)]
+                    cells = [cell_name(live.tree.records[node]) for node in line[: before - back.cell]]
+                    gone = [notes.lost_on_gpu(cells, on_card)] if cells else []
+                    return back, [*why, *comeback_notes(back, before - back.cell), *gone]
             except SessionError as error:
                 lost = str(error)
             except GateLost:

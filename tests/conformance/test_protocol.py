@@ -2,6 +2,7 @@
 
 import json
 import queue
+import re
 import uuid
 from pathlib import Path
 
@@ -111,6 +112,17 @@ def test_a_request_without_history_keeps_the_count_and_is_not_remembered(kernel)
     assert kernel.run("print(1)")[0]["execution_count"] == before + 1
     history = kernel.reply(kernel.kc.history(hist_access_type="tail", n=3, raw=True, output=False))["history"]
     assert "print('unremembered')" not in [row[2] for row in history]
+
+
+def test_nbval_saw_undo_name_every_cell_by_the_same_number(kernel):
+    """nbval runs all cells without history, so that the kernel's count stands still."""
+    for name in ("first", "second"):
+        kernel.run(f"{name} = 1", store_history=False)
+    numbers = [
+        int(re.search(r"took back cell \[(\d+)\]", str(kernel.run("%sandbox undo", store_history=False)[1]))[1])
+        for _ in range(2)
+    ]
+    assert numbers[0] == numbers[1] + 1
 
 
 def test_the_echo_and_the_reply_carry_the_same_number(kernel):

@@ -90,3 +90,32 @@ def test_memory_of_the_card_that_another_program_left_is_not_read(box: Sandbox) 
     read = "import torch\nx = torch.empty(1024 << 18, device='cuda')\nprint(int((x == 1234567.0).sum()))"
     result = box.run(read, "python", timeout=120, memory_mb=ROOM_MB)
     assert result.stdout == "0\n", result.stderr[-2000:]
+
+
+def test_a_named_state_with_tensors_is_copied_and_comes_back(box: Sandbox) -> None:
+    session = box.session("python", memory_mb=ROOM_MB, limits=Limits(disk_mb=4096))
+    session.run("import torch", timeout=120)
+    made = session.run(
+        "model = torch.nn.Linear(64, 64).cuda(); rows = torch.arange(6.0, device='cuda'); part = rows[2:]", timeout=120
+    )
+    assert made.ok, made.stderr[-2000:]
+    session.checkpoint("trained")
+    assert session.run("total = float(model.weight.sum()); rows += 100", timeout=120).ok
+    killed = session.run("import os; os.kill(os.getpid(), 9)", timeout=120)
+    kinds = [note.kind for note in killed.notes]
+    assert NoteKind.LOST_ON_GPU in kinds and NoteKind.COPY_LOADED in kinds, killed.notes
+    assert "on the GPU: model, rows, part" in str(killed.notes)
+    back = session.run("part += 1; rows.tolist(), str(rows.device), next(model.parameters()).is_cuda", timeout=120)
+    shown = back.displays[-1].data["text/plain"]
+    assert shown == "([0.0, 1.0, 3.0, 4.0, 5.0, 6.0], 'cuda:0', True)", back.stderr[-2000:]
+    session.close()
+
+
+def test_the_report_measures_the_card(box: Sandbox) -> None:
+    lines = {line.name: line for line in box.report(fresh=True).lines if line.area == "gpu"}
+    assert len(lines) == 4
+    for name in ("memory of the card", "read what another program left on the card", "stay on the card after the kill"):
+        assert lines[name].enforced is True, lines[name]
+    with Sandbox() as other:
+        shut = [line for line in other.report(fresh=True).lines if line.area == "gpu"]
+    assert [(line.name, line.enforced) for line in shut] == [("open a card that is not allowed", True)], shut

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, OnProgress, measure
+from sandbox_kernel.backends.measured.gpu_canaries import measure_gpu
 from sandbox_kernel.backends.measured.measured_cache import Measured, recall, remember
 from sandbox_kernel.backends.measured.measured_key import fingerprint
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, shortfall
@@ -55,6 +56,7 @@ def measurements(backend: ProcessBackend, *, again: bool = False, on_progress: O
                 lines = measure(
                     backend.run, mechanisms(backend), walls=backend.enforcer is not None, on_progress=on_progress
                 )
+            lines += tuple(measure_gpu(backend.run, backend.policy.gpu, mechanisms(backend).walls))
             found = Measured(lines, time.time())
             remember(kept, found)
         _measured[key] = found

@@ -27,6 +27,7 @@ from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, groups_at_start
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
+from sandbox_kernel.policy.gpu import gpu_devices
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
@@ -90,6 +91,7 @@ def facts(backend: ProcessBackend) -> Mapping[str, object]:
         "bubblewrap": _bubblewrap(),
         "policy": backend.policy.to_json(),
         "config": asdict(backend.config),
+        "gpu": gpu_devices(),
         "python": [sys.executable, sys.version, _guest_python(backend.config.python_path)],
         "package": [_version(), _own_code()],
     }

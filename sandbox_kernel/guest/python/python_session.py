@@ -15,6 +15,7 @@ import sys
 import traceback
 
 from ..gate.python_once import limit_of
+from ..session import accelerator
 from ..session.worker import CellEngine, Worker
 from . import editor_answers, look, save_answers
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
@@ -177,9 +178,9 @@ class PythonCells(CellEngine):
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
         if what == "image":
-            return save_answers.save(self.variables(), code)
+            return save_answers.save(self.variables(), code, apart=not accelerator.in_use())
         if what == "load":
-            return save_answers.load(self.shell.user_ns, code)
+            return save_answers.load(self.shell.user_ns, code, self.variables())
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
         if what in ("inspect", "source"):
@@ -189,6 +190,13 @@ class PythonCells(CellEngine):
     def names(self) -> int:
         """See ``CellEngine``."""
         return len(self.variables())
+
+    def names_on_card(self) -> List[str]:
+        """See ``CellEngine``."""
+        try:
+            return accelerator.names_on_card(self.variables())
+        except Exception:
+            return []
 
     def variables(self) -> Dict[str, Any]:
         """Return the variables that the user has defined."""

@@ -1,7 +1,8 @@
 """Answers the host's questions to save and to load the variables of a Python session.
 
-Saving runs code of the variables (``__reduce__``), so it happens in a fork: the session stays as it is, whatever that
-code does. The file lies in the work folder, from where the host takes it and where the host puts it.
+Saving runs code of the variables (``__reduce__``), so it happens in a fork where that is possible: the session stays as
+it is, whatever that code does. The file lies in the work folder, from where the host takes it and where the host puts
+it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,32 @@ SAVE_S = 110.0
 _fork, _exit = os.fork, os._exit
 
 
-def save(variables: Dict[str, Any], path: str) -> Dict[str, Any]:
-    """Write the variables to a new file. Returns its size and the report, or why it could not be written."""
+def save(variables: Dict[str, Any], path: str, *, apart: bool = True) -> Dict[str, Any]:
+    """Write the variables to a new file. Returns its size and the report, or why it could not be written.
+
+    Without ``apart`` this process itself writes them: a fork cannot read the memory of an accelerator.
+    """
+    found = _save_apart(variables, path) if apart else _write(variables, path, made_again=False)
+    if "problem" in found:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+    return found
+
+
+def _write(variables: Dict[str, Any], path: str, *, made_again: bool) -> Dict[str, Any]:
+    try:
+        with open(path, "xb") as file:
+            report = save_state.save(variables, file, made_again=made_again)
+            # The file that the host keeps consists of whole pages.
+            file.write(bytes(-file.tell() % (1 << 16)))
+            return {"size": file.tell(), "elapsed_s": 0.0, "report": report}
+    except BaseException as error:
+        return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
+
+
+def _save_apart(variables: Dict[str, Any], path: str) -> Dict[str, Any]:
     reader, writer = os.pipe()
     pid = _fork()
     if pid == 0:
@@ -32,11 +57,7 @@ def save(variables: Dict[str, Any], path: str) -> Dict[str, Any]:
             nowhere = os.open("/dev/null", os.O_RDWR)
             for stream in (1, 2):
                 os.dup2(nowhere, stream)
-            with open(path, "xb") as file:
-                report = save_state.save(variables, file)
-                # The file that the host keeps consists of whole pages.
-                file.write(bytes(-file.tell() % (1 << 16)))
-                answer = {"size": file.tell(), "elapsed_s": 0.0, "report": report}
+            answer = _write(variables, path, made_again=True)
         except BaseException as error:
             answer = {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
         finally:
@@ -55,19 +76,14 @@ def save(variables: Dict[str, Any], path: str) -> Dict[str, Any]:
         found: Dict[str, Any] = json.loads(data)
     except ValueError:
         return {"problem": "the process that saved was ended, for its memory or its time"}
-    if "problem" in found:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
     return found
 
 
-def load(space: Dict[str, Any], order: str) -> Dict[str, Any]:
+def load(space: Dict[str, Any], order: str, before: Dict[str, Any]) -> Dict[str, Any]:
     """Read variables from a file into the session, remove the file, and run the cells of what it lacks.
 
-    ``order`` is JSON: ``path``, and ``cells``, the code that makes each variable that could not be stored. Returns the
-    report, or the problem.
+    ``order`` is JSON: ``path``, and ``cells``, the code that makes each variable that could not be stored. Variables
+    that the session has (``before``) and the saved one had not are removed. Returns the report, or the problem.
     """
     asked = json.loads(order)
     try:
@@ -77,6 +93,9 @@ def load(space: Dict[str, Any], order: str) -> Dict[str, Any]:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
     finally:
         os.unlink(asked["path"])
+    for name in before:
+        if name not in report["stored"] and name not in report["lost"]:
+            space.pop(name, None)
     remade = []
     for name, code in asked["cells"].items():
         apart = dict(space)  # only the variable itself is taken over

@@ -26,12 +26,21 @@ _OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__
 
 
 class StatePickler(pickle.Pickler):
-    """Pickles functions and classes of cells by what they are made of."""
+    """Pickles functions and classes of cells by what they are made of, and memory that tensors share once."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._tensors: Dict[Tuple[str, int], Any] = {}
 
     def reducer_override(self, value: Any) -> Any:
         """See ``pickle``. What may refer to itself (a method to its class) is filled in after it was made."""
         if isinstance(value, types.ModuleType):
             return import_again, (value.__name__,)
+        if type(value).__name__ == "TypedStorage" and type(value).__module__ == "torch.storage":
+            # torch makes a new object for each tensor that uses this memory; all of them refer to the first one.
+            place = str(value.device), value.data_ptr()
+            first = self._tensors.setdefault(place, value)
+            return NotImplemented if first is value or not place[1] else (_same, (first,))
         if isinstance(value, types.FunctionType) and value.__module__ == "__main__":
             made = (marshal.dumps(value.__code__), value.__name__, len(value.__closure__ or ()))
             inner = []
@@ -58,6 +67,10 @@ class StatePickler(pickle.Pickler):
                 fill_class,
             )
         return NotImplemented
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def import_again(name: str) -> types.ModuleType:
@@ -96,20 +109,24 @@ def fill_class(made: type, state: Tuple[Dict[str, Any], str | None]) -> None:
         setattr(made, name, part)
 
 
-def why_not(value: Any) -> str:
-    """Return why a value cannot be stored; empty when it can: it was pickled and made again from that."""
+def why_not(value: Any, *, made_again: bool = True) -> str:
+    """Return why a value cannot be stored; empty when it can: it was pickled, and made again from that if asked."""
     out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
     try:
         StatePickler(out, protocol=5, buffer_callback=buffers.append).dump(value)
-        pickle.loads(out.getvalue(), buffers=buffers)  # noqa: S301 - inside the jail
+        if made_again:
+            pickle.loads(out.getvalue(), buffers=buffers)  # noqa: S301 - inside the jail
     except BaseException as error:
         return f"{type(value).__name__}: {type(error).__name__}: {str(error)[:MAX_REASON]}"
     return ""
 
 
-def save(variables: Dict[str, Any], into: BinaryIO) -> Dict[str, Any]:
-    """Write all variables that can be stored. Returns ``stored`` (names) and ``lost`` (reasons by name)."""
-    lost = {name: reason for name, value in variables.items() if (reason := why_not(value))}
+def save(variables: Dict[str, Any], into: BinaryIO, *, made_again: bool = True) -> Dict[str, Any]:
+    """Write all variables that can be stored. Returns ``stored`` (names) and ``lost`` (reasons by name).
+
+    With ``made_again`` each one is made again as a trial, which takes its memory a second time.
+    """
+    lost = {name: reason for name, value in variables.items() if (reason := why_not(value, made_again=made_again))}
     stored = {name: value for name, value in variables.items() if name not in lost}
     out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
     StatePickler(out, protocol=5, buffer_callback=buffers.append).dump(stored)

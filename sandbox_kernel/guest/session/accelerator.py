@@ -6,15 +6,18 @@ Runs inside the jail: standard library only, Python 3.8 or later.
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Set
+    from typing import Any, Dict, List, Set
 
 #: Every program for NVIDIA's or AMD's cards opens one of these.
 _FILES = ("/dev/nvidiactl", "/dev/kfd")
 #: Why no checkpoint is made of such a process.
 REASON = "it uses a GPU, and the state of a GPU cannot be copied"
+#: How many variables are named.
+_MOST_NAMES = 20
 
 
 def _numbers() -> Set[int]:
@@ -41,3 +44,17 @@ def in_use() -> bool:
         except OSError:
             continue
     return False
+
+
+def names_on_card(variables: Dict[str, Any]) -> List[str]:
+    """Return the names of the variables that are torch's tensors, or models with tensors, on an accelerator."""
+    torch: Any = sys.modules.get("torch")
+    found: List[str] = []
+    for name, value in variables.items() if hasattr(torch, "nn") else ():
+        if isinstance(value, torch.nn.Module):
+            on_card = any(part.device.type != "cpu" for part in value.parameters())
+        else:
+            on_card = isinstance(value, torch.Tensor) and value.device.type != "cpu"
+        if on_card and len(found) < _MOST_NAMES:
+            found.append(name)
+    return found

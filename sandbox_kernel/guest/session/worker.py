@@ -61,6 +61,10 @@ class CellEngine:
         """Return the number of variables that the user has defined."""
         return 0
 
+    def names_on_card(self) -> List[str]:
+        """Return the names of variables that are on an accelerator, as far as that is known."""
+        return []
+
     def look(self) -> Callable[[], Iterator[Dict[str, List[str]]]] | None:
         """Return a function that looks at the variables, for a fork that ends afterwards; None where there are none."""
         return None
@@ -172,7 +176,7 @@ class Worker:
         self.leave_if_forked()
         self.engine.flush()
         if accelerator.in_use():
-            end = {**end, "accelerator": True}
+            end = {**end, "accelerator": True, "on_card": self.engine.names_on_card()}
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent and "reply" in end:
             end.pop("reply")

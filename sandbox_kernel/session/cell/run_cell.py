@@ -109,7 +109,7 @@ class Cell(WatchLoop):
             disk_full=self.limits.disk_full,
             code=self.live.keeper.gone,
             problem=self.problem,
-            told_of_gpu=self.live.told_of_gpu(self.done is not None and self.done.accelerator),
+            told_of_gpu=self.live.told_of_gpu(self.done),
             failure=self.failure,
             calls=made,
         )

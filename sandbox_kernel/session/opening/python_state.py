@@ -11,17 +11,23 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted
+from sandbox_kernel.model import ExecResult, notes
+from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.opening.saved_file import ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
 from sandbox_kernel.session.opening.wasm_state import State, take_state
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.again import can_run_again
+from sandbox_kernel.session.tree.node import Node
+from sandbox_kernel.session.tree.replay import describe
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -70,6 +76,7 @@ class PythonSession(Session):
     ) -> None:
         self._open_copy = open_copy
         self.restored: SaveReport | None = None
+        self._copies = StateCopies()
         super().__init__(spec, begin, on_close, share, rights)
 
     @host_trouble()
@@ -117,6 +124,58 @@ class PythonSession(Session):
             raise
         return copy
 
+    def checkpoint(self, name: str) -> Node:
+        """See ``Session``. In a session that uses a GPU the variables and tensors are copied to the host's memory."""
+        node = super().checkpoint(name)
+        worker = self._supervisor.live
+        if worker is not None and worker.on_gpu:
+            with host_trouble():
+                state, recipes, _ = self._take()
+            self._copies.keep(node.id, StateCopy(state, recipes))
+        return node
+
+    def checkout(self, where: Node | int | str) -> ExecResult:
+        """See ``Session``. A state that a checkpoint of a session with a GPU has copied is loaded."""
+        with host_trouble(), self._supervisor.turn() as worker:
+            node = worker.tree.find(where)
+            copy = self._copies.of(node)
+            if copy is not None and worker.tree.records[node].checkpoint is None:
+                return self._load_copy(worker, node, copy)
+        return super().checkout(where)
+
+    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+        before = self._supervisor.live
+        left = before.tree.present if before is not None else 0
+        result = super()._run(asked, stop, settles=settles)
+        if not result.rolled_back or not self._copies:
+            return result
+        with host_trouble(), self._supervisor.turn() as worker:
+            if worker is not before:
+                return result
+            line = worker.tree.line(left)
+            node = self._copies.nearest(line, worker.tree.present)
+            copy = self._copies.of(node) if node is not None else None
+            if node is None or copy is None:
+                return result
+            try:
+                found = self._load_copy(worker, node, copy, line.index(node)).notes
+            except SessionError as error:
+                found = (notes.copy_not_loaded(describe(worker.tree.records[node]), error),)
+        return replace(result, notes=(*result.notes, *found))
+
+    def _load_copy(self, worker: JailedWorker, node: int, copy: StateCopy, cells: int = 0) -> ExecResult:
+        """Go to the nearest living state before a node, and make the node's variables again from its copy."""
+        tree = worker.tree
+        where = describe(tree.records[node])
+        start = tree.records[tree.replayed(node)[0]].parent
+        assert start is not None, "the beginning lives, or nothing does"
+        back = self._supervisor.go_to(worker, start, f"checkout of {where}")
+        self._supervisor.settle(worker)
+        report = self._make_again(worker, copy.state, copy.recipes)
+        worker.on_gpu = True
+        worker.recommit(node)
+        return self._supervisor.moved(notes.copy_loaded(where, cells, report.lost), back)
+
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
         files = dict(saved.files)
@@ -142,18 +201,27 @@ class PythonSession(Session):
         return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(recipes), lost=left)
 
     def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
-        name = f".state-{secrets.token_hex(8)}"
         with self._supervisor.turn() as worker:
-            with Rooted(os.dup(worker.jail.box_fd)) as box:
-                for path, data in state.files.items():
-                    box.write(path, data)
-                box.write(name, os.pread(state.memory.fileno(), len(state.memory), 0))
-            order = json.dumps({"path": f"{worker.jail.places.work}/{name}", "cells": dict(recipes)})
-            answer = worker.ask("load", order, 0, _LOAD_S).answer
-            if not isinstance(answer.get("report"), dict):
-                raise SessionError(f"its variables could not be made again: {str(answer.get('problem'))[:300]}")
+            found = self._make_again(worker, state, recipes)
             worker.begin_again()
-        self.restored = _report(answer["report"])
+        self.restored = found
+
+    @staticmethod
+    def _make_again(worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
+        """Put the files of a state into the work folder and let the worker make its variables again."""
+        name = f".state-{secrets.token_hex(8)}"
+        with Rooted(os.dup(worker.jail.box_fd)) as box:
+            for path, data in state.files.items():
+                box.write(path, data)
+            with box.replacing(name) as file:
+                at, end = 0, len(state.memory)
+                while at < end:
+                    at += os.sendfile(file, state.memory.fileno(), at, end - at)
+        order = json.dumps({"path": f"{worker.jail.places.work}/{name}", "cells": dict(recipes)})
+        answer = worker.ask("load", order, 0, _LOAD_S).answer
+        if not isinstance(answer.get("report"), dict):
+            raise SessionError(f"its variables could not be made again: {str(answer.get('problem'))[:300]}")
+        return _report(answer["report"])
 
 
 def _report(found: object) -> SaveReport:

@@ -339,3 +339,10 @@ def check_name(name: object) -> str:
     if name.strip().isdigit():
         raise InvalidRequest(f"a state's name must not be a number, which means a node: got {name!r}")
     return name.strip()
+
+
+def cell_name(record: StateRecord) -> tuple[int, str]:
+    """Return the number of a node's cell as the user knows it, and its code."""
+    if record.cell is None:
+        return record.depth, ""
+    return record.depth if record.cell.number is None else record.cell.number, record.cell.code

@@ -21,7 +21,7 @@ from sandbox_kernel.session.tree import explore, replay
 from sandbox_kernel.session.tree.explore import Exploration
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.state_diff import StateDiff, compare
-from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
+from sandbox_kernel.session.tree.state_tree import cell_name, check_name
 from sandbox_kernel.session.worker.checkpoints import Checkpoint
 from sandbox_kernel.session.worker.memory_budget import private_bytes
 
@@ -137,7 +137,7 @@ class TimeTravel:
             target = worker.tree.back(n)
             cells = [worker.tree.records[node] for node in worker.tree.line()[:n]]
             back = self._supervisor.go_to(worker, target, f"undo of {n} cells")
-            taken = [(_number(record), "" if record.cell is None else record.cell.code) for record in cells]
+            taken = [cell_name(record) for record in cells]
             return self._supervisor.moved(notes.taken_back(back.names, taken), back)
 
     def acknowledge_rollback(self) -> bool:
@@ -197,12 +197,6 @@ class TimeTravel:
             worker.look_for_lost()
             held = private_bytes(worker.jail.init_pid)
             return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.tree.reachable())
-
-
-def _number(record: StateRecord) -> int:
-    """Return the number of a cell as the user knows it."""
-    given = record.cell.number if record.cell is not None else None
-    return record.depth if given is None else given
 
 
 def _check_steps(what: str, n: int) -> None:

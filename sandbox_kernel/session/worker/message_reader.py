@@ -203,7 +203,16 @@ class _Reader:
             limit=str(limit) if limit is not None else None,
             unsaved=self._message.get("unsaved") is True,
             accelerator=self._message.get("accelerator") is True,
+            on_card=self._names("on_card"),
             reply=self.table("reply") if "reply" in self._message and self._size <= MAX_REPLY else {},
+        )
+
+    def _names(self, field: str) -> tuple[str, ...]:
+        """Return a list of names of variables; what is no name is left out."""
+        found = self._message.get(field)
+        listed = found[:MAX_VARIABLES] if isinstance(found, list) else []
+        return tuple(
+            name for name in listed if isinstance(name, str) and len(name) <= MAX_VARIABLE_TEXT and name.isidentifier()
         )
 
     def _error(self) -> CellError | None:

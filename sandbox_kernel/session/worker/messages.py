@@ -137,7 +137,8 @@ class CellDone:
     """The cell has ended by itself; ``status`` is ok, error or interrupted.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
-    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more.
+    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``on_card``: names of
+    variables that are there.
     """
 
     id: int
@@ -147,6 +148,7 @@ class CellDone:
     limit: str | None = None
     unsaved: bool = False
     accelerator: bool = False
+    on_card: tuple[str, ...] = ()
     reply: Mapping[str, object] = field(default_factory=dict)
 
 

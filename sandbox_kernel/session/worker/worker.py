@@ -35,6 +35,7 @@ from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
 from sandbox_kernel.session.worker.messages import (
     Answer,
+    CellDone,
     DisplayShown,
     FromWorker,
     Frozen,
@@ -132,7 +133,9 @@ class JailedWorker:
         #: Nodes that were given up and whose checkpoints still look at their variables.
         self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
-        self._on_gpu = False
+        #: Whether the worker has a context on a GPU, and names of variables there.
+        self.on_gpu = False
+        self.on_card: tuple[str, ...] = ()
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if keep else "checkpoints are switched off"
         self._ceiling = memory_bytes
@@ -322,9 +325,14 @@ class JailedWorker:
             )
         self._make_room()
 
-    def told_of_gpu(self, uses_it: bool) -> bool:
-        """Whether the cell before used a GPU too, so that its result said so; remembers it for the next one."""
-        before, self._on_gpu = self._on_gpu, uses_it
+    def told_of_gpu(self, done: CellDone | None) -> bool:
+        """Whether the cell before used a GPU too, so that its result said so; remembers it for the next one.
+
+        ``done`` is None for a cell that had to be ended: what it lost is still known, until the session is back.
+        """
+        before = self.on_gpu
+        if done is not None:
+            self.on_gpu, self.on_card = done.accelerator, done.on_card
         return before
 
     def take_violations(self) -> tuple[Violation, ...]:
@@ -415,6 +423,8 @@ class JailedWorker:
             # No code of the user runs before the next cell.
             files = self.layer.restore(target.node)
         self.tree.go_to(target.node)
+        # A process with a context on a GPU makes no checkpoint.
+        self.on_gpu, self.on_card = False, ()
         self.names = restored.names
         self._freeze()
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)

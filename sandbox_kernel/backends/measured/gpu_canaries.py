@@ -1,0 +1,192 @@
+"""Measures what a policy promises of accelerators: cards that were not allowed, and the memory of those that were.
+
+Called with the other canaries, on a machine that has a card or for a policy that allows one. The programs call NVIDIA's
+driver library themselves, so that they need no package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandbox_kernel.backends.measured.canaries import Measurement, Run
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.jail.meter.gpu_meter import open_counts
+from sandbox_kernel.limits import Limits
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.policy.gpu import GpuRule, find_gpu, gpu_devices
+
+AREA = "gpu"
+#: Memory for the process itself: a context of the driver takes much of it.
+_ROOM_MB = 8_000
+_NO_LIMITS = Limits()
+_LIMIT_MB, _OVER_MB, _FILLED_MB = 2048, 4096, 256
+#: Defines ``hold(megabytes)``, which takes memory on the first card, ``fill`` and ``count``.
+_DRIVER = r"""
+import ctypes, sys, time
+cuda = ctypes.CDLL("libcuda.so.1")
+def do(name, *args):
+    code = getattr(cuda, name)(*args)
+    if code: sys.exit("%s: error %d" % (name, code))
+context, device = ctypes.c_void_p(), ctypes.c_int()
+do("cuInit", 0); do("cuDeviceGet", ctypes.byref(device), 0); do("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+def hold(megabytes):
+    place = ctypes.c_uint64()
+    do("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(megabytes << 20))
+    return place
+def fill(place, byte, megabytes): do("cuMemsetD8_v2", place, ctypes.c_ubyte(byte), ctypes.c_size_t(megabytes << 20))
+def count(place, byte, megabytes):
+    found, part = 0, (ctypes.c_ubyte * (64 << 20))()
+    for at in range(0, megabytes << 20, 64 << 20):
+        do("cuMemcpyDtoH_v2", part, ctypes.c_uint64(place.value + at), ctypes.c_size_t(64 << 20))
+        found += bytes(part).count(byte)
+    return found
+"""
+_OPEN = r"""
+import json, os, sys
+found = {}
+for path in json.loads(sys.argv[1]):
+    try: os.close(os.open(path, os.O_RDWR))
+    except OSError as error: found[path] = error.strerror
+    else: found[path] = ""
+print(json.dumps(found))
+"""
+_HOLD = _DRIVER + "fill(hold({mb}), 1, {mb}); print('held', flush=True); time.sleep({seconds})"
+_LEAVE = _DRIVER + f"place = hold({_FILLED_MB}); fill(place, 0x5A, {_FILLED_MB}); print(count(place, 0x5A, 64))"
+_FIND = _DRIVER + f"print(count(hold({4 * _FILLED_MB}), 0x5A, {4 * _FILLED_MB}))"
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """What one canary found; see ``Measurement``."""
+
+    name: str
+    enforced: bool | None
+    mechanism: str
+    evidence: str
+
+
+def measure_gpu(run: Run, rule: GpuRule | None, walls: str) -> list[Measurement]:
+    """Return the lines about accelerators; none on a machine without a card."""
+    if not gpu_devices():
+        return []
+    tries: list[tuple[str, Callable[[], _Finding]]] = [
+        ("open a card that is not allowed", lambda: _forbidden(run, rule, walls))
+    ]
+    if rule is not None:
+        tries += [
+            ("memory of the card", lambda: _limit(run)),
+            ("read what another program left on the card", lambda: _remains(run)),
+            ("stay on the card after the kill", lambda: _after_kill(run)),
+        ]
+    lines = []
+    for name, act in tries:
+        began = time.monotonic()
+        try:
+            found = act()
+        except SandboxError as error:
+            found = _Finding(name, None, "", f"could not be tried: {error}")
+        took = (time.monotonic() - began) * 1e3
+        lines.append(
+            Measurement(
+                area=AREA,
+                name=name,
+                enforced=found.enforced,
+                mechanism=found.mechanism,
+                evidence=found.evidence,
+                milliseconds=took,
+            )
+        )
+    return lines
+
+
+def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> _Finding:
+    name = "open a card that is not allowed"
+    allowed = find_gpu(rule).devices
+    others = [path for path in gpu_devices() if path not in allowed]
+    result = run(_request(_OPEN, args=[json.dumps([*others, *allowed])]))
+    try:
+        answers: dict[str, str] = json.loads(result.stdout)
+        inside = {path: str(answers[path]) for path in (*others, *allowed)}
+    except (ValueError, TypeError, KeyError):
+        return _Finding(name, None, walls, f"canary failed: {_ending(result)}")
+    reached = [path for path in others if not inside[path]]
+    refused = [path for path in allowed if inside[path]]
+    outside = [path for path in others if os.access(path, os.R_OK | os.W_OK)]
+    said = []
+    if allowed:
+        said.append(f"of {len(allowed)} allowed device files {len(allowed) - len(refused)} can be opened")
+    if others:
+        said.append(f"of {len(others)} others {len(reached)} can be opened; outside: {len(outside)}")
+    enforced: bool | None = not reached
+    if (others and not outside) or refused or not others:
+        # Nothing is forbidden here, or the control failed.
+        enforced = None if not reached else False
+    return _Finding(name, enforced, walls, "; ".join(said))
+
+
+def _limit(run: Run) -> _Finding:
+    name, mechanism = "memory of the card", "the driver's own count, asked at ticks"
+    over = run(_request(_HOLD.format(mb=_OVER_MB, seconds=20), Limits(gpu_memory_mb=_LIMIT_MB)))
+    below = run(_request(_HOLD.format(mb=_FILLED_MB, seconds=0.3), Limits(gpu_memory_mb=_LIMIT_MB)))
+    enforced: bool | None = over.limit == "gpu_memory"
+    if below.status is not Status.OK:
+        enforced = None
+    text = f"{_OVER_MB} MB under a limit of {_LIMIT_MB}: {_ending(over)}; {_FILLED_MB} MB: {_ending(below)}"
+    return _Finding(name, enforced, mechanism, text)
+
+
+def _remains(run: Run) -> _Finding:
+    name, mechanism = "read what another program left on the card", "the driver, which clears memory that it gives out"
+    left = run(_request(_LEAVE))
+    if left.stdout.strip() != str(64 << 20):
+        return _Finding(name, None, mechanism, f"canary failed: {_ending(left)}")
+    found = run(_request(_FIND))
+    if not found.stdout.strip().isdigit():
+        return _Finding(name, None, mechanism, f"canary failed: {_ending(found)}")
+    count = int(found.stdout)
+    # Where memory is not cleared, whole stretches of the pattern are found.
+    enforced = count < 1 << 20
+    text = (
+        f"one program filled {_FILLED_MB} MB and ended; the next one took {4 * _FILLED_MB} MB and found {count} bytes"
+    )
+    return _Finding(name, enforced, mechanism, f"{text} of it")
+
+
+def _after_kill(run: Run) -> _Finding:
+    name, mechanism = "stay on the card after the kill", "SIGKILL; the driver frees what a dead process held"
+    counts = open_counts()
+    if isinstance(counts, str):
+        return _Finding(name, None, mechanism, counts)
+    before = set(counts.by_process())
+    result = run(_request(_HOLD.format(mb=_FILLED_MB, seconds=60), timeout=10))
+    after = set(counts.by_process()) - before
+    ran = result.status is Status.TIMEOUT and "held" in result.stdout
+    text = (
+        f"a program that held {_FILLED_MB} MB ({_ending(result)}); {len(after)} processes of it on the card afterwards"
+    )
+    return _Finding(name, False if after else True if ran else None, mechanism, text)
+
+
+def _request(
+    code: str, limits: Limits = _NO_LIMITS, *, timeout: float = 60, args: list[str] | None = None
+) -> ExecRequest:
+    return ExecRequest(
+        language=Language.PYTHON,
+        code=code,
+        timeout=timeout,
+        memory_limit_mb=_ROOM_MB,
+        limits=limits,
+        args=args or [],
+    )
+
+
+def _ending(result: ExecResult) -> str:
+    """Return how a run ended as text, with the last line of a program that failed."""
+    if result.limit is not None:
+        return f"{result.status}, stopped at the {result.limit} limit"
+    last = result.stderr.strip().splitlines()[-1:] if result.status is Status.FAILED else []
+    return ": ".join([str(result.status), *last])[:300]
