@@ -324,7 +324,7 @@ class WorkerSupervisor(PresentWorker):
             lost = live.unfrozen or "no checkpoint was left"
             try:
                 live.end_worker()
-                back = live.recover(strict=end.how is Ending.PROTOCOL)
+                back = live.recover(strict=end.how is Ending.PROTOCOL, patient=for_memory)
                 if back is not None:
                     cells = [cell_name(live.tree.records[node]) for node in line[: before - back.cell]]
                     gone = [notes.lost_on_gpu(cells, on_card)] if cells else []

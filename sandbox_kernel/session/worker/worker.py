@@ -399,14 +399,15 @@ class JailedWorker:
             self.keeper.kill_worker()
         self.jail.meter.release()
 
-    def go_back(self, target: Checkpoint, *, strict: bool = False) -> RolledBack | None:
+    def go_back(self, target: Checkpoint, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """End the worker and make a checkpoint the worker; returns None when that checkpoint is gone.
 
         All other checkpoints stay, those of later cells too. The state gets a new checkpoint at once. With ``strict``,
-        processes that earlier cells left running are ended too.
+        processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
         self._leaving = []
-        files = self.keeper.handover(target.node, self.tree.taken_over(target.node), strict=strict)
+        keep = self.tree.taken_over(target.node)
+        files = self.keeper.handover(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
         if files is None:
@@ -429,11 +430,11 @@ class JailedWorker:
         self._freeze()
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
-    def recover(self, *, strict: bool = False) -> RolledBack | None:
+    def recover(self, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """Go back to the present state, or its nearest ancestor that is alive; returns None when none is."""
         self._finish_freezing()
         while (target := self.tree.nearest()) is not None:
-            back = self.go_back(target, strict=strict)
+            back = self.go_back(target, strict=strict, patient=patient)
             if back is not None:
                 return back
         return None
