@@ -34,7 +34,7 @@ NOT_REACHED = (
     "What is not reached, and why: a checkpoint is a fork, and the cell after one copies the pages that it touches, "
     "which ipykernel does not do (back to back, large heaps). A start is bubblewrap, Python and IPython one after the "
     "other, beside jupyter_client, whose package imports its clients and managers too. An idle kernel holds a worker, "
-    "its first checkpoint, a template and a spare beside itself. A rollback ends a process, restores a folder and wakes "
+    "its first checkpoint, a template and a spare beside itself. A rollback ends a process, restores a folder, wakes "
     "another, and each of them answers first. One process starts all runs, so many cores wait for its thread."
 )
 

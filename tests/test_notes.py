@@ -34,6 +34,7 @@ def _arguments(function: object) -> list[object]:
         "Sequence[int]": [1, 2],
         "Sequence[str]": ["stdout"],
         "Sequence[tuple[int, str]]": [(2, "x = 1")],
+        "Mapping[str, str]": {"card": "an open file"},
     }
     return [kinds[str(p.annotation)] for p in inspect.signature(function).parameters.values()]  # type: ignore[arg-type]
 

@@ -68,6 +68,10 @@ class NoteKind(StrEnum):
     COMPILE_STOPPED = "compile_stopped"
     #: The compiled program came from the cache.
     COMPILE_CACHED = "compile_cached"
+    #: An earlier kernel of this notebook left a state that the session can go on with.
+    STATE_OFFERED = "state_offered"
+    #: Autosave could not save a state.
+    NOT_AUTOSAVED = "not_autosaved"
     #: What the user could write to get further.
     HINT = "hint"
     #: The interpreter was started from nothing, which takes longer.
@@ -477,6 +481,17 @@ def hint_package(line: str, name: str) -> Note:
 
 
 # Notebooks.
+
+
+def state_offered(when: str) -> Note:
+    """An earlier kernel of this notebook saved its state; ``when`` says at what time."""
+    text = f"the kernel before this one left its state, saved {when}: %sandbox recover goes on with it"
+    return Note(text, NoteKind.STATE_OFFERED)
+
+
+def not_autosaved(why: object) -> Note:
+    """Autosave is on and a state could not be saved."""
+    return Note(f"autosave could not save the state: {why}", NoteKind.NOT_AUTOSAVED)
 
 
 def fresh_sandbox(why: str) -> Note:

@@ -191,6 +191,11 @@ class NotebookSessions:
         with self._lock:
             return [held.session for held in self._held.values() if held.session.alive]
 
+    def with_state(self) -> dict[Key, Session]:
+        """Return the open sessions that a cell has used, by language and name."""
+        with self._lock:
+            return {key: held.session for key, held in self._held.items() if held.used and held.session.alive}
+
     def names(self) -> list[str]:
         """Return the names of all open sessions that have one."""
         with self._lock:

@@ -16,6 +16,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
+from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
@@ -24,7 +25,16 @@ from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
-from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, Value, refusal, render_display, render_result
+from sandbox_kernel.notebook.render import (
+    ClearOutput,
+    Failure,
+    Message,
+    ShowOutput,
+    Value,
+    refusal,
+    render_display,
+    render_result,
+)
 from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
@@ -55,9 +65,16 @@ class NotebookState:
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
     comms: FrameComms = field(init=False)
+    autosave: Autosaver = field(init=False)
 
     def __post_init__(self) -> None:
         self.comms = FrameComms(self.runner.sessions.all)
+        self.autosave = Autosaver(self.runner.sessions.with_state, notebook_path())
+
+    def close(self) -> None:
+        """Save for the last time if autosave is on, then end every session and sandbox."""
+        self.autosave.finish()
+        self.runner.close()
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""
@@ -147,7 +164,10 @@ class CellExecution:
         number: int | None = None,
         cell_id: str = "",
         expressions: Mapping[str, str] | None = None,
+        *,
+        silent: bool = False,
     ) -> None:
+        self._silent = silent
         self._state = state
         self._expressions = expressions
         self._reply: FrontEndReply | None = None
@@ -194,6 +214,8 @@ class CellExecution:
                 return failure
         self._state.defaults = plan.defaults
         if not plan.code:
+            if news := self._news():
+                self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
         inputs = {name: encode(name, self._state.variable(name, "-i")) for name in plan.options.inputs}
         name = plan.options.stdin_var
@@ -228,9 +250,13 @@ class CellExecution:
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
         stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
-        more = (*hints(outcome.result, stumble), *told, *_few(self._notes))
+        more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
         result = replace(outcome.result, notes=(*outcome.result.notes, *more))
         return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _news(self) -> tuple[Note, ...]:
+        """Return what autosave has to say; a silent cell shows nothing, so the next one says it."""
+        return () if self._silent else self._state.autosave.news()
 
     def _follow(self, went_back: bool) -> None:
         """Let the pages' widgets follow their sessions."""
@@ -290,7 +316,7 @@ class CellExecution:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
-        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults)
+        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults, self._state.autosave)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

@@ -210,7 +210,9 @@ class SandboxKernel:
             channel = StdinChannel(channels, channels.stdin, request.message, request.idents)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             expressed = asked.get("user_expressions") or {}
-            execution = CellExecution(self.state, wire, questions.ask, cancel, name, str(cell_id or ""), expressed)
+            execution = CellExecution(
+                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), expressed, silent=silent
+            )
             done = await execution.run(code)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
@@ -263,7 +265,7 @@ class SandboxKernel:
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
-        await loop.run_in_executor(None, self.state.runner.close)
+        await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 
     # -- editor requests ---------------------------------------------------------------------------------------------

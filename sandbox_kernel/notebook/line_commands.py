@@ -11,11 +11,12 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.notebook.autosave.autosaver import DEFAULT_EVERY_S, Autosaver, when
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
-from sandbox_kernel.notebook.options.units import duration_text
+from sandbox_kernel.notebook.options.units import duration_text, parse_duration
 from sandbox_kernel.notebook.page import tree_view
 from sandbox_kernel.notebook.page.changes_view import apply_changes, discard_changes, show_changes
 from sandbox_kernel.notebook.page.files_view import files_message, list_files
@@ -35,6 +36,7 @@ class LineCommands:
     files: Sequence[FsChange] = ()
     #: The defaults before the line of this command.
     before: CellOptions | None = None
+    autosave: Autosaver | None = None
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -142,9 +144,45 @@ def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     # It serves cells of its own language, which may differ from the notebook's.
     restored = getattr(session, "restored", None)
     backend = "wasm" if restored is None else None
-    context.runner.sessions.adopt(replace(command.options, language=session.language, backend=backend), session)
+    asked = command.options.over(context.defaults)
+    context.runner.sessions.adopt(replace(asked, language=session.language, backend=backend), session)
     said = f"Going on with {command.target}: {session.language} cells run in it."
     return _text(said if restored is None else f"{said}\n{restored}")
+
+
+def _autosave(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    autosave, asked = context.autosave, command.target
+    assert autosave is not None, "every notebook has one"
+    if asked == "off":
+        autosave.switch_off()
+        return _text("Autosave is off. What it saved stays for %sandbox recover; %sandbox autosave forget removes it.")
+    if asked == "forget":
+        autosave.forget()
+        return _text("Autosave is off, and what it saved for this notebook is removed.")
+    every_s = DEFAULT_EVERY_S if asked is None else parse_duration(asked, "%sandbox autosave")
+    notebook = autosave.switch_on(every_s)
+    return _text(
+        f"Autosave is on: Python sessions are saved every {duration_text(every_s)} and when the kernel ends, for "
+        f"{notebook}. After a restart, %sandbox recover goes on with them."
+    )
+
+
+def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    states = context.autosave.left_behind() if context.autosave is not None else ()
+    if not states:
+        raise InvalidRequest(
+            "%sandbox recover: no earlier kernel of this notebook has left a state; %sandbox autosave keeps one"
+        )
+    told: list[str] = []
+    for state in states:
+        session = context.runner.box(context.defaults).load_session(state.path, name=state.name or None)
+        asked = replace(context.defaults, language=session.language, session=state.name or None)
+        context.runner.sessions.adopt(asked, session)
+        named = f" session {state.name}" if state.name else " session"
+        told.append(f"Going on with the {session.language}{named}, saved {when([state])}.")
+        told.append(str(getattr(session, "restored", None) or ""))
+    on = "" if context.autosave is None or context.autosave.every_s else "%sandbox autosave goes on saving."
+    return _text("\n".join(line for line in [*told, on] if line))
 
 
 def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -194,5 +232,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "restart": _restart,
     "save": _save,
     "load": _load,
+    "autosave": _autosave,
+    "recover": _recover,
     "report": _report,
 }

@@ -136,7 +136,7 @@ class SandboxMagics(Magics):
 
     def close(self) -> None:
         """Close every sandbox of this shell. Called at exit and by ``%unload_ext``."""
-        self.state.runner.close()
+        self.state.close()
         if self._loop is not None:
             self._loop.close()
             self._loop = None

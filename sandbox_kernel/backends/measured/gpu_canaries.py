@@ -67,6 +67,7 @@ class _Finding:
     enforced: bool | None
     mechanism: str
     evidence: str
+    absent: bool = False
 
 
 def measure_gpu(run: Run, rule: GpuRule | None, walls: str) -> list[Measurement]:
@@ -98,6 +99,7 @@ def measure_gpu(run: Run, rule: GpuRule | None, walls: str) -> list[Measurement]
                 mechanism=found.mechanism,
                 evidence=found.evidence,
                 milliseconds=took,
+                absent=found.absent,
             )
         )
     return lines
@@ -121,11 +123,13 @@ def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> _Finding:
         said.append(f"of {len(allowed)} allowed device files {len(allowed) - len(refused)} can be opened")
     if others:
         said.append(f"of {len(others)} others {len(reached)} can be opened; outside: {len(outside)}")
+    else:
+        said.append("this machine has no other card")
     enforced: bool | None = not reached
-    if (others and not outside) or refused or not others:
-        # Nothing is forbidden here, or the control failed.
-        enforced = None if not reached else False
-    return _Finding(name, enforced, walls, "; ".join(said))
+    if not reached and (refused or not outside):
+        # The control failed, or nothing is forbidden.
+        enforced = None
+    return _Finding(name, enforced, walls, "; ".join(said), absent=not others and not refused)
 
 
 def _limit(run: Run) -> _Finding:

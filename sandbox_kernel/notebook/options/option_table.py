@@ -97,6 +97,8 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
+    LineCommandSpec("autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end"),
+    LineCommandSpec("recover", "", "go on with what autosave kept when the last kernel of this notebook ended"),
     LineCommandSpec("reset", "", "forget the notebook's defaults"),
     LineCommandSpec("help", "", "this table"),
 )

@@ -106,6 +106,8 @@ def parse_line(line: str) -> LineCommand:
     targets: tuple[str, ...] = ()
     if name in ("changes", "apply", "discard"):
         return LineCommand(name=name, paths=tuple(rest))
+    if name == "autosave" and len(rest) <= 1:
+        return LineCommand(name=name, target=rest[0] if rest else None)
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
         count = parse_count(rest.pop(0), f"%sandbox {name}", 1)
     if name in _NAMED:

@@ -58,6 +58,10 @@ def test_a_card_that_is_not_allowed(
     assert first(opens(*reached), rule).enforced is enforced
 
 
+def test_a_machine_whose_cards_are_all_allowed_has_nothing_to_forbid(cards: None) -> None:
+    assert first(opens(*CARDS), GpuRule()).absent is True
+
+
 def test_a_program_that_says_nothing_proves_nothing(cards: None) -> None:
     assert first(lambda request: ExecResult(status=Status.FAILED), None).enforced is None
 

@@ -27,7 +27,7 @@ def at_end(code):
         ("%%sandbox --policy st", ("standard", "strict")),
         ("%%sandbox --timeout ", ("1s", "5s", "30s", "2m")),
         ("%sandbox un", ("undo",)),
-        ("%sandbox re", ("report", "redo", "restart", "reset")),
+        ("%sandbox re", ("report", "redo", "restart", "recover", "reset")),
         ("%%sandbox --quiet --qui", ()),
         ("x = 1\n%sandbox rep", ("report",)),
     ],

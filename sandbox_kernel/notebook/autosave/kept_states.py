@@ -1,0 +1,135 @@
+"""The folder of states that autosave keeps: per user and notebook, bounded, never read by the host's interpreter.
+
+    CACHE/autosave/NOTEBOOK/last/LANGUAGE-NAME       what the kernel saved that saved last
+    CACHE/autosave/NOTEBOOK/earlier/LANGUAGE-NAME    what the kernel before that one left
+
+``NOTEBOOK`` is a hash of the notebook's path. Each file is complete or not there, and is data of a sandbox: only a jail
+makes variables of it (``session/opening/saved_file.py``). The first save of a kernel puts what an earlier kernel left
+aside, so a new kernel that saves an empty session destroys nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import threading
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import Language
+from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
+
+#: The most notebooks whose states are kept, and the most bytes of all of them together; the oldest go first.
+MOST_NOTEBOOKS, MOST_BYTES = 20, 2048 * MIB
+_LAST, _EARLIER = "last", "earlier"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptState:
+    """One saved session: its file, its language and name, when it was saved (seconds since the epoch)."""
+
+    path: str
+    language: Language
+    name: str
+    time: float
+
+
+def default_folder() -> str:
+    """Return the folder of all kept states: below ``SANDBOX_KERNEL_CACHE``, or below the user's cache folder."""
+    chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
+    root = os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(cache_root(), "sandbox-kernel")
+    return os.path.join(root, "autosave")
+
+
+class KeptStates:
+    """The states of one notebook, for one kernel.
+
+    Args:
+        notebook: the path of the notebook.
+        folder: where the states of all notebooks lie.
+
+    """
+
+    def __init__(self, notebook: str, folder: str | None = None) -> None:
+        self.notebook = notebook
+        self._all = folder or default_folder()
+        self._own = os.path.join(self._all, hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32])
+        self._lock = threading.Lock()
+        self._has_saved = False
+
+    def check(self) -> None:
+        """Make the folder; raises ``SessionError`` when states cannot be kept there."""
+        try:
+            make_own_folder(self._own)
+        except OSError as error:
+            raise SessionError(
+                f"autosave cannot keep states in {self._all!r}: {error}; name a folder of your own in the environment "
+                "variable SANDBOX_KERNEL_CACHE, or use %sandbox save NAME"
+            ) from None
+
+    def place(self, language: Language, name: str) -> str:
+        """Return the path to save a session to. The first call puts aside what an earlier kernel left."""
+        self.check()
+        last = os.path.join(self._own, _LAST)
+        with self._lock:
+            if not self._has_saved:
+                if os.path.isdir(last):
+                    earlier = os.path.join(self._own, _EARLIER)
+                    shutil.rmtree(earlier, ignore_errors=True)
+                    os.rename(last, earlier)
+                self._has_saved = True
+            os.makedirs(last, 0o700, exist_ok=True)
+        return os.path.join(last, f"{language}-{name}" if name else str(language))
+
+    def left_behind(self) -> tuple[KeptState, ...]:
+        """Return the states that an earlier kernel of this notebook left, by language and name."""
+        folder = os.path.join(self._own, _EARLIER if self._has_saved else _LAST)
+        found: list[KeptState] = []
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+                language, _, name = entry.name.partition("-")
+                if language in set(Language) and not entry.name.endswith(".part") and entry.is_file():
+                    saved = entry.stat().st_mtime
+                    found.append(KeptState(path=entry.path, language=Language(language), name=name, time=saved))
+        return tuple(found)
+
+    def forget(self) -> None:
+        """Remove every state of this notebook."""
+        shutil.rmtree(self._own, ignore_errors=True)
+        with self._lock:
+            self._has_saved = False
+
+    def tidy(self) -> bool:
+        """Remove what is beyond the bounds, oldest notebook first; False when the states of this one went too."""
+        sizes = {name: _size(os.path.join(self._all, name)) for name in _names(self._all)}
+        total, count = sum(size for size, _ in sizes.values()), len(sizes)
+        own = os.path.basename(self._own)
+        # This notebook goes last: what it saved is the youngest, unless it alone is too large.
+        for name in sorted(sizes, key=lambda name: (name == own, sizes[name][1])):
+            if total <= MOST_BYTES and count <= MOST_NOTEBOOKS:
+                return True
+            shutil.rmtree(os.path.join(self._all, name), ignore_errors=True)
+            total, count = total - sizes[name][0], count - 1
+            if name == own:
+                return False
+        return True
+
+
+def _names(folder: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
+def _size(folder: str) -> tuple[int, float]:
+    """Return the bytes of all files below a folder, and when the youngest was written."""
+    size, youngest = 0, 0.0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(place, name))
+                size, youngest = size + found.st_size, max(youngest, found.st_mtime)
+    return size, youngest
