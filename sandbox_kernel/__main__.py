@@ -19,7 +19,6 @@ def main() -> None:
         from sandbox_kernel.notebook.protocol.kernel_app import KernelApp
 
         KernelApp().serve(kernel, words)
-        return
     from sandbox_kernel.cli import enter
 
     enter()

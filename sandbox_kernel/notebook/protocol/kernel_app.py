@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from jupyter_client.connect import ConnectionFileMixin
 from jupyter_client.session import Session, session_aliases, session_flags
@@ -30,7 +30,7 @@ _PARENT_LOOK_S = 1.0
 
 
 class KernelApp(Application, ConnectionFileMixin):
-    """One kernel process; ``serve`` returns when a client has asked for its end."""
+    """One kernel process; ``serve`` ends it when a client has asked for that."""
 
     name = "sandbox-kernel"
     version = __version__
@@ -46,13 +46,18 @@ class KernelApp(Application, ConnectionFileMixin):
         **{name: f"KernelApp.{name}_port" for name in _PORTS},
     }
 
-    def serve(self, kernel: Any, words: Sequence[str]) -> None:
+    def serve(self, kernel: Any, words: Sequence[str]) -> NoReturn:
         """Serve a ``SandboxKernel`` with the options of a command line."""
         self.initialize([word.replace("--IPKernelApp.", "--KernelApp.", 1) for word in words])
         self._read_connection_file()
         # An interrupt is a message here; in a terminal Ctrl-C goes to every process of the group.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         asyncio.run(self._serve(kernel))
+        # Sandboxes have ended, messages are out. Python would take its modules apart now, and a restart waits for that.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
     async def _serve(self, kernel: Any) -> None:
         channels = Channels(self)
