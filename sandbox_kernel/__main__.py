@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -14,7 +15,8 @@ def main() -> None:
         # Imported here, because the command line needs neither.
         from sandbox_kernel.notebook.kernel import SandboxKernel
 
-        kernel = SandboxKernel()  # its first sandbox starts while the protocol is imported
+        # Its first sandbox starts while the protocol is imported.
+        kernel = SandboxKernel(_connection_file(words))
 
         from sandbox_kernel.notebook.protocol.kernel_app import KernelApp
 
@@ -22,6 +24,17 @@ def main() -> None:
     from sandbox_kernel.cli import enter
 
     enter()
+
+
+def _connection_file(words: list[str]) -> str:
+    """Return the absolute path of the connection file that these words name; the protocol reads all of them later."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == "-f":
+            return os.path.abspath(after)
+        name, _, value = word.partition("=")
+        if value and (name in ("-f", "--f") or name.endswith(".connection_file")):
+            return os.path.abspath(value)
+    return ""
 
 
 if __name__ == "__main__":

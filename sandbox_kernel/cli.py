@@ -131,6 +131,8 @@ def _have_streams() -> None:
 def _main(arguments: Sequence[str] | None) -> int:
     ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
     parser = make_parser(ours[0] if ours and ours[0] in _COMMANDS else None)
+    if ours and ours[0] not in (*_COMMANDS, "-h", "--help", "--version"):
+        parser.error(_no_command(ours))
     options, unknown = parser.parse_known_args(ours)
     if unknown:
         parser.error(_unknown(options.command, unknown))
@@ -147,6 +149,15 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _no_command(words: list[str]) -> str:
+    """The message for a line whose first word is no command; suggests the line that was meant."""
+    from sandbox_kernel.commands.meant import meant_line  # imported here, because most lines have no mistake
+
+    own = argparse.ArgumentParser()
+    _load("run").add_arguments(own)
+    return f"{words[0][:80]!r} is no command; {meant_line(words, _COMMANDS, own._option_string_actions)}"
 
 
 def _unknown(command: str, words: Sequence[str]) -> str:

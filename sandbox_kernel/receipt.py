@@ -87,6 +87,7 @@ def measurements(result: ExecResult) -> dict[str, object]:
         "stderr_bytes": result.stderr_bytes,
         "fuel_used": result.fuel_used,
         "notes": [_line(note) for note in result.notes if note.kind.of_this_run],
+        **({"changed_files": len(result.changes)} if result.changes else {}),
         **chosen,
     }
 

@@ -47,6 +47,7 @@ tests=(
   tests/session/worker/test_memory_budget.py
   tests/session/test_every_limit.py
   tests/session/test_rollback.py
+  tests/session/worker/test_fork_permits.py
   tests/session/worker/test_frozen_copies.py
   tests/session/test_mapped_files.py
   tests/backends/test_process.py
@@ -56,6 +57,9 @@ tests=(
   tests/box/test_here.py
   tests/workspace/here
   tests/session/test_rights.py
+  tests/notebook/test_folder_notebook.py
+  tests/notebook/offers/test_give_rights.py
+  tests/workspace/test_kept_work.py
 )
 cd "$place/source"
 status=0

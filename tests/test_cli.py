@@ -78,6 +78,13 @@ def test_options_are_ours_wherever_they_stand_and_the_programs_come_after_two_da
         (("run", "x.py", "--zzzzz"), "run has no option '--zzzzz'; arguments of the program come after --"),
         (("report", "--jsn"), "unknown option '--jsn'; did you mean --json?"),
         (("report", "now"), "report takes no argument 'now'"),
+        (("rnu", "-c", "1"), "'rnu' is no command; did you mean sandbox-kernel run -c 1?"),
+        (("timeout", "5s"), "did you mean sandbox-kernel run --timeout 5s?"),
+        (("--memroy", "1G", "x.py"), "did you mean sandbox-kernel run --memory 1G x.py?"),
+        (("pyhton", "-c", "1"), "did you mean sandbox-kernel run --language python -c 1?"),
+        (("undo",), "did you mean %sandbox undo in a notebook?"),
+        ((__file__,), f"did you mean sandbox-kernel run {__file__}?"),
+        (("zzz",), "the commands are: run, install"),
     ],
 )
 def test_a_mistyped_option_gets_a_suggestion(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from sandbox_kernel.agent.answer import result_answer
+from sandbox_kernel.errors import SandboxTimeout
 from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status
-from sandbox_kernel.model.hints import Stumble, hints
+from sandbox_kernel.model.hints import Spelling, Stumble, hints
 
 BESIDE = Stumble(beside=lambda path: path in ("data/sales.csv", "rows.csv"))
 
@@ -31,10 +35,14 @@ def test_a_file_beside_the_notebook_was_a_bare_error(said: str) -> None:
 
 def test_the_hint_of_a_running_session_cost_its_variables() -> None:
     result = ExecResult(
-        status=Status.FAILED, error=CellError(ename="x", evalue="[Errno 2] No such file or directory: 'rows.csv'")
+        language="python",
+        status=Status.FAILED,
+        error=CellError(ename="x", evalue="[Errno 2] No such file or directory: 'rows.csv'"),
     )
     (hint,) = hints(result, Stumble(beside=lambda path: True, running=True))
-    assert "%sandbox restart, then %sandbox --here" in hint and "%sandbox --mount .:/data" in hint
+    assert hint.endswith(": %sandbox --here (a running session: %sandbox restart --keep --here)")
+    (hint,) = hints(replace(result, language="command"), Stumble(beside=lambda path: True, running=True))
+    assert hint.endswith("(a running session: %sandbox restart command first)")
 
 
 @pytest.mark.parametrize("path", ["missing.csv", "../data/sales.csv", "/etc/passwd", "a/../../data/sales.csv"])
@@ -61,6 +69,54 @@ def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
     assert hint.startswith("/data can only be read") and "--mount HOST:/data:rw" in hint
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'sklearn.linear'"), BESIDE)
     assert "pip install sklearn on the host" in hint
+
+
+def test_a_memory_error_said_nothing() -> None:
+    bare = ExecResult(status=Status.FAILED, error=CellError(ename="MemoryError", evalue=""), memory_limit_mb=512)
+    assert hints(bare, BESIDE) == ("the memory was used up; to give it more: %sandbox --memory 1G",)
+
+
+def test_a_file_named_by_its_full_path_was_a_bare_error() -> None:
+    stumble = replace(BESIDE, folder="/home/me/work")
+    (hint,) = hints(failed("No such file or directory: '/home/me/work/data/sales.csv'"), stumble)
+    assert hint.endswith("%sandbox --here; inside, open it as data/sales.csv")
+    assert hints(failed("No such file or directory: '/home/me/other/rows.csv'"), stumble) == ()
+
+
+def test_a_line_of_a_shell_in_a_good_cell_got_no_hint() -> None:
+    good = ExecResult(stdout="cat: data/sales.csv: No such file or directory")
+    assert "%sandbox --here" in hints(good, BESIDE)[0]
+
+
+def test_each_door_is_told_what_it_can_write() -> None:
+    slow = ExecResult(status=Status.TIMEOUT, timeout=30.0)
+    large = ExecResult(status=Status.MEMORY_EXCEEDED, memory_limit_mb=512)
+    missing = failed("No module named 'sklearn'")
+    library, tool = Stumble(spelling=Spelling.LIBRARY), Stumble(spelling=Spelling.TOOL)
+    assert "timeout=120" in hints(slow, library)[0] and "timeout_secs=120" in hints(slow, tool)[0]
+    assert "memory_mb=1024" in hints(large, library)[0] and "--memory" not in hints(large, tool)[0]
+    assert "session(python=PATH)" in hints(missing, library)[0] and "pip" not in hints(missing, tool)[0]
+
+
+def test_an_error_carried_no_hint() -> None:
+    with pytest.raises(SandboxTimeout) as caught:
+        ExecResult(status=Status.TIMEOUT, timeout=30.0).raise_for_status()
+    assert caught.value.__notes__ == ["the time was over; to give it more: timeout=120"]
+
+
+def test_a_model_that_ran_into_a_limit_was_not_told_what_to_ask_for() -> None:
+    answer = result_answer(ExecResult(status=Status.TIMEOUT, timeout=30.0))
+    assert answer["notes"] == ["the time was over; to give it more: timeout_secs=120"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["bash: line 1: /usr/x: Read-only file system", "touch: cannot touch '/usr/x': Read-only file system",
+     "Error: EROFS: read-only file system, open '/usr/x'", "mkdir: cannot create directory '/usr/x': Read-only file system"],
+)  # fmt: skip
+def test_a_read_only_place_was_a_bare_error_in_other_languages(said: str) -> None:
+    (hint,) = hints(failed(said), BESIDE)
+    assert hint.startswith("/usr can only be read")
 
 
 def test_a_good_run_got_advice() -> None:

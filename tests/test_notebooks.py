@@ -39,6 +39,7 @@ def run(command, environment, cwd=ROOT):
 
 def test_there_are_notebooks():
     assert {path.stem for path in NOTEBOOKS} >= {
+        "interactive",
         "tour",
         "limits",
         "policies",

@@ -26,6 +26,8 @@ export function fittingHeight(height) {
 // The sentence for something that a frame wanted to load; null when it is none, or when the receipt says it already.
 export function refusedSentence({ what, host }, html) {
   if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host)) return null;
-  if (html.includes(`//${host}`)) return null;
+  // The receipt tells of what stands as a tag in the markup.
+  const named = new RegExp(`<(?:script|link|img|iframe)\\s[^<>]{0,2000}?\\b(?:src|href)\\s*=\\s*["']?(?:https?:)?//${host.replaceAll('.', '\\.')}`, 'i');
+  if (named.test(html)) return null;
   return `This output wanted to load ${Object.hasOwn(REFUSED, what) ? REFUSED[what] : REFUSED.page} from ${host}: blocked`;
 }

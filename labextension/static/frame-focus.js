@@ -6,19 +6,26 @@ const ACTIVATION_MILLISECONDS = 6000;
 const SHORT_WHILE_MILLISECONDS = 10000;
 const MOST_THEFTS = 5;
 
-// Whether the user has gone into the frame. A click in a frame activates the page too, without an event in the page; so
-// an activation is the frame's if the page has had no event of its own that explains it, or if the pointer is there.
-export function wasAsked({ sinceTab, sinceOwnEvent, isActive, isPointerThere }) {
-  if (sinceTab < TAB_MILLISECONDS) return true;
-  return isActive && (isPointerThere || sinceOwnEvent > ACTIVATION_MILLISECONDS);
+// Whether the user has gone into the frame: 'yes', 'no', or 'ask' its outer document. A click in a frame activates the page
+// too, without an event in the page; so an activation is the frame's if the page has had no event of its own that
+// explains it, or if the pointer is there. The outer document, which is ours, is active only after a click inside it; but
+// it stays so for a while, so its word counts only if the user has not just left the frame.
+export function whoAsked({ sinceTab, sinceOwnEvent, sinceLeft, isActive, isPointerThere }) {
+  if (sinceTab < TAB_MILLISECONDS) return 'yes';
+  if (!isActive) return 'no';
+  if (isPointerThere || sinceOwnEvent > ACTIVATION_MILLISECONDS) return 'yes';
+  return sinceLeft > ACTIVATION_MILLISECONDS ? 'ask' : 'no';
 }
 
-export function guardFocus(isOurs, remove) {
+// `isActivated(frame)` asks the outer document of a frame; `remove(frame)` ends one that goes on.
+export function guardFocus(isOurs, isActivated, remove) {
   let last = null;
   let over = null;
+  let inside = null;
   let tab = -Infinity;
   let own = -Infinity;
   const thefts = new WeakMap();
+  const left = new WeakMap();
   const now = () => performance.now();
   addEventListener('focusin', ({ target }) => {
     if (target.tagName !== 'IFRAME') last = target;
@@ -31,20 +38,28 @@ export function guardFocus(isOurs, remove) {
     follow(name, ({ key }) => {
       own = now();
       if (key === 'Tab') tab = own;
+      if (inside) left.set(inside, own);
+      inside = null;
     });
   }
-  const check = () => {
-    const frame = document.activeElement;
-    if (frame?.tagName !== 'IFRAME' || !isOurs(frame)) return;
-    const isActive = navigator.userActivation?.isActive ?? true;
-    const isPointerThere = over === frame || frame.parentElement === over;
-    if (wasAsked({ sinceTab: now() - tab, sinceOwnEvent: now() - own, isActive, isPointerThere })) return;
+  const giveBack = (frame) => {
     const recent = [...(thefts.get(frame) ?? []), now()].filter((time) => now() - time < SHORT_WHILE_MILLISECONDS);
     thefts.set(frame, recent);
     frame.blur();
     window.focus();
     last?.focus();
     if (recent.length >= MOST_THEFTS) remove(frame);
+  };
+  const check = async () => {
+    const frame = document.activeElement;
+    if (frame?.tagName !== 'IFRAME' || !isOurs(frame)) return;
+    const isActive = navigator.userActivation?.isActive ?? true;
+    const isPointerThere = over === frame || frame.parentElement === over;
+    const since = (time) => now() - time;
+    const facts = { sinceTab: since(tab), sinceOwnEvent: since(own), sinceLeft: since(left.get(frame) ?? -Infinity) };
+    const answer = whoAsked({ ...facts, isActive, isPointerThere });
+    if (answer === 'yes' || (answer === 'ask' && (await isActivated(frame)))) inside = frame;
+    else if (document.activeElement === frame) giveBack(frame);
   };
   addEventListener('blur', () => setTimeout(check)); // activeElement is set after the event
 }

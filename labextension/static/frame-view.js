@@ -5,6 +5,7 @@ import { withLibrary } from './frame-libraries.js';
 
 const PING_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 8000;
+const ACTIVATION_MILLISECONDS = 150;
 const MOST_SENTENCES = 8;
 const MOST_PRINTED = 10000;
 
@@ -70,8 +71,10 @@ export class FrameView {
     if (!this.iframe || source !== this.iframe.contentWindow || data?.sandboxFrame !== 1) return;
     this.answered = performance.now();
     if (data.type === 'ready') this.fill();
+    else if (data.type === 'activation') this.activation?.(data.isActive === true);
     else if (data.type === 'height') this.place.style.height = `${fittingHeight(data.height)}px`;
     else if (data.type === 'pong') this.revive();
+    else if (data.type === 'dropped') this.tell('This output sent more than 1 MB at once, a large file for example: dropped');
     else if (data.type === 'refused') this.tell(refusedSentence(data, this.facts.html));
     else if (this.facts.widget) this.page.comms?.receive(this, data);
   }
@@ -89,6 +92,15 @@ export class FrameView {
       this.say({ type: 'library', source });
     }
     this.say({ type: 'show', html: this.facts.html });
+  }
+
+  // Whether the user has clicked or typed inside, by the word of the outer document; no when it does not answer at once.
+  isActivated() {
+    return new Promise((use) => {
+      this.activation = use;
+      setTimeout(() => use(false), ACTIVATION_MILLISECONDS);
+      this.say({ type: 'activation' });
+    });
   }
 
   tell(sentence) {

@@ -1,28 +1,41 @@
-// The status-bar item that shows the limits of the active cell. limits.js makes its text.
+// The status-bar item that shows the limits of the active cell. limits.js makes its text. In a notebook of the Sandbox
+// kernel it is a button, which opens the dialog to change them.
+import { kernelLink } from './kernel-link.js';
 import { limitsInForce, limitsText } from './limits.js';
+import { readOverview } from './panel-facts.js';
 import { MIME } from './receipt-facts.js';
-
-const IMPLEMENTATION = 'sandbox-kernel';
+import { parseMegabytes, parseSeconds } from './units.js';
 
 export async function limitsPlugin(shared) {
   const [{ INotebookTracker }, { IStatusBar }, { Widget }, { Signal }] = await Promise.all(
     ['@jupyterlab/notebook', '@jupyterlab/statusbar', '@lumino/widgets', '@lumino/signaling'].map(shared),
   );
+  const link = await kernelLink(shared);
   return {
     id: 'sandbox-kernel:limits',
     description: 'Shows the limits of the active sandbox cell in the status bar.',
     autoStart: true,
     requires: [INotebookTracker],
     optional: [IStatusBar],
-    activate: (_app, tracker, statusBar) => {
+    activate: (app, tracker, statusBar) => {
       if (!statusBar) return;
       const item = new Widget({ node: document.createElement('span') });
       item.addClass('jp-SandboxLimits');
       const changed = new Signal(item);
+      const known = new WeakMap();
       const refresh = () => {
-        show(item.node, currentLimits(tracker));
+        show(item.node, currentLimits(tracker, link, known), link.current !== null);
         changed.emit();
       };
+      const change = () => link.current && app.commands.execute('sandbox-kernel:limits');
+      item.node.addEventListener('click', change);
+      item.node.addEventListener('keydown', (event) => {
+        if (event.key !== 'Enter' && event.key !== ' ') return;
+        event.preventDefault();
+        change();
+      });
+      link.follow(tracker);
+      followKernel(link, known, refresh);
       statusBar.registerStatusItem('sandbox-kernel:limits', {
         item,
         align: 'middle',
@@ -35,7 +48,7 @@ export async function limitsPlugin(shared) {
   };
 }
 
-// Calls `refresh` when the active cell, its text, its outputs or the kernel changes.
+// Calls `refresh` when the active cell, its text or its outputs change.
 function followActiveCell(tracker, refresh) {
   let followed = null;
   const follow = () => {
@@ -47,35 +60,37 @@ function followActiveCell(tracker, refresh) {
     }
     refresh();
   };
-  const watchKernel = (panel) => {
-    panel.sessionContext.kernelChanged.connect(() => learnKernel(panel, refresh));
-    learnKernel(panel, refresh);
-  };
   tracker.activeCellChanged.connect(follow);
   tracker.currentChanged.connect(follow);
-  tracker.forEach(watchKernel);
-  tracker.widgetAdded.connect((_tracker, panel) => watchKernel(panel));
   follow();
 }
 
-const sandboxKernels = new WeakSet();
-
-async function learnKernel(panel, refresh) {
-  sandboxKernels.delete(panel);
-  const kernel = panel.sessionContext.session?.kernel;
-  const info = await kernel?.info;
-  if (kernel && kernel === panel.sessionContext.session?.kernel && info.implementation === IMPLEMENTATION) {
-    sandboxKernels.add(panel);
-  }
-  refresh();
+// Asks the kernel for the limits in force after cells and changes, one request at a time.
+function followKernel(link, known, refresh) {
+  const asking = new WeakSet();
+  link.changed.connect(async (_link, { panel, why }) => {
+    if (why === 'kernel') known.delete(panel);
+    refresh();
+    if (!['cell', 'limits'].includes(why) || asking.has(panel) || !link.isSandbox(panel)) return;
+    asking.add(panel);
+    try {
+      const { limits } = readOverview(await link.ask(panel, 'overview'));
+      known.set(panel, { timeout: parseSeconds(limits.timeout), memory: parseMegabytes(limits.memory) });
+      refresh();
+    } catch {
+      // The kernel went away; the text of the cells is what is left to go by.
+    } finally {
+      asking.delete(panel);
+    }
+  });
 }
 
-function currentLimits(tracker) {
+function currentLimits(tracker, link, known) {
   const panel = tracker.currentWidget;
   const active = tracker.activeCell?.model;
   if (!panel?.model || active?.type !== 'code') return null;
   const cells = [...panel.model.cells].filter((cell) => cell.type === 'code').map(readCell);
-  return limitsInForce(active.sharedModel.getSource(), cells, sandboxKernels.has(panel));
+  return limitsInForce(active.sharedModel.getSource(), cells, link.isSandbox(panel), known.get(panel));
 }
 
 function readCell(cell) {
@@ -87,10 +102,13 @@ function readCell(cell) {
   return { source: cell.sharedModel.getSource(), executionCount: cell.executionCount, receipts };
 }
 
-function show(node, limits) {
-  const { brief, full } = limits ? limitsText(limits) : { brief: '', full: '' };
+function show(node, limits, changeable) {
+  const { brief, full } = limits ? limitsText(limits, changeable) : { brief: '', full: '' };
   node.textContent = brief;
   node.title = full;
-  node.setAttribute('role', 'note');
+  node.setAttribute('role', changeable ? 'button' : 'note');
   node.setAttribute('aria-label', full);
+  node.classList.toggle('jp-mod-clickable', changeable);
+  if (changeable) node.tabIndex = 0;
+  else node.removeAttribute('tabindex');
 }

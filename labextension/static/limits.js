@@ -1,6 +1,6 @@
 // Finds the limits that the active cell would run under, from the notebook's text and receipts. Pure functions.
 //
-// The cell's own options come first. Otherwise the latest of: a `%sandbox --timeout …` line that was run, and the
+// The cell's own options come first, then what the kernel said. Otherwise the latest of: a `%sandbox --timeout …` line that was run, and the
 // receipt of a cell without that option. If there is neither, the text says that defaults apply, without numbers.
 import { DEFAULT_LANGUAGE, parseLanguage } from './languages.js';
 import { cellMagic, lineMagics } from './magic.js';
@@ -13,15 +13,17 @@ const LIMITS = [
 ];
 
 // `active`: the cell's text. `cells`: [{source, executionCount, receipts}] of the notebook. `everyCell`: whether the
-// kernel also sandboxes cells without the magic. Returns null if the cell does not run in a sandbox.
-export function limitsInForce(active, cells, everyCell) {
+// kernel also sandboxes cells without the magic. `told`: {timeout, memory} as the kernel said, in seconds and megabytes.
+// Returns null if the cell does not run in a sandbox.
+export function limitsInForce(active, cells, everyCell, told = {}) {
   const magic = cellMagic(active);
   if (!magic && !everyCell) return null;
   const own = magic ?? { language: null, options: new Map() };
   const said = cells.filter((cell) => cell.executionCount !== null).sort((a, b) => b.executionCount - a.executionCount);
   return {
     language: languageInForce(own.language, said),
-    limits: LIMITS.map((limit) => ({ label: limit.label, ...limitInForce(limit, own.options, said) })),
+    // A cell in another language may have another default of memory.
+    limits: LIMITS.map((limit) => ({ label: limit.label, ...limitInForce(limit, own.options, said, own.language === null ? told : {}) })),
     grants: ['--allow-net', '--mount', '--policy'].flatMap((option) =>
       (own.options.get(option) ?? []).map((value) => `${option} ${value}`),
     ),
@@ -39,9 +41,10 @@ function languageInForce(own, said) {
   return DEFAULT_LANGUAGE;
 }
 
-function limitInForce(limit, options, said) {
+function limitInForce(limit, options, said, told) {
   const own = options.get(limit.option)?.at(-1);
   if (own !== undefined) return readOption(limit, own, 'set by this cell');
+  if (typeof told[limit.key] === 'number') return { text: limit.text(told[limit.key]), origin: 'in force in this notebook' };
   for (const cell of said) {
     const ran = cell.receipts.map((data) => readLimits(data)).filter((run) => !run.apart);
     const known = ran.map((run) => run[limit.key]).findLast((value) => value !== null);
@@ -69,10 +72,10 @@ function readOption(limit, value, origin) {
 }
 
 // Returns a short text for the status bar and a long one for the tooltip and screen readers.
-export function limitsText({ language, limits, grants }) {
+export function limitsText({ language, limits, grants }, changeable = false) {
   const known = limits.filter(({ text }) => text !== null).map(({ text }) => text);
   const brief = ['Sandbox', language, ...(known.length > 0 ? known : ['default limits']), ...grants].join(' · ');
   const lines = limits.map(({ label, text, origin }) => `${label}: ${text === null ? origin : `${text}, ${origin}`}`);
   const allowed = grants.length > 0 ? `allowed: ${grants.join(', ')}` : 'allowed: nothing beyond the notebook’s policy';
-  return { brief, full: [`This cell runs in a sandbox (${language})`, ...lines, allowed].join('\n') };
+  return { brief, full: [`This cell runs in a sandbox (${language})`, ...lines, allowed, ...(changeable ? ['press to change'] : [])].join('\n') };
 }

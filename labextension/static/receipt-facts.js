@@ -35,7 +35,15 @@ function table(value) {
   return value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {};
 }
 
-// Returns {tone, ending, language, isolation, meters, rows, refused, notes}: all that a receipt shows, in order.
+// Words for the kinds of isolation, as a user knows them; the kernel's own words are in the details.
+const ISOLATION = { 'process+sandbox': 'isolated process', process: 'process without walls', wasm: 'WebAssembly' };
+
+export function wordsForIsolation(value) {
+  return Object.hasOwn(ISOLATION, value) ? ISOLATION[value] : value;
+}
+
+// Returns {tone, slim, ending, language, isolation, meters, rows, changed, refused, notes}: all that a receipt shows, in
+// order. `slim`: nothing of it is notable, so time and memory are enough.
 export function readReceipt(data, metadata) {
   const facts = table(data);
   const measured = table(metadata);
@@ -43,15 +51,21 @@ export function readReceipt(data, metadata) {
     const { rule, subject, reason, remedy } = table(entry);
     return { rule: safeText(rule), subject: safeText(subject), reason: safeText(reason), remedy: safeText(remedy) };
   });
+  const notes = entries(facts.notes, safeText);
+  const changed = whole(measured.changed_files) ?? 0;
+  const shade = tone(facts, refused.shown.length);
+  const unwalled = facts.isolation === 'process';
   return {
-    tone: tone(facts, refused.shown.length),
+    tone: shade,
+    slim: shade === 'good' && notes.shown.length === 0 && changed <= 0 && !unwalled && facts.status === 'ok',
+    changed: changed > 0 ? `${changed} ${changed === 1 ? 'file' : 'files'} changed` : '',
     ending: safeText(facts.ending) || safeText(facts.status) || 'unknown end',
     language: safeText(facts.language),
-    isolation: safeText(facts.isolation),
+    isolation: wordsForIsolation(safeText(facts.isolation)),
     meters: meters(facts, measured),
     rows: rows(facts, measured),
     refused,
-    notes: entries(facts.notes, safeText),
+    notes,
   };
 }
 
@@ -83,7 +97,7 @@ function meter(label, used, limit, text) {
   if (used === null) return null;
   const fraction = limit ? Math.min(1, used / limit) : null;
   const level = fraction === null || fraction < 0.7 ? 'low' : fraction < 0.95 ? 'high' : 'full';
-  return { label, fraction, level, text: limit ? `${text(used)} of ${text(limit)}` : text(used) };
+  return { label, fraction, level, used: text(used), text: limit ? `${text(used)} of ${text(limit)}` : text(used) };
 }
 
 function rows(facts, measured) {

@@ -1,10 +1,12 @@
 // Draws the receipt of a run: one line with bars for time and memory, details to unfold, and refusals with a remedy.
+//
+// A run with nothing notable takes no place: its time and memory show when the pointer or the focus is in its cell.
 import { element } from './dom.js';
 import { MIME, readReceipt } from './receipt-facts.js';
 
 const MARK = { good: '✓', warn: '!', bad: '✗' };
 // Lets Enter and Space reach our controls: in command mode JupyterLab would use them as shortcuts.
-const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
+export const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
 
 export async function receiptPlugin(shared) {
   const [{ IRenderMimeRegistry }, { Widget }, { Clipboard }] = await Promise.all(
@@ -21,6 +23,7 @@ export async function receiptPlugin(shared) {
     async renderModel(model) {
       const receipt = readReceipt(model.data[MIME], model.metadata?.[MIME]);
       this.node.dataset.tone = receipt.tone;
+      this.node.toggleAttribute('data-slim', receipt.slim);
       this.node.replaceChildren(...receiptNodes(receipt, (text) => Clipboard.copyToSystem(text)));
     }
   }
@@ -40,11 +43,16 @@ function receiptNodes(receipt, copy) {
   return [details, ...list('refused', receipt.refused, (entry) => refusal(entry, copy)), ...list('notes', receipt.notes, note)];
 }
 
-function summary({ tone, ending, language, isolation, meters }) {
-  const facts = [language, isolation].filter(Boolean);
+function summary({ tone, slim, ending, language, isolation, meters, changed }) {
+  const facts = [language, isolation, changed].filter(Boolean);
   const spoken = [`Sandbox run: ${ending}`, ...facts, ...meters.map(({ label, text }) => `${label} ${text}`)];
+  const attributes = { 'aria-label': spoken.join(', '), ...OWN_KEYS };
+  if (slim) {
+    const amounts = meters.map(({ used }) => element('span', { className: 'jp-SandboxReceipt-amount', text: used }));
+    return element('summary', { attributes: { ...attributes, title: spoken.join('\n') }, children: amounts });
+  }
   return element('summary', {
-    attributes: { 'aria-label': spoken.join(', '), ...OWN_KEYS },
+    attributes,
     children: [
       element('span', { className: 'jp-SandboxReceipt-mark', text: MARK[tone], attributes: { 'aria-hidden': 'true' } }),
       element('span', { className: 'jp-SandboxReceipt-ending', text: ending }),

@@ -16,9 +16,12 @@ from typing import Final
 from sandbox_kernel.errors import MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.jail.streams.output import NOTICE, Capture
 from sandbox_kernel.model import ExecResult, Status, describe_end
+from sandbox_kernel.model.hints import Spelling, Stumble, hints
 
 Answer = dict[str, object]
 
+#: A model is not told which files the host has.
+_TOOL: Final = Stumble(spelling=Spelling.TOOL)
 #: Default limit of each output stream in an answer, in bytes.
 OUTPUT_BYTES: Final = 64 << 10
 #: Most items of a list in an answer.
@@ -116,7 +119,7 @@ def _more(result: ExecResult, output_bytes: int) -> Answer:
             {"path": change.path, "kind": change.kind, "type": change.type, "size": change.size}
             for change in result.changes[:_MOST_ITEMS]
         ],
-        "notes": [note[:_MOST_TEXT] for note in result.notes[:_MOST_ITEMS]],
+        "notes": [note[:_MOST_TEXT] for note in (*result.notes, *hints(result, _TOOL))[:_MOST_ITEMS]],
         "rolled_back": result.rolled_back,
     }
     if len(result.changes) > _MOST_ITEMS:

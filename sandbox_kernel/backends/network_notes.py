@@ -1,13 +1,14 @@
 """The notes of a result on the network: it was open, the program had none, or the program went past the proxy.
 
-The last two are hints and never verdicts: they come from what the program wrote to stderr. Without any rule there is no
-proxy that knows what the program asked for.
+The last two are hints and never verdicts: they come from what the program wrote, or says that it tried. Without any
+rule there is no proxy that knows what the program asked for.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sandbox_kernel.model import Note, NoteKind, notes
 from sandbox_kernel.model.notes import has_note
@@ -26,32 +27,60 @@ _HOST = re.compile(
 )
 
 
+#: Addresses in the source of a program: the best guess of what it wanted when it does not say.
+_URL = re.compile(
+    r"\b(?:https?|wss?|ftp)://(?:[^\s/'\"@]*@)?([a-z0-9-]+(?:\.[a-z0-9-]+)+(?::[0-9]{1,5})?)", re.IGNORECASE
+)
+
 OPEN = notes.network_open()
 BESIDE = notes.network_beside_proxy()
 
 
-def network_notes(policy: SandboxPolicy, stderr: str, known: Iterable[Note]) -> tuple[Note, ...]:
+@dataclass(frozen=True)
+class NetworkSigns:
+    """What may tell that a program wanted the network.
+
+    Args:
+        stderr: What the program wrote; its end may hold a complaint about the network.
+        code: The source of the program, which may name the host.
+        tried: Host names that the program looked up in vain, as its worker says; it may have caught the error.
+
+    """
+
+    stderr: str = ""
+    code: str = ""
+    tried: tuple[str, ...] = ()
+
+    @property
+    def _named(self) -> list[str]:
+        """The names with a dot. Others are those of machines, which libraries look up for other reasons."""
+        return [name for name in self.tried if "." in name.strip(".")]
+
+    @property
+    def complained(self) -> bool:
+        """Whether the program met the walls around the network."""
+        return bool(self._named) or _SIGNS.search(self.stderr[-_LOOKED_AT:]) is not None
+
+    @property
+    def domain(self) -> str:
+        """The host that the program wanted most likely; empty when nothing names one."""
+        if self._named:
+            return self._named[0].lower()
+        found = _HOST.search(self.stderr[-_LOOKED_AT:]) or _URL.search(self.code[:_LOOKED_AT])
+        return found.group(1).lower() if found is not None else ""
+
+
+def network_notes(policy: SandboxPolicy, signs: NetworkSigns, known: Iterable[Note]) -> tuple[Note, ...]:
     """The notes on the network of a run or a cell behind walls.
 
     Args:
         policy: what the run may reach.
-        stderr: what the program wrote; its end may hold a complaint about the network.
+        signs: what may tell that the program wanted the network.
         known: the other notes of the run. A program that asked the proxy for a host that cannot be reached used the
             proxy, so it needs no hint to use it.
 
     """
     if not policy.network and not policy.network_rules:
-        return hint(stderr)
-    text = stderr[-_LOOKED_AT:]
-    beside = (BESIDE,) if _SIGNS.search(text) is not None and not has_note(known, NoteKind.UNREACHED) else ()
+        return (notes.no_network(signs.domain),) if signs.complained else ()
+    beside = (BESIDE,) if signs.complained and not has_note(known, NoteKind.UNREACHED) else ()
     return (OPEN, *beside) if policy.network else beside
-
-
-def hint(stderr: str) -> tuple[Note, ...]:
-    """For a program without network that complained of a host; nothing for any other."""
-    text = stderr[-_LOOKED_AT:]
-    if _SIGNS.search(text) is None:
-        return ()
-    found = _HOST.search(text)
-    domain = found.group(1).lower() if found is not None else "DOMAIN"
-    return (notes.no_network(domain),)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.functions.served_run import served, with_hatch
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
-from sandbox_kernel.backends.network_notes import network_notes
+from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.program_lookup import check_command
 from sandbox_kernel.backends.request_checks import check_files_fit, check_request
@@ -183,7 +183,8 @@ class ProcessBackend(BlockingBackend):
                     if proxy is not None:
                         told = (*result.notes, *proxy.take_failures())
                         result = replace(result, violations=proxy.violations, notes=told)
-                    result = replace(result, notes=(*result.notes, *self.network_notes(result.stderr, result.notes)))
+                    signs = NetworkSigns(result.stderr, request.code if isinstance(request.code, str) else "")
+                    result = replace(result, notes=(*result.notes, *self.network_notes(signs, result.notes)))
                     if over is not None and look is not None:
                         return over.keep_run(result, look, began)
                     return with_changes(result, jail.box_fd, request, keep)
@@ -241,15 +242,18 @@ class ProcessBackend(BlockingBackend):
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
         return {"NODE_USE_ENV_PROXY": "1", "no_proxy": own, "NO_PROXY": own}
 
-    def network_notes(self, stderr: str, notes: Sequence[Note]) -> tuple[Note, ...]:
+    def network_notes(
+        self, signs: NetworkSigns, notes: Sequence[Note], policy: SandboxPolicy | None = None
+    ) -> tuple[Note, ...]:
         """Return notes about the network for the result of a run or cell; none without walls.
 
         Args:
-            stderr: The error output of the program.
+            signs: What may tell that the program wanted the network.
             notes: Notes that the result has already.
+            policy: What a session may touch now, if it was given rights since it began.
 
         """
-        return network_notes(self.policy, stderr, notes) if self.enforcer is not None else ()
+        return network_notes(policy or self.policy, signs, notes) if self.enforcer is not None else ()
 
     def check_network(self) -> None:
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
@@ -328,13 +332,18 @@ class ProcessBackend(BlockingBackend):
             own_disk=has_own_disk(self._enforcer_name),
         )
 
-    def step_filter(self) -> bytes | None:
-        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter."""
+    def step_filter(self, *, host_decides: bool = False) -> bytes | None:
+        """The syscall filter that the user's program gets in addition to that of its jail; None for no filter.
+
+        ``host_decides``: see ``build_step_filter``.
+        """
         may_spawn = self.policy.process_spawn
         watched = self.enforcer is not None and find_hierarchies() is None
         if may_spawn and not watched:
             return None
-        return seccomp.build_step_filter(seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched)
+        return seccomp.build_step_filter(
+            seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched, host_decides=host_decides
+        )
 
     def _step_builder(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
         python = find_python(self.config.python_path)

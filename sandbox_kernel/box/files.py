@@ -40,6 +40,28 @@ class BoxFiles:
         self._check_alive()
         self._folder, self._owns_folder = other._folder, False
 
+    def keep_files_in(self, place: str) -> None:
+        """Have the work folder at a place that stays when the sandbox is destroyed. Call it before the first run.
+
+        Args:
+            place: A folder of the host that no other user can change; what is in it is in the work folder.
+
+        """
+        self._check_alive()
+        self._folder = BoxFolder(place)
+
+    def clear_files(self) -> None:
+        """Remove all files of the work folder. Sessions see it before their next cell.
+
+        Raises:
+            InvalidRequest: The sandbox works on a folder of the host; ``discard`` drops what was changed in it.
+
+        """
+        self._check_alive()
+        if self.here is not None:
+            raise InvalidRequest(f"this sandbox works on {self.here!r}; box.discard() drops what was changed in it")
+        self._folder.clear()
+
     @property
     def files(self) -> Mapping[str, bytes]:
         """Contents of all regular files by path. A file is read when its key is looked up; links are left out."""
@@ -102,6 +124,33 @@ class BoxFiles:
         self._check_alive()
         self._folder.remove(plain_path(path))
 
+    def copy_in(self, folder: str | os.PathLike[str], path: str, *, again: bool = False) -> tuple[str, ...]:
+        """Copy a file or folder of the host into the work folder, to the same relative path.
+
+        Args:
+            folder: A folder of the host.
+            path: What to copy, relative to that folder and to ``/box``. Links are not followed, and secrets in a folder
+                are left out (``workspace/here/hidden.py``).
+            again: Whether it was copied before and may be replaced.
+
+        Returns:
+            The paths of the files that were copied.
+
+        Raises:
+            InvalidRequest: There is no such file, it is too large, the work folder has one of this name, or the sandbox
+                works on a folder of the host.
+
+        """
+        self._check_alive()
+        from sandbox_kernel.workspace.host_copy import copy_from_host
+
+        if self.here is not None:
+            raise InvalidRequest(
+                f"{path!r} is not copied: programs of this sandbox work on {self.here!r} and see it there"
+            )
+        with Rooted.at(folder) as host, self._folder.changing() as work:
+            return copy_from_host(host, work, path, again=again)
+
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """List one folder of the work folder.
 
@@ -156,6 +205,15 @@ class BoxFiles:
 
         """
         return self._works_on("apply").apply(paths)
+
+    def left_out(self) -> tuple[str, ...]:
+        """List the changes to the folder ``here`` that ``apply`` writes only when they are named.
+
+        Returns:
+            Their paths: what a tool of the host would obey, links that leave the folder, and secrets.
+
+        """
+        return self._works_on("left_out").left_out()
 
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Drop changes to the folder ``here``; programs then see the user's version again.

@@ -144,7 +144,12 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")
             return report.require(*require)
-        return make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
+        measured = make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
+        if self.here is None:
+            return measured
+        from sandbox_kernel.workspace.here.hidden import HIDDEN
+
+        return replace(measured, hidden=HIDDEN)
 
     def describe_functions(self, language: str | Language = Language.PYTHON) -> str:
         """Return what a model needs to know about the host functions: declarations and documentation.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import webbrowser
+from dataclasses import replace
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.argument_types import names
 from sandbox_kernel.commands.grants import add_policy_options, make_policy
 from sandbox_kernel.commands.progress import show_measuring
+from sandbox_kernel.report.browser.measure import measure_page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="which backend to measure (auto: process)")
     add_policy_options(parser)
     parser.add_argument("--fresh", action="store_true", help="measure again instead of using the results of this boot")
+    parser.add_argument("--page", action="store_true", help="also try the frames of notebooks, in your browser")
     parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
@@ -28,7 +32,10 @@ def execute(options: argparse.Namespace) -> int:
     policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
     with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
         progress = show_measuring if sys.stderr.isatty() else None
-        report = box.report(fresh=options.fresh, require=options.require, on_progress=progress)
+        report = box.report(fresh=options.fresh, on_progress=progress)
+    if options.page:
+        report = replace(report, lines=(*report.lines, *measure_page(_open)))
+    report.require(*options.require)
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif options.html:
@@ -36,3 +43,8 @@ def execute(options: argparse.Namespace) -> int:
     else:
         print(report)
     return 0
+
+
+def _open(address: str) -> None:
+    print(f"Open {address} in your browser on this machine (tried already). Waiting two minutes …", file=sys.stderr)
+    webbrowser.open(address)

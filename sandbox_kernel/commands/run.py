@@ -151,7 +151,8 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
             print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
-        for note in (*result.notes, *hints(result, Stumble(line="", beside=os.path.exists))):
+        stumble = Stumble(line="", beside=os.path.exists, folder=os.getcwd())
+        for note in (*result.notes, *hints(result, stumble)):
             print(_printable(f"[{note}]"), file=sys.stderr)
         print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:

@@ -27,13 +27,14 @@ def check_late(jail: Jail, target: str | None = None) -> None:
     if not isinstance(jail, NamespaceJail):
         raise PolicyViolation(
             "behind these walls nothing can be added to a running session; copy files into it with session.write_file, "
-            "or begin a session that has the right from its start: %sandbox restart, box.session(...)"
+            "or begin one that has the right from its start: %sandbox restart --keep with the option, box.session(...)"
         )
     if target is not None and target != LATE_PLACES[0] and not target.startswith(f"{LATE_PLACES[1]}/"):
         name = os.path.basename(target) or "data"
         raise PolicyViolation(
             f"a running session can be shown a folder at {LATE_PLACES[0]} or below {LATE_PLACES[1]}, not at {target}; "
-            f"mount it at {LATE_PLACES[1]}/{name}, or begin a session that has it from its start: %sandbox restart"
+            f"mount it at {LATE_PLACES[1]}/{name}, or begin a session that has it from its start: %sandbox restart "
+            f"--keep --mount HOST:{target}"
         )
 
 
@@ -88,5 +89,6 @@ def _do(plan: dict[str, object], jail: Jail, failed: str) -> list[int]:
             "files and leave its folder, or take everything back with %sandbox restart"
         )
     raise PolicyViolation(
-        f"{failed}: {text or 'no answer'}; begin a session that has it from its start: %sandbox restart, then the line"
+        f"{failed}: {text or 'no answer'}; begin a session that has it from its start: %sandbox restart --keep with "
+        "the option"
     )

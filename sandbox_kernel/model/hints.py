@@ -10,21 +10,43 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum, unique
 
 from sandbox_kernel.model import notes
+from sandbox_kernel.model.language import Language
 from sandbox_kernel.model.notes import Note
 from sandbox_kernel.model.result import ExecResult, Status
 
-#: How much of the end of an error output is searched.
+#: How much of the end of an output is searched.
 _SEARCHED = 4000
 _MISSING_FILE = (
     re.compile(r"No such file or directory: ['\"]([^'\"\n]{1,300})['\"]"),
     re.compile(r"ENOENT: no such file or directory, \w+ '([^'\n]{1,300})'"),
-    re.compile(r"^[\w./-]{1,60}: (?:cannot (?:open|access) )?'?([^':\n]{1,300})'?: No such file", re.MULTILINE),
+    re.compile(
+        r"^[\w./-]{1,60}: (?:line \d+: )?(?:cannot (?:open|access) )?'?([^':\n]{1,300})'?: No such file", re.MULTILINE
+    ),
 )
-_READ_ONLY = re.compile(r"Read-only file system: ['\"]([^'\"\n]{1,300})['\"]")
+_READ_ONLY = (
+    re.compile(r"Read-only file system: ['\"]([^'\"\n]{1,300})['\"]"),
+    re.compile(r"EROFS: read-only file system, \w+ '([^'\n]{1,300})'"),
+    re.compile(
+        r"^[\w./-]{1,60}: (?:line \d+: )?(?:cannot \w+ (?:\w+ )?)?'?(/[^':\n]{1,300})'?: Read-only file", re.MULTILINE
+    ),
+)
 _NO_MODULE = re.compile(r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]")
 _WORK = "/box/"
+
+
+@unique
+class Spelling(StrEnum):
+    """How a user writes what a hint advises."""
+
+    #: As options: ``%sandbox --timeout 2m``, ``--timeout 2m``.
+    OPTIONS = "options"
+    #: As arguments of the library: ``timeout=120``.
+    LIBRARY = "library"
+    #: As arguments of a tool call. A model cannot choose memory, files or packages.
+    TOOL = "tool"
 
 
 @dataclass(frozen=True)
@@ -32,33 +54,61 @@ class Stumble:
     """What a door knows of a run.
 
     Args:
-        line: How an option is written there: ``%sandbox --here``, or ``--here`` alone.
+        line: What stands before an option there: ``%sandbox --here``, or ``--here`` alone.
         beside: Whether a path, relative to the folder of the notebook or command, exists on the host; None where that
             must not be told to whoever reads the answer.
+        folder: The absolute path of that folder.
         running: Whether the run was a cell of a session that goes on.
+        spelling: How the advice is written.
 
     """
 
     line: str = "%sandbox "
     beside: Callable[[str], bool] | None = None
+    folder: str = ""
     running: bool = False
+    spelling: Spelling = Spelling.OPTIONS
+
+    def write(self, option: str, value: str, *, library: str = "", tool: str = "") -> str:
+        """Return what to write at this door; empty where nothing helps."""
+        if self.spelling is Spelling.LIBRARY:
+            return library
+        return tool if self.spelling is Spelling.TOOL else f"{self.line}{option} {value}".rstrip()
 
 
 def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
     """Return what a user could write to get further; nothing when all went well."""
-    said = (result.stderr[-_SEARCHED:] + "\n" + (result.error.evalue[-_SEARCHED:] if result.error else "")).strip()
+    evalue = result.error.evalue[-_SEARCHED:] if result.error else ""
+    said = f"{result.stderr[-_SEARCHED:]}\n{evalue}".strip()
+    if result.ok:
+        # A line of a shell in a cell fails alone, and a program may go on without its file.
+        return tuple(_missing_file(f"{said}\n{result.stdout[-_SEARCHED:]}", result, stumble))
     found: list[Note] = []
     if result.status is Status.TIMEOUT and result.timeout:
-        found.append(notes.hint_time(stumble.line, _longer(result.timeout)))
-    if result.status is Status.MEMORY_EXCEEDED and result.memory_limit_mb:
-        found.append(notes.hint_memory(stumble.line, _larger(result.memory_limit_mb)))
-    if not result.ok and not found:
-        found += _missing_file(said, result, stumble)
-        if (place := _READ_ONLY.search(said)) is not None and not place[1].startswith(_WORK):
-            found.append(notes.hint_read_only(stumble.line, "/" + place[1].strip("/").split("/")[0]))
-        if (module := _NO_MODULE.search(said)) is not None:
-            found.append(notes.hint_package(stumble.line, module[1].split(".")[0]))
+        more = result.timeout * 4
+        write = stumble.write("--timeout", _duration(more), library=f"timeout={more:g}", tool=f"timeout_secs={more:g}")
+        found.append(notes.hint_time(write))
+    if result.memory_limit_mb and (result.status is Status.MEMORY_EXCEEDED or _is_memory_error(result)):
+        more_mb = result.memory_limit_mb * 2
+        found.append(notes.hint_memory(stumble.write("--memory", _size(more_mb), library=f"memory_mb={more_mb}")))
+    if found:
+        return tuple(found)
+    found += _missing_file(said, result, stumble)
+    for pattern in _READ_ONLY:
+        if (place := pattern.search(said)) is not None and not place[1].startswith(_WORK):
+            top = "/" + place[1].strip("/").split("/")[0]
+            mount = f"policy.mount(HOST, '{top}', writable=True)"
+            found.append(notes.hint_read_only(stumble.write("--mount", f"HOST:{top}:rw", library=mount), top))
+            break
+    if (module := _NO_MODULE.search(said)) is not None:
+        python = stumble.write("--python", "PATH", library="session(python=PATH)")
+        found.append(notes.hint_package(python, module[1].split(".")[0]))
     return tuple(found[:2])
+
+
+def _is_memory_error(result: ExecResult) -> bool:
+    """Whether the program failed with a bare MemoryError, which says nothing itself."""
+    return result.error is not None and result.error.ename == "MemoryError"
 
 
 def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]:
@@ -67,20 +117,29 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
     for pattern in _MISSING_FILE:
         for path in pattern.findall(said):
             inner = path.removeprefix(_WORK)
+            absolute = bool(stumble.folder) and inner.startswith(f"{stumble.folder}/")
+            if absolute:
+                inner = os.path.relpath(inner, stumble.folder)
             plain = os.path.normpath(inner)
-            if inner.startswith("/") or plain.startswith("..") or not stumble.beside(plain):
+            if inner.startswith("/") or plain.split("/")[0] in ("..", ".") or not stumble.beside(plain):
                 continue
-            top = plain.split("/")[0] if "/" in plain else "."
             where = "the notebook" if stumble.line else "you"
-            return [notes.hint_file(stumble.line, plain, where, f"{top}:/data" if stumble.running else "")]
+            write = stumble.write("--here", "", library="Sandbox(here='.')")
+            return [notes.hint_file(write, plain, where, _for_running(result, stumble), absolute)]
     return []
 
 
-def _longer(seconds: float) -> str:
-    more = seconds * 4
-    return f"{more:g}s" if more < 120 else f"{more / 60:.0f}m"
+def _for_running(result: ExecResult, stumble: Stumble) -> str:
+    """Return the line for a running session, which has the folder that it began with; empty when none goes on."""
+    if not stumble.running:
+        return ""
+    keeps = result.language == Language.PYTHON
+    return f"{stumble.line}restart --keep --here" if keeps else f"{stumble.line}restart {result.language} first"
 
 
-def _larger(memory_mb: int) -> str:
-    more = memory_mb * 2
-    return f"{more}M" if more % 1024 else f"{more // 1024}G"
+def _duration(seconds: float) -> str:
+    return f"{seconds:g}s" if seconds < 120 else f"{seconds / 60:.0f}m"
+
+
+def _size(memory_mb: int) -> str:
+    return f"{memory_mb}M" if memory_mb % 1024 else f"{memory_mb // 1024}G"

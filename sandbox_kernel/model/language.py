@@ -55,7 +55,11 @@ class Language(StrEnum):
         try:
             return cls(ALIASES.get(key, key))
         except ValueError:
-            raise InvalidRequest(f"unsupported language {quoted(name)}; {known_languages()}") from None
+            import difflib  # most names are known
+
+            near = difflib.get_close_matches(key[:40], cls.names(), n=1, cutoff=0.6)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise InvalidRequest(f"unsupported language {quoted(name)}; {meant}{known_languages()}") from None
 
 
 def known_languages() -> str:

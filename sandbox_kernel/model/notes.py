@@ -10,6 +10,8 @@ import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 
+from sandbox_kernel.model.wanted import Wanted, WantedKind
+
 #: How many cells a note names, and how much of each.
 _NAMED_CELLS, _CELL_WORDS = 3, 60
 
@@ -32,6 +34,10 @@ class NoteKind(StrEnum):
     LOST_FILES = "lost_files"
     #: Threads that a rollback or an undo did not restore.
     LOST_THREADS = "lost_threads"
+    #: What a state has in common with all others, so that it does not go back: sockets, databases, child processes.
+    SHARED_BY_STATES = "shared_by_states"
+    #: Why a state is not held at all.
+    NOT_HELD = "not_held"
     #: Checkpoints that were killed, so that some cells cannot be undone.
     LOST_CHECKPOINTS = "lost_checkpoints"
     #: Calls of host functions that a rollback did not undo.
@@ -54,6 +60,8 @@ class NoteKind(StrEnum):
     MORE_MEMORY = "more_memory"
     #: Files of a run that its sandbox does not keep.
     FILES_NOT_KEPT = "files_not_kept"
+    #: Files of the notebook's last kernel that are in the work folder.
+    FILES_FOUND = "files_found"
     #: Files that a session and the other runs of its sandbox do not share.
     FILES_NOT_SHARED = "files_not_shared"
     #: The list of changed files is not complete.
@@ -109,23 +117,25 @@ _OF_THIS_RUN = frozenset({NoteKind.COMPILE_CACHED})
 
 
 class Note(str):
-    """One note of a result: its text, as a string, and its ``kind``.
+    """One note of a result: its text, as a string, its ``kind``, and what the program ``wanted``, if it is about that.
 
     It equals and pickles like a string with an attribute, so code that only shows notes need not know this class.
     """
 
     kind: NoteKind
+    wanted: Wanted | None
 
-    __slots__ = ("kind",)
+    __slots__ = ("kind", "wanted")
 
-    def __new__(cls, text: str, kind: NoteKind = NoteKind.OTHER) -> Note:
+    def __new__(cls, text: str, kind: NoteKind = NoteKind.OTHER, wanted: Wanted | None = None) -> Note:
         """Make a note; ``kind`` is ``OTHER`` for a text of somebody else."""
         note = super().__new__(cls, text)
         note.kind = kind
+        note.wanted = wanted
         return note
 
-    def __reduce__(self) -> tuple[type[Note], tuple[str, NoteKind]]:
-        return Note, (str(self), self.kind)
+    def __reduce__(self) -> tuple[type[Note], tuple[str, NoteKind, Wanted | None]]:
+        return Note, (str(self), self.kind, self.wanted)
 
 
 def as_notes(found: Iterable[str]) -> tuple[Note, ...]:
@@ -177,6 +187,22 @@ def lost_files(why: str) -> Note:
 def lost_threads(count: int) -> Note:
     """Threads do not survive a checkpoint."""
     return Note(f"{_count(count, 'thread')} of earlier cells did not come back", NoteKind.LOST_THREADS)
+
+
+def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note, ...]:
+    """What lay outside of the process when its state was kept, one note for each kind."""
+    told = (
+        (sockets, "network socket", "the same connection in every state, so what was sent or received stays"),
+        (databases, "open sqlite database", "one file handle for all states: open it anew after going back"),
+        (children, "child process", "it goes on by itself and does not go back"),
+    )
+    words = ((count, word if count == 1 else _several(word), why) for count, word, why in told if count)
+    return tuple(Note(f"{count} {word}: {why}", NoteKind.SHARED_BY_STATES) for count, word, why in words)
+
+
+def not_held(why: str) -> Note:
+    """No checkpoint could be made of a state, because of an accelerator for example."""
+    return Note(f"the state is not held: {why}", NoteKind.NOT_HELD)
 
 
 def calls_happened(names: Sequence[str]) -> Note:
@@ -294,6 +320,12 @@ def files_stayed_on_worker(path: str) -> Note:
     return Note(f"{path} and later files stayed on the worker", NoteKind.FILES_NOT_KEPT)
 
 
+def files_found(count: int) -> Note:
+    """The work folder of the notebook's last kernel is there again."""
+    text = f"{_count(count, 'file')} of this notebook's last kernel {'is' if count == 1 else 'are'} in the work folder"
+    return Note(f"{text}: %sandbox files lists them, %sandbox files --clear removes them", NoteKind.FILES_FOUND)
+
+
 def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
     """One file was not copied to or from a session; ``what`` says which."""
     return Note(f"{path} ({type_}) {what}: {why}", NoteKind.FILES_NOT_SHARED)
@@ -327,7 +359,8 @@ def changes_unknown(error: object) -> Note:
 
 def changes_incomplete() -> Note:
     """The work folder holds more than is looked at."""
-    return Note("the work folder could not be looked at in full", NoteKind.TRUNCATED_CHANGES)
+    text = "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed"
+    return Note(text, NoteKind.TRUNCATED_CHANGES)
 
 
 def changes_cut(found: int, listed: int) -> Note:
@@ -357,10 +390,10 @@ def network_beside_proxy() -> Note:
     return Note(text, NoteKind.NETWORK)
 
 
-def no_network(domain: str) -> Note:
-    """The program tried the network and its policy has none."""
-    text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain}"
-    return Note(text, NoteKind.NETWORK)
+def no_network(domain: str = "") -> Note:
+    """The program tried the network and its policy has none; ``domain`` is empty where it is not known."""
+    text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain or 'DOMAIN'}"
+    return Note(text, NoteKind.NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
 
 
 def unreached(why: str) -> Note:
@@ -445,39 +478,44 @@ def no_answer(why: object) -> Note:
     return Note(f"input() got no answer: {why}", NoteKind.NO_ANSWER)
 
 
-# Hints: what to write, where people stumble. ``line`` is how an option is written at this door.
+# Hints: what to write, where people stumble. ``write`` is what to write at this door; empty where nothing helps.
 
 
-def hint_time(line: str, more: str) -> Note:
-    """The time limit ended it; ``more`` is a longer one."""
-    return Note(f"the time was over; to give it more: {line}--timeout {more}", NoteKind.HINT)
+def hint_time(write: str) -> Note:
+    """The time limit ended it."""
+    return Note(f"the time was over{_more(write)}", NoteKind.HINT)
 
 
-def hint_memory(line: str, more: str) -> Note:
-    """The memory limit ended it; ``more`` is a higher one."""
-    return Note(f"the memory was used up; to give it more: {line}--memory {more}", NoteKind.HINT)
+def hint_memory(write: str) -> Note:
+    """The memory limit ended it, or an allocation failed below the limit."""
+    return Note(f"the memory was used up{_more(write)}", NoteKind.HINT)
 
 
-def hint_file(line: str, path: str, where: str, mount: str) -> Note:
-    """A file that the program missed is on the host, beside ``where``. ``mount`` is empty, or keeps the variables."""
-    first = f"{line}restart, then " if mount else ""
-    keeps = f", or with the variables kept {line}--mount {mount}" if mount else ""
-    text = f"{path} is beside {where} and not shown to the sandbox: {first}{line}--here{keeps}"
-    return Note(text, NoteKind.HINT)
+def _more(write: str) -> str:
+    return f"; to give it more: {write}" if write else "; this door gives no more, so work on less at a time"
 
 
-def hint_read_only(line: str, place: str) -> Note:
+def hint_file(write: str, path: str, where: str, running: str = "", absolute: bool = False) -> Note:
+    """A file that the program missed is on the host, beside ``where``.
+
+    ``running`` is what a running session takes; ``absolute``: the program named the file by its full path.
+    """
+    also = f" (a running session: {running})" if running else ""
+    named = f"; inside, open it as {path}" if absolute else ""
+    text = f"{path} is beside {where} and not shown to the sandbox: {write}{also}{named}"
+    return Note(text, NoteKind.HINT, Wanted(WantedKind.FILE, path))
+
+
+def hint_read_only(write: str, place: str) -> Note:
     """The program wrote to a folder that is shown read-only."""
-    text = (
-        f"{place} can only be read; write into the working folder, or let it be written: {line}--mount HOST:{place}:rw"
-    )
-    return Note(text, NoteKind.HINT)
+    instead = f", or let it be written: {write}" if write else ""
+    return Note(f"{place} can only be read; write into the working folder{instead}", NoteKind.HINT)
 
 
-def hint_package(line: str, name: str) -> Note:
+def hint_package(write: str, name: str) -> Note:
     """The program imported a package that its Python does not have."""
-    text = f"{name} is not installed in this Python: pip install {name} on the host, or {line}--python PATH"
-    return Note(text, NoteKind.HINT)
+    instead = f": pip install {name} on the host, or {write}" if write else "; use what is installed"
+    return Note(f"{name} is not installed in this Python{instead}", NoteKind.HINT)
 
 
 # Notebooks.
@@ -527,6 +565,10 @@ def _first_line(code: str) -> str:
 
 def _kept(names: int) -> str:
     return f"{_count(names, 'variable')} kept"
+
+
+def _several(word: str) -> str:
+    return f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def _count(count: int, word: str) -> str:

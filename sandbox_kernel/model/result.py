@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from enum import StrEnum
 
-from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxTimeout
+from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model.call import Call
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
@@ -152,14 +152,21 @@ class ExecResult:
         return self.status is Status.OK
 
     def raise_for_status(self) -> ExecResult:
-        """Return self when ok; else raise the typed error that carries this result."""
+        """Return self when ok; else raise the typed error that carries this result, with hints as its notes."""
         if self.ok:
             return self
+        error: SandboxError
         if self.status is Status.TIMEOUT:
-            raise SandboxTimeout(self.timeout or 0.0, self)
-        if self.status is Status.MEMORY_EXCEEDED:
-            raise MemoryExceeded(self.memory_limit_mb or 0, self)
-        raise ExecutionFailed(f"execution failed: {describe_end(self)}", self)
+            error = SandboxTimeout(self.timeout or 0.0, self)
+        elif self.status is Status.MEMORY_EXCEEDED:
+            error = MemoryExceeded(self.memory_limit_mb or 0, self)
+        else:
+            error = ExecutionFailed(f"execution failed: {describe_end(self)}", self)
+        from sandbox_kernel.model.hints import Spelling, Stumble, hints  # hints are made from results
+
+        for hint in hints(self, Stumble(spelling=Spelling.LIBRARY)):
+            error.add_note(str(hint))
+        raise error
 
     def to_dict(self) -> dict[str, object]:
         """Everything as JSON-safe values (bytes in displays never occur: sessions send text)."""

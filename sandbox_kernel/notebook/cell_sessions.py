@@ -21,6 +21,7 @@ from sandbox_kernel.notebook.options.cell_policy import limits_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.session_growth import GROWING, rights_between
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
+from sandbox_kernel.session.opening.python_state import PythonSession, SaveReport
 from sandbox_kernel.session.session import Session
 
 #: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
@@ -172,6 +173,32 @@ class NotebookSessions:
                     held.begun_with = {k: v for k, v in {**held.begun_with, **grown}.items() if v is not None}
         return tuple(told)
 
+    def begin_anew(self, old: Session, options: CellOptions) -> SaveReport:
+        """Replace a session by a new one under these options that has its variables; returns what became of them.
+
+        The old session goes on when the new one cannot be made.
+
+        Args:
+            old: An open session of this notebook.
+            options: The notebook's defaults, with the language and name of the session.
+
+        """
+        key = _key(options)
+        if not isinstance(old, PythonSession):
+            raise InvalidRequest(
+                f"%sandbox restart --keep: the variables of a running {old.language} session cannot be brought along, "
+                "only those of Python sessions of processes; %sandbox restart begins one without them"
+            )
+        new = self._open(key[0], options, options.session)
+        assert isinstance(new, PythonSession), "a Python session of processes"
+        try:
+            new.take_over(old, files=self._box_for(options).here is None)
+        except BaseException:
+            new.close()
+            raise
+        self.adopt(options, new)
+        return new.restored or SaveReport()
+
     def find(self, options: CellOptions) -> Session | None:
         """Return the open session that a line command means: by name or language, else the last one that was used."""
         with self._lock:
@@ -218,6 +245,15 @@ class NotebookSessions:
             # It holds saved state, so new defaults must not replace it: it counts as used.
             self._held[key] = _Held(session, begun_with(options), used=True)
             self._last = key
+        if old is not None:
+            old.session.close()
+
+    def add_fork(self, of: Session, name: str, copy: Session) -> None:
+        """Let cells with ``--session NAME`` run in a fork of a session, which began with the same options."""
+        with self._lock:
+            (begun,) = (held.begun_with for held in self._held.values() if held.session is of)
+            old = self._held.get((copy.language, name))
+            self._held[copy.language, name] = _Held(copy, dict(begun), used=True)
         if old is not None:
             old.session.close()
 

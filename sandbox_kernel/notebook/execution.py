@@ -10,13 +10,18 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
+from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
+from sandbox_kernel.notebook.offers.give_rights import take_files_back
+from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
+from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
@@ -64,6 +69,10 @@ class NotebookState:
     libraries: NotebookLibraries = field(default_factory=NotebookLibraries)
     #: Whether ``variables`` are those of a Python shell, and not only what cells have handed over.
     in_python: bool = False
+    #: What the user answered to offers of rights.
+    answers: RightAnswers = field(default_factory=RightAnswers)
+    #: Whether a cell has said that files of the last kernel are there.
+    told_of_files: bool = False
     comms: FrameComms = field(init=False)
     autosave: Autosaver = field(init=False)
 
@@ -75,6 +84,11 @@ class NotebookState:
         """Save for the last time if autosave is on, then end every session and sandbox."""
         self.autosave.finish()
         self.runner.close()
+
+    def take_news(self) -> tuple[Note, ...]:
+        """Return what the notebook's first cell tells: files of its last kernel are there."""
+        kept, told, self.told_of_files = self.runner.kept, self.told_of_files, True
+        return () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""
@@ -143,12 +157,14 @@ class Door(Protocol):
 class CellReply:
     """How a cell ended: the error that was shown, the plain text of its value, and a fault of our own.
 
-    ``reply`` is what the session gives the front end; None when no session ran the cell.
+    ``refused`` is why the cell was not run, or not to its end. ``reply`` is what the session gives the front end;
+    None when no session ran the cell.
     """
 
     failure: Failure | None = None
     value: str | None = None
     bug: BaseException | None = None
+    refused: SandboxError | None = None
     reply: FrontEndReply | None = None
 
 
@@ -166,9 +182,11 @@ class CellExecution:
         expressions: Mapping[str, str] | None = None,
         *,
         silent: bool = False,
+        question: OnQuestion | None = None,
     ) -> None:
         self._silent = silent
         self._state = state
+        self._question = question
         self._expressions = expressions
         self._reply: FrontEndReply | None = None
         self._late: LateDoor | None = None
@@ -187,7 +205,7 @@ class CellExecution:
         try:
             plan = parse_cell(text, self._state.defaults)
         except SandboxError as error:
-            return self._failed(refusal(error))
+            return replace(self._failed(refusal(error)), refused=error)
         return await self.run_plan(plan)
 
     async def run_plan(self, plan: CellPlan) -> CellReply:
@@ -195,7 +213,7 @@ class CellExecution:
         try:
             failure = await self._do(plan)
         except SandboxError as error:
-            return self._failed(refusal(error))
+            return replace(self._failed(refusal(error)), refused=error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
@@ -217,9 +235,48 @@ class CellExecution:
             if news := self._news():
                 self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
+        result = await self._program(plan)
+        while (again := await self._given(plan, offers := self._offers(plan, result), result)) is not None:
+            plan = again
+            result = await self._program(plan)
+        if offers and self._door.watched():
+            # For a person, as buttons; clients that record outputs get notes alone.
+            self._send(ShowOutput(bundle(offers)))
+        return self._send(*render_result(result, quiet=plan.options.quiet))
+
+    def _offers(self, plan: CellPlan, result: ExecResult) -> tuple[Offer, ...]:
+        return offers_of(result, self._state.answers.never, plan.options.session or "")
+
+    async def _given(self, plan: CellPlan, offers: tuple[Offer, ...], result: ExecResult) -> CellPlan | None:
+        """Ask for the rights that the cell lacked, where that is possible; None when it is not run again."""
+        if self._question is None or not offers:
+            return None
+        again = await ask_for_rights(plan, offers, self._state.answers, self._question, self._do_line)
+        if again is None:
+            return None
+        session = self._state.runner.sessions.of_cell(again)
+        back = partial(take_cell_back, session, rolled_back=result.rolled_back)
+        why_not = await asyncio.get_running_loop().run_in_executor(None, back)
+        if why_not:
+            self._send(ShowOutput({"text/plain": why_not}))
+        return None if why_not else again
+
+    async def _do_line(self, command: LineCommand, defaults: CellOptions) -> bool:
+        """Do a line command beside a program that has run: what is wrong with it is told, and the result is kept."""
+        try:
+            failure = await self._command(command, defaults)
+        except SandboxError as error:
+            self._send(ShowOutput({"text/plain": str(error)}))
+            return False
+        self._state.defaults = defaults
+        return failure is None
+
+    async def _program(self, plan: CellPlan) -> ExecResult:
+        """Run the program of a cell, and show its output while it runs."""
         inputs = {name: encode(name, self._state.variable(name, "-i")) for name in plan.options.inputs}
         name = plan.options.stdin_var
         stdin = None if name is None else as_stdin(self._state.variable(name, "--stdin-var"))
+        once = self._state.answers.take_once()
         batch = StreamBatch(self._door.stream)
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
         bar = PreparationBar(self._door, alone=not plan.commands)
@@ -237,6 +294,7 @@ class CellExecution:
             cancel=self._cancel,
             number=self._number,
             front_end=self._front_end(),
+            once=once,
         )
         try:
             outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
@@ -244,19 +302,21 @@ class CellExecution:
             bar.close()
             panel.close()
             batch.close()
+            if once:
+                box = self._state.runner.box(plan.defaults)
+                await asyncio.get_running_loop().run_in_executor(None, take_files_back, box, self._state.answers, once)
         if self._state.comms.in_use:
             await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
-        stumble = Stumble(beside=os.path.exists, running=plan.options.keeps_state)
+        stumble = Stumble(beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state)
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
-        result = replace(outcome.result, notes=(*outcome.result.notes, *more))
-        return self._send(*render_result(result, quiet=plan.options.quiet))
+        return replace(outcome.result, notes=(*outcome.result.notes, *more))
 
     def _news(self) -> tuple[Note, ...]:
-        """Return what autosave has to say; a silent cell shows nothing, so the next one says it."""
-        return () if self._silent else self._state.autosave.news()
+        """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
+        return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
 
     def _follow(self, went_back: bool) -> None:
         """Let the pages' widgets follow their sessions."""
@@ -288,7 +348,7 @@ class CellExecution:
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return
         batch.flush()
-        message, removed = render_display(display)
+        message, removed = render_display(self._state.comms.with_state(display))
         self._notes += removed
         self._send(*self._state.libraries.before(display.data, self._cell))
         if isinstance(message, ClearOutput) and self._told:
@@ -301,7 +361,8 @@ class CellExecution:
         """Return what the page gets for a display that comes after the end of the cell; may be called on any thread."""
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return []
-        return [*self._state.libraries.before(display.data, self._cell), render_display(display)[0]]
+        shown = render_display(self._state.comms.with_state(display))[0]
+        return [*self._state.libraries.before(display.data, self._cell), shown]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.settle()
@@ -316,7 +377,8 @@ class CellExecution:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
-        desk = LineCommands(self._state.runner, defaults, self._state.files, self._state.defaults, self._state.autosave)
+        state = self._state
+        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

@@ -10,21 +10,25 @@ imported where it is used.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.notebook.interrupts import RunningCells
 
 if TYPE_CHECKING:
+    from sandbox_kernel.notebook.debugger import NotebookDebugger
     from sandbox_kernel.notebook.editor.complete import Completion
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
     from sandbox_kernel.notebook.protocol.channels import Channels
     from sandbox_kernel.notebook.protocol.request_loop import Request, RequestLoop
+    from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
@@ -39,18 +43,23 @@ class SandboxKernel:
     _loop: RequestLoop
     _channels: Channels
 
-    def __init__(self) -> None:
+    def __init__(self, connection_file: str = "") -> None:
+        """``connection_file`` is a path; a restarted kernel has the same."""
         self._number = 0
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
+        self._state_lock = threading.Lock()
         self._widgets_enabled = False
         self._ports: Content = {}
+        self._debugger: NotebookDebugger | None = None
+        self._connection_file = connection_file
         # What a sandbox needs is imported first, on this thread: while its processes start, the protocol is imported.
+        from sandbox_kernel.notebook.kept_files import kept_work
         from sandbox_kernel.notebook.options.cell_options import first_defaults
         from sandbox_kernel.notebook.runner import CellRunner
 
-        self._runner, self._first_defaults = CellRunner(), first_defaults()
+        self._runner, self._first_defaults = CellRunner(kept=kept_work(connection_file)), first_defaults()
         threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
 
     def connect(self, loop: RequestLoop, channels: Channels, log: logging.Logger, ports: Content) -> None:
@@ -61,14 +70,26 @@ class SandboxKernel:
         use_comms(self._publish_comm)
         threading.Thread(target=self._import_rest, name="sandbox-imports", daemon=True).start()
 
-    @cached_property
+    @property
     def state(self) -> NotebookState:
-        """Defaults, sandboxes and variables of this notebook."""
+        """Defaults, sandboxes and variables of this notebook; the first to ask, on whatever thread, makes it."""
+        with self._state_lock:
+            return self._made_state
+
+    @cached_property
+    def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
 
         state = NotebookState(runner=self._runner, defaults=self._first_defaults)
         state.comms.register(self.comm_manager)
         return state
+
+    @cached_property
+    def panel_desk(self) -> PanelDesk:
+        """What answers the side panel of the page."""
+        from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+
+        return PanelDesk(self.state)
 
     @cached_property
     def comm_manager(self) -> Any:
@@ -117,6 +138,8 @@ class SandboxKernel:
             "comm_info_request": self._comm_info,
             "interrupt_request": self._interrupt,
             "usage_request": self._usage,
+            "debug_request": self.do_debug_request,
+            "sandbox_request": self._side_panel,
             "shutdown_request": lambda content: self.do_shutdown(bool(content.get("restart"))),
             "is_complete_request": lambda content: self.do_is_complete(content["code"]),
             "history_request": lambda content: self.do_history(**content),
@@ -128,10 +151,12 @@ class SandboxKernel:
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """What the kernel is and can do."""
+        """What the kernel is and can do. debugpy is not imported here, where nothing is debugged."""
         from sandbox_kernel.notebook.kernel_facts import KERNEL_INFO
 
-        return dict(KERNEL_INFO)
+        debugger = find_spec("debugpy") is not None
+        features = ["kernel subshells", "debugger"] if debugger else ["kernel subshells"]
+        return {**KERNEL_INFO, "supported_features": features, "debugger": debugger}
 
     async def _kernel_info(self, content: Content) -> Content:
         return {"status": "ok", **self.kernel_info}
@@ -198,11 +223,14 @@ class SandboxKernel:
         name = number + self._uncounted
         if counted:
             self._number, name = number, number
+            self.panel_desk.ran(number, cell_id)
         elif not silent:
             self._uncounted += 1
         if is_question(code):
             page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
+        if self._debugger is not None:
+            await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, request.message, number, silent=silent, watched=allow_stdin and cell_id is not None)
         with self._running.cell() as cancel:
@@ -210,8 +238,11 @@ class SandboxKernel:
             channel = StdinChannel(channels, channels.stdin, request.message, request.idents)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             expressed = asked.get("user_expressions") or {}
+            # A page has buttons for what a console is asked.
+            question = questions.question if allow_stdin and cell_id is None and not silent else None
+            where = str(cell_id or "")
             execution = CellExecution(
-                self.state, wire, questions.ask, cancel, name, str(cell_id or ""), expressed, silent=silent
+                self.state, wire, questions.ask, cancel, name, where, expressed, silent=silent, question=question
             )
             done = await execution.run(code)
         if done.bug is not None:
@@ -223,6 +254,11 @@ class SandboxKernel:
         reply = done.reply or unanswered(expressed)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
+
+    async def _side_panel(self, content: Content) -> Content:
+        """Answer the side panel of the page, between cells; see ``side_panel``."""
+        with self._running.cell() as cancel:
+            return await self.panel_desk.answer(content, cancel)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
@@ -262,11 +298,32 @@ class SandboxKernel:
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
         """Stop all cells and close all sandboxes."""
+        from sandbox_kernel.errors import SandboxError
+        from sandbox_kernel.notebook.kept_files import before_shutdown
+
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
+        keep = partial(before_shutdown, self.state.runner, self._connection_file, restart=restart)
+        with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
+            await loop.run_in_executor(None, keep)
         await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
+
+    # -- the debugger ------------------------------------------------------------------------------------------------
+
+    async def do_debug_request(self, msg: object) -> dict[str, object]:
+        """Answer a page's debugger. The control channel has one request at a time."""
+        if self._debugger is None:
+            from sandbox_kernel.notebook.debugger import NotebookDebugger
+
+            runner = self.state.runner
+            self._debugger = NotebookDebugger(
+                lambda on_event: runner.attach_debugger(self.state.defaults, on_event),
+                lambda code: runner.program(code, self.state.defaults),
+                lambda event: self.publish("debug_event", event, {}),
+            )
+        return await self._debugger.answer(msg)
 
     # -- editor requests ---------------------------------------------------------------------------------------------
 

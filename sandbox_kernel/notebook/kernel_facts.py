@@ -38,5 +38,4 @@ KERNEL_INFO: dict[str, object] = {
     "language_info": LANGUAGE_INFO,
     "banner": BANNER,
     "help_links": HELP_LINKS,
-    "supported_features": ["kernel subshells"],
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
@@ -11,7 +11,11 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.model.wanted import WantedKind
 from sandbox_kernel.notebook.autosave.autosaver import DEFAULT_EVERY_S, Autosaver, when
+from sandbox_kernel.notebook.offers.give_rights import give_domain_once, give_file
+from sandbox_kernel.notebook.offers.offer import written
+from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
@@ -37,6 +41,8 @@ class LineCommands:
     #: The defaults before the line of this command.
     before: CellOptions | None = None
     autosave: Autosaver | None = None
+    #: What the user answered to offers of rights.
+    answers: RightAnswers = field(default_factory=RightAnswers)
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -58,7 +64,12 @@ def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    policy = policy_of(context.defaults)
+    return (_table(f"policy {context.defaults.policy or 'standard'}", policy_rows(context.defaults)),)
+
+
+def policy_rows(defaults: CellOptions) -> list[tuple[str, str]]:
+    """Return what cells under these defaults may touch: names and words, for a table."""
+    policy = policy_of(defaults)
     rows = [
         ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
         ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
@@ -66,9 +77,9 @@ def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         ("processes", "may be started" if policy.process_spawn else "may not be started"),
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
-    if context.defaults.here is not None:
-        rows.insert(0, ("folder", f"{context.defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
-    return (_table(f"policy {context.defaults.policy or 'standard'}", rows),)
+    if defaults.here is not None:
+        rows.insert(0, ("folder", f"{defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
+    return rows
 
 
 def _rules(rules: Sequence[object]) -> str:
@@ -78,11 +89,23 @@ def _rules(rules: Sequence[object]) -> str:
 
 
 def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    """List the files in the work folder, and what the last cell changed."""
+    """List the files in the work folder, and what the last cell changed; or remove them all."""
+    if command.clear:
+        return _clear_files(context)
     rows = list_files(
         context.runner.box(context.defaults), context.runner.sessions.find(command.options), context.files
     )
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
+
+
+def _clear_files(context: LineCommands) -> tuple[Message, ...]:
+    """Empty the work folder, and that of every session, which may hold files that are too large to be shared."""
+    box = context.runner.box(context.defaults)
+    count = sum(change.kind != "deleted" for change in box.diff())
+    box.clear_files()
+    for session in context.runner.sessions.all():
+        session.clear_files()
+    return _text(f"The work folder is empty: {count} file{'' if count == 1 else 's'} removed.")
 
 
 def _here(context: LineCommands) -> Sandbox:
@@ -124,6 +147,11 @@ def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, 
 
 
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    if command.keep:
+        session = session_of(command, context)
+        named = replace(context.defaults, language=session.language, session=command.options.session)
+        report = context.runner.sessions.begin_anew(session, named)
+        return _text(f"A new {session.language} session has the variables of the one before; undo does not.\n{report}")
     which = context.runner.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
@@ -135,8 +163,27 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
             "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
+    if any(change.path == command.target for change in context.runner.box(context.defaults).diff()):
+        raise InvalidRequest(
+            f"%sandbox save {command.target} saves the session, and {command.target} is a file of the work folder; "
+            "%sandbox files has a link to save it; to save the session choose another name"
+        )
     report = save(command.target)
     return _text(f"Saved as {command.target}." + (f"\n{report}" if report is not None else ""))
+
+
+def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session, name = session_of(command, context), command.target or ""
+    fork = getattr(session, "fork", None)
+    if fork is None:
+        raise InvalidRequest(
+            f"%sandbox fork {name}: this session cannot be forked; Python sessions and those with --backend wasm can"
+        )
+    copy = fork(name)
+    context.runner.sessions.add_fork(session, name, copy)
+    said = f"%%sandbox --session {name} runs cells in a copy of this session; both go on by themselves."
+    restored = getattr(copy, "restored", None)
+    return _text(said if restored is None else f"{said}\n{restored}")
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -200,6 +247,40 @@ def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...
     return _text("\n".join(told)) if told else ()
 
 
+def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    """Give a right that cells lacked: a domain, or a file beside the notebook."""
+    wanted = command.wanted
+    assert wanted is not None
+    if wanted.kind is WantedKind.FILE:
+        box, kept = context.runner.box(context.defaults), context.runner.kept
+        return _text(give_file(box, context.answers, wanted, once=command.once, kept=kept))
+    if command.once:
+        return _text(give_domain_once(context.answers, wanted) + _reads_too(context))
+    if command.options.session is not None:
+        session_of(command, context).allow(domain=wanted.what)
+        told: tuple[Message, ...] = ()
+    else:
+        told = _defaults(command, context)
+    context.answers.allow(wanted, once=False)
+    said = "" if told else f"Cells may reach {wanted.what} from now on."
+    also = _reads_too(context)
+    return (*told, *(_text(said + also) if said or also else ()))
+
+
+def _reads_too(context: LineCommands) -> str:
+    """Say that a session which may reach a domain also reads files of the user, which can leave that way."""
+    files = (*context.answers.copies(), *(mount.host for mount in context.defaults.mounts))
+    named = [*files, *([] if context.defaults.here is None else [context.defaults.here])]
+    return f" What cells read of yours ({', '.join(named[:3])}) they can send there." if named else ""
+
+
+def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    assert command.wanted is not None
+    context.answers.refuse(command.wanted)
+    word = written(command.wanted)
+    return _text(f"{word} is not offered again in this notebook; %sandbox allow {word} gives it all the same.")
+
+
 def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
     width = max(len(name) for name, _ in rows)
     text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
@@ -217,6 +298,8 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "defaults": _defaults,
     "reset": _defaults,
     "policy": _policy,
+    "allow": _allow,
+    "never": _never,
     "changes": lambda command, context: show_changes(_here(context), command.paths),
     "apply": lambda command, context: apply_changes(_here(context), command.paths),
     "discard": lambda command, context: discard_changes(_here(context), command.paths),
@@ -231,6 +314,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,
+    "fork": _fork,
     "load": _load,
     "autosave": _autosave,
     "recover": _recover,

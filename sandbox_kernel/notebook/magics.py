@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import queue
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -96,7 +97,10 @@ class SandboxMagics(Magics):
 
         async def work() -> CellReply:
             cancel.append(asyncio.Event())
-            execution = CellExecution(self.state, door, door.ask, cancel[0], number, _cell_id(self.shell))
+            question = door.question if _in_terminal(self.shell) else None
+            execution = CellExecution(
+                self.state, door, door.ask, cancel[0], number, _cell_id(self.shell), question=question
+            )
             return await execution.run_plan(plan)
 
         future = self._loop.start(work())
@@ -150,6 +154,11 @@ def _watched(shell: Any) -> bool:
         return bool(parent["metadata"].get("cellId") and parent["content"].get("allow_stdin"))
     except (KeyError, AttributeError):
         return False
+
+
+def _in_terminal(shell: Any) -> bool:
+    """Whether a person types the cells into a terminal: no kernel serves them, and there are no buttons."""
+    return getattr(shell, "kernel", None) is None and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _cell_id(shell: Any) -> str:

@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import AnyOnInput
 from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
+from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
-from sandbox_kernel.notebook.options.parse_cell import CellPlan
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
@@ -37,6 +40,8 @@ from sandbox_kernel.session.session import Session
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
+    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.workspace.kept_work import KeptWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,8 @@ class CellIO:
     number: int | None = None
     #: What the notebook wants of a session beside the result.
     front_end: FrontEnd | None = None
+    #: Rights that the cell has and later ones do not.
+    once: tuple[Wanted, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +83,10 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
 class CellRunner:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Factory = _make_box) -> None:
+    def __init__(self, factory: Factory = _make_box, kept: KeptWork | None = None) -> None:
         self._factory = factory
+        #: Where the work folder stays when the kernel ends; None where it does not.
+        self.kept = kept
         self._lock = threading.Lock()
         self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
         self.sessions = NotebookSessions(self.box)
@@ -131,7 +140,10 @@ class CellRunner:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
         if choice.session is not None:
-            return await _in_session(choice.session, plan, code, stdin, io)
+            async with reaching(choice.session, io.once):
+                return await _in_session(choice.session, plan, code, stdin, io)
+        plan = replace(plan, options=options.reaching(domains(io.once)))
+        options = plan.options
         if choice.one_cell and files is None:
             result = await self._in_one_cell(plan, code, stdin, io)
             if result is not None:
@@ -209,6 +221,8 @@ class CellRunner:
                     made.share_files(like)
                 elif here is not None:
                     made.work_on(here)
+                elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
+                    made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
             return self._boxes[key]
 
@@ -233,6 +247,21 @@ class CellRunner:
         self.sessions.prepare(options)
         self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
+    def attach_debugger(self, defaults: CellOptions, on_event: OnEvent) -> DebugLink:
+        """Start the debugger in the notebook's own Python session: that of cells without a ``%%sandbox`` line."""
+        session = self.sessions.choose(parse_cell("pass", defaults)).session
+        if session is None or session.language is not Language.PYTHON:
+            raise SessionError("the debugger needs a Python session, and cells of this notebook run without one")
+        return session.attach_debugger(on_event)
+
+    @staticmethod
+    def program(code: str, defaults: CellOptions) -> str:
+        """Return the program that a Python session gets for the text of a cell."""
+        try:
+            return numbered(parse_cell(code, defaults).code, Language.PYTHON)
+        except SandboxError:
+            return code
+
     def close(self) -> None:
         """End every session and sandbox; called when the kernel shuts down or restarts."""
         self.sessions.close()
@@ -240,6 +269,8 @@ class CellRunner:
             boxes, self._boxes = list(self._boxes.values()), {}
         for box in boxes:
             box.destroy()
+        if self.kept is not None:
+            self.kept.close()
 
 
 def _noted(result: ExecResult, choice: Choice) -> ExecResult:
@@ -286,7 +317,7 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
     if memory_mb is not None and memory_mb == plan.defaults.memory_mb:
         memory_mb = session.usual_memory(memory_mb)
     result = await session.arun(
-        _numbered(code, session.language),
+        numbered(code, session.language),
         options.effective_timeout_s,
         io.on_output,
         io.on_input if stdin is None else _answers(stdin),
@@ -303,7 +334,7 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
     return replace(result, displays=()) if io.on_display is not None else result
 
 
-def _numbered(code: str, language: Language) -> str:
+def numbered(code: str, language: Language) -> str:
     """IPython drops empty lines before a cell, and with them the line numbers; a comment it keeps.
 
     Not before a cell magic of its own, which must stand first. The comment is indented like the first line of code:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ def rights_between(
         if has.get(name) != wants.get(name):
             raise PolicyViolation(
                 f"{name} cannot be changed while the {language} session runs: its working folder and walls stay as it "
-                f"began; %sandbox restart {language} ends it (its variables are lost, files stay), then write this line"
+                f"began; {_instead(name, wants, language)}"
             )
     found: list[RightsChange] = []
     for mount in _items(wants, "--mount") - _items(has, "--mount"):
@@ -58,6 +59,15 @@ def rights_between(
     if isinstance(memory, int) and isinstance(before, int) and memory > before:
         found.append(RightsChange(f"may use {memory} MB", _allow_memory(memory)))
     return tuple(found)
+
+
+def _instead(name: str, wants: Mapping[str, object], language: Language) -> str:
+    """Return what works instead; only Python sessions can bring their variables along."""
+    value = wants.get(name)
+    if language is not Language.PYTHON or value is None:
+        return f"%sandbox restart {language} ends it (its variables are lost, files stay), then write this line"
+    option = name if value == "." else f"{name}={shlex.quote(str(value))}"
+    return f"%sandbox restart --keep {option} begins a new one with its variables (%sandbox restart {language} without)"
 
 
 def _items(options: Mapping[str, object], name: str) -> set[object]:

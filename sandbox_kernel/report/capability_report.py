@@ -20,7 +20,7 @@ from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.report.page import MARK, WORD, report_page
 
-AREAS = ("files", "processes", "network", "kernel", "limits", "gpu")
+AREAS = ("files", "processes", "network", "kernel", "limits", "gpu", "page")
 
 _NO_WALLS = ("no enforcer: programs may do whatever the user who started them may do",)
 
@@ -52,6 +52,8 @@ class CapabilityReport:
     languages: Mapping[str, Availability] = field(default_factory=dict)
     #: Known weaknesses of these walls, besides what was measured.
     weaknesses: tuple[str, ...] = ()
+    #: Names of files that programs do not see in a folder that they work on (``here``): places of secrets.
+    hidden: tuple[str, ...] = ()
     #: When the lines were measured, in seconds since 1970; never before this boot.
     measured_at: float = 0.0
     #: Measures the same walls again and returns a new report; None where that is not possible.
@@ -70,6 +72,7 @@ class CapabilityReport:
             "lines": [asdict(line) for line in self.lines],
             "languages": {name: asdict(found) for name, found in self.languages.items()},
             "weaknesses": list(self.weaknesses),
+            **({"hidden": list(self.hidden)} if self.hidden else {}),
             "measured_at": self.measured_at,
         }
 
@@ -111,6 +114,9 @@ class CapabilityReport:
         if self.weaknesses:
             rows.append("\nknown weaknesses")
             rows += [f"  - {text}" for text in self.weaknesses]
+        if self.hidden:
+            rows.append("\nhidden in the folder that programs work on")
+            rows.append(f"  {', '.join(self.hidden)}")
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:

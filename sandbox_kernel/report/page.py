@@ -42,6 +42,9 @@ def report_page(document: Mapping[str, object], *, open_only: bool = False) -> s
         parts.append(
             f"<p>Known weaknesses</p><ul>{''.join(f'<li>{escape(str(text))}</li>' for text in weaknesses)}</ul>"
         )
+    hidden = document.get("hidden")
+    if isinstance(hidden, Sequence) and not isinstance(hidden, str) and hidden:
+        parts.append(f"<p>Hidden in the folder that programs work on: {escape(', '.join(map(str, hidden)))}</p>")
     # The evidence quotes output of a sandbox. It must not be typeset as a formula: formulas can contain links.
     return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:90%">{"".join(parts)}</div>'
 

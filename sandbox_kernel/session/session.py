@@ -25,6 +25,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.policy import Mount
+from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
 from sandbox_kernel.session.cell.cell_order import CellRequest
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.jail.streams.asking import AnyOnInput
+    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
@@ -360,6 +362,16 @@ class Session(TimeTravel):
         with host_trouble(), self._supervisor.turn() as worker:
             self._rights().revoke(self._supervisor, worker, asked)
 
+    def reaches(self, domain: str) -> bool:
+        """Whether the session may reach a domain, by what it began with and what it was given since.
+
+        Args:
+            domain: The domain, as ``allow`` takes it.
+
+        """
+        rights = self._supervisor.rights
+        return rights is not None and (rights.policy.network or parse_rule(domain) in rights.policy.network_rules)
+
     def _rights(self) -> SessionRights:
         if self._supervisor.rights is None:
             raise PolicyViolation(
@@ -388,6 +400,16 @@ class Session(TimeTravel):
         """
         with self._supervisor.turn() as worker:
             self._supervisor.files.write(worker, plain_path(path), data)
+
+    def clear_files(self) -> None:
+        """Remove all files of the work folder; waits for a running cell. Undo brings them back.
+
+        Raises:
+            InvalidRequest: The session works on a folder of the host; ``box.discard`` drops what was changed in it.
+
+        """
+        with self._supervisor.turn() as worker:
+            self._supervisor.files.clear(worker)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """Return the entries of a folder, sorted by name; waits for a running cell.
@@ -443,6 +465,23 @@ class Session(TimeTravel):
 
         """
         return code_answers.completeness(self._ask("is_complete", code, 0))
+
+    def attach_debugger(self, on_event: OnEvent) -> DebugLink:
+        """Start a debugger in this session, for a page; waits a few seconds for a running cell.
+
+        It ends with the returned link, with the session, and with a rollback.
+
+        Args:
+            on_event: called with each event of the debugger, on a thread of the link.
+
+        Raises:
+            SessionError: the session runs a cell, has another language, or its Python has no debugpy.
+
+        """
+        if self.language is not Language.PYTHON or self._spec.frame.backend != "process":
+            raise SessionError(f"only Python sessions of processes have a debugger, not {self.language} in WebAssembly")
+        with host_trouble(), self._supervisor.turn(ASK_S) as worker:
+            return worker.attach_debugger(on_event)
 
     def close(self) -> None:
         """End the session and everything in it, a running cell included. May be called twice."""

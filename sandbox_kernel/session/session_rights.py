@@ -10,20 +10,21 @@ from __future__ import annotations
 import json
 import shlex
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.late_grants import check_late, listen_late, mount_late, unmount_late
 from sandbox_kernel.limits import check_memory_mb, quoted
-from sandbox_kernel.model import Language, check_env
+from sandbox_kernel.model import Language, Note, check_env
 from sandbox_kernel.policy import Mount, SandboxPolicy, resolve_grants
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.session.worker.worker import JailedWorker
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.network_notes import NetworkSigns
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
@@ -134,12 +135,17 @@ class SessionRights:
             if env:
                 self._set_env(supervisor, live, env)
 
+    def network_notes(self, signs: NetworkSigns, known: Sequence[Note]) -> tuple[Note, ...]:
+        """Return the notes on the network of a cell, by what the session may reach now."""
+        return self._backend.network_notes(signs, known, self.policy)
+
     def _check(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         if asked.mount is not None:
             if asked.mount.writable:
                 raise PolicyViolation(
-                    f"a running session can be shown {asked.mount.host!r} read-only; to let it write there, begin a "
-                    "session with it (%sandbox restart), or work on the folder copy-on-write (--here)"
+                    f"a running session can be shown {asked.mount.host!r} read-only; to let it write there, begin one "
+                    f"that may: %sandbox restart --keep --mount {asked.mount.host}:{asked.mount.guest}:rw; or work on "
+                    "the folder copy-on-write: %sandbox restart --keep --here"
                 )
             check_late(live.jail, asked.mount.guest)
         if asked.rule is not None:
@@ -151,7 +157,7 @@ class SessionRights:
             raise PolicyViolation(
                 f"the session began with {supervisor.spec.memory_mb} MB and can grow to "
                 f"{max(most, supervisor.memory_mb)} MB, not to {asked.memory_mb}; begin a new one with it: "
-                f"%sandbox restart, box.session(memory_mb={asked.memory_mb})"
+                f"%sandbox restart --keep --memory {asked.memory_mb}M, box.session(memory_mb={asked.memory_mb})"
             )
         if (asked.env or asked.rule is not None) and supervisor.spec.language not in _SETTERS:
             raise PolicyViolation(f"a running {supervisor.spec.language} session takes no variables; begin a new one")

@@ -176,7 +176,17 @@ class WorkerSupervisor(PresentWorker):
         if cell.failure is not None:
             raise cell.failure
         self.just_rolled_back = back is not None
-        result = make_result(end, facts, frame, timeout=order.timeout_s, rolled_back=back is not None, told=told)
+        if self.rights is not None:
+            frame = replace(frame, network_notes=self.rights.network_notes)
+        result = make_result(
+            end,
+            facts,
+            frame,
+            timeout=order.timeout_s,
+            rolled_back=back is not None,
+            told=told,
+            code_text=order.request.code,
+        )
         return replace(result, changes=changes, here=self.files.here(live))
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:

@@ -1,7 +1,8 @@
 """The files of one ``Sandbox`` object: a private folder on the host that its runs see as /box and leave their files in.
 
 Sessions have work folders of their own and share this one by copies (``shared_folder.py``).
-Made when first needed, mode 0700, removed with the sandbox. Nothing in it is ever imported or executed by the host.
+Made when first needed, mode 0700, removed with the sandbox unless it was given. Nothing in it is ever imported or
+executed by the host.
 """
 
 from __future__ import annotations
@@ -24,13 +25,20 @@ from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
 
 
 class BoxFolder:
-    """Thread-safe: runs that end at the same time bring their files in one after the other."""
+    """Thread-safe: runs that end at the same time bring their files in one after the other.
 
-    def __init__(self) -> None:
+    Args:
+        place: A private folder of the host that is used and stays when the sandbox ends; None for a new one that does
+            not.
+
+    """
+
+    def __init__(self, place: str | None = None) -> None:
+        self._place = place
         #: Held while files are brought in; sessions that share the folder hold it too.
         self.lock = threading.RLock()
         #: Counts what was changed, so that sessions know when to look.
-        self.generation = 0
+        self.generation = 0 if place is None else 1
         self._root: Rooted | None = None
         self._before = Snapshot()
         self._linked = False
@@ -80,7 +88,7 @@ class BoxFolder:
     def files(self) -> Mapping[str, bytes]:
         """Everything in the folder, to be put into a sandbox; nothing if it was never used."""
         with self.lock:
-            root = self._root
+            root = self._root if self._place is None else self.opened()
         return pack_files(root) if root is not None else {}
 
     def keep(self, box: Rooted, result: ExecResult) -> ExecResult:
@@ -107,17 +115,26 @@ class BoxFolder:
         return FolderLink(self)
 
     def close(self) -> None:
-        """Remove the folder; may be called twice."""
+        """Remove the folder, unless it was given; may be called twice."""
         with self.lock:
-            end, self._end, self._root = self._end, None, None
+            end, self._end, root, self._root = self._end, None, self._root, None
         if end is not None:
             end()
+        elif root is not None:
+            root.close()
+
+    def clear(self) -> None:
+        """Remove all files."""
+        with self.changing() as root:
+            root.clear()
 
     def opened(self) -> Rooted:
         """The folder, made now if nobody needed it before; ``BackendUnavailable`` where there is no room for one."""
         import tempfile  # most sandboxes never need a folder on the host
 
         with self.lock:
+            if self._root is None and self._place is not None:
+                self._root = Rooted.at(self._place)
             if self._root is None:
                 path = ""
                 try:

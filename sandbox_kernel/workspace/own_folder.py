@@ -27,6 +27,12 @@ def cache_root() -> str:
     return chosen if os.path.isabs(chosen) else os.path.join(os.path.expanduser("~"), ".cache")
 
 
+def state_root() -> str:
+    """Return the folder of what the user may want again: ``XDG_STATE_HOME`` if absolute, else ``~/.local/state``."""
+    chosen = os.environ.get("XDG_STATE_HOME", "")
+    return chosen if os.path.isabs(chosen) else os.path.join(os.path.expanduser("~"), ".local", "state")
+
+
 def make_own_folder(folder: str) -> None:
     """Make a folder and its missing parents with mode 700 under any umask.
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
-from sandbox_kernel.backends.network_notes import BESIDE, OPEN, hint
+from sandbox_kernel.backends.network_notes import BESIDE, OPEN, NetworkSigns, network_notes
+
+NO_NETWORK = SandboxPolicy.preset("standard")
+
+
+def hint(said: str, code: str = "", tried: tuple[str, ...] = ()) -> tuple[str, ...]:
+    return network_notes(NO_NETWORK, NetworkSigns(said, code, tried), ())
+
 
 COMPLAINTS = {
     "curl": ("curl: (6) Could not resolve host: example.org", "example.org"),
@@ -37,12 +44,33 @@ def test_a_hint_quotes_nothing_but_a_host() -> None:
 def test_a_program_that_had_never_heard_of_the_option_was_left_alone_with_a_resolvers_error() -> None:
     code = "import urllib.request; urllib.request.urlopen('http://example.org/')"
     with Sandbox() as box:
-        assert "--allow-net DOMAIN" in "".join(box.run(code).notes)
+        assert "--allow-net example.org" in "".join(box.run(code).notes)
         with box.session() as session:
-            assert "--allow-net DOMAIN" in "".join(session.run(code).notes)
+            assert "--allow-net example.org" in "".join(session.run(code).notes)
             assert session.run("1").notes == ()
         fetched = box.run("fetch('http://example.org/')", "javascript")
         assert "--allow-net example.org" in "".join(fetched.notes)
+
+
+def test_a_program_that_caught_the_error_got_no_hint() -> None:
+    with Sandbox() as box, box.session() as session:
+        result = session.run(
+            "import urllib.request, asyncio, socket\n"
+            "async def look(): await asyncio.get_running_loop().getaddrinfo('b.test', 443)\n"
+            "try: urllib.request.urlopen('https://a.test/x')\nexcept OSError: pass\n"
+            "try: await look()\nexcept OSError: pass"
+        )
+        assert result.ok
+        assert [note.wanted.what for note in result.notes if note.wanted] == ["a.test"]
+        # Names without a dot are those of machines: a library that asks for its own name wants no network.
+        assert session.run("try: socket.getaddrinfo('this-host', 1)\nexcept OSError: pass").notes == ()
+        assert session.run("1").notes == ()
+
+
+def test_a_host_that_only_the_source_names_was_called_domain() -> None:
+    (note,) = hint("<urlopen error [Errno -2] Name or service not known>", "get('https://user:pw@a.test:8443/x')")
+    assert note.endswith("--allow-net a.test:8443")
+    assert hint("", "get('https://a.test')") == ()
 
 
 @pytest.mark.parametrize("backend", ["process", "wasm"])

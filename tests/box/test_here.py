@@ -275,3 +275,10 @@ def test_a_socket_of_the_host_in_the_folder_could_be_reached(project: Path) -> N
             result = box.run("import socket; s = socket.socket(socket.AF_UNIX); s.connect('control.sock')")
         assert result.exit_code == 1
         assert "refused" in result.stderr or "not permitted" in result.stderr or "No such" in result.stderr
+
+
+def test_the_report_did_not_list_what_is_hidden(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        assert ".env" in box.report().hidden
+    with Sandbox() as box:
+        assert box.report().hidden == ()

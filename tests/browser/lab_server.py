@@ -82,6 +82,7 @@ def _environment(home: Path) -> dict[str, str]:
     shutil.copytree(REPOSITORY / "labextension", share / "labextensions" / "sandbox-kernel")
     if (REPOSITORY / "kernelspec").is_dir():
         shutil.copytree(REPOSITORY / "kernelspec", share / "kernels", dirs_exist_ok=True)
+    shutil.copytree(REPOSITORY / "jupyter-config", config / "jupyter_server_config.d")
     (config / "labconfig").mkdir(parents=True)
     (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
     return {

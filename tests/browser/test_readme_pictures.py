@@ -31,6 +31,12 @@ CELLS = (
     "%%sandbox --timeout 1s\nrows.clear()\nwhile True: pass",
     "len(rows)",
 )
+PANEL_CELLS = (
+    "%sandbox --here\nprices = [int(line) for line in open('prices.csv')]",
+    "prices.append(13)\nprint(13, file=open('prices.csv', 'a'))",
+    "total = sum(prices)",
+    "average = sum(prices) / len(prices)\naverage",
+)
 
 
 @pytest.fixture
@@ -40,6 +46,7 @@ def tall(lab: LabPage) -> Iterator[LabPage]:
     assert usual is not None
     lab.page.set_viewport_size({"width": 1180, "height": 1400})
     yield lab
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseRight()")
     lab.page.set_viewport_size(usual)
 
 
@@ -58,13 +65,17 @@ def keep(lab: LabPage, name: str, last: Locator) -> None:
         shutil.copy(taken, Path(FOLDER) / f"{name}.png")
 
 
+def run_cells(lab: LabPage, *indexes: int) -> None:
+    for index in indexes:
+        lab.select_cell(index)
+        lab.command("notebook:run-cell")
+        lab.wait_for_idle()
+
+
 def test_the_picture_of_a_notebook_shows_receipts_a_refusal_and_a_rollback(tall: LabPage) -> None:
     tall.server.write_notebook("notebook.ipynb", notebook_of(*map(code_cell, CELLS), kernel="sandbox"))
     tall.open("notebook.ipynb")
-    for index in range(len(CELLS)):
-        tall.select_cell(index)
-        tall.command("notebook:run-cell")
-        tall.wait_for_idle()
+    run_cells(tall, *range(len(CELLS)))
     expect(tall.output(0)).to_contain_text("(2026, 9)")
     expect(tall.output(1)).to_contain_text("8 rows.csv")
     expect(tall.output(2)).to_contain_text(re.compile(r"9\s*\]"))
@@ -82,3 +93,28 @@ def test_the_picture_of_the_report_has_a_row_that_is_open(tall: LabPage) -> None
         row.locator("summary").click()
         expect(row.locator("div")).to_be_visible()
     keep(tall, "report", tall.output(0).locator("table").first)
+
+
+def test_the_picture_of_the_side_panel_has_a_branch_that_is_compared(tall: LabPage) -> None:
+    folder = tall.server.folder / "shop"
+    folder.mkdir(exist_ok=True)
+    (folder / "prices.csv").write_text("3\n5\n8\n")
+    tall.server.write_notebook("shop/prices.ipynb", notebook_of(*map(code_cell, PANEL_CELLS), kernel="sandbox"))
+    tall.open("shop/prices.ipynb")
+    run_cells(tall, 0, 1, 2)
+    tall.notebook.locator('jp-button[data-command="sandbox-kernel:time"]').click()
+    panel = tall.page.locator(".jp-SandboxPanel")
+    left = panel.get_by_role("treeitem").filter(has_text="prices.append")
+    left.click()
+    panel.get_by_role("button", name="Go there").click()
+    expect(left).to_have_attribute("aria-current", "true")
+    run_cells(tall, 3)
+    expect(panel.get_by_role("treeitem")).to_have_count(5)
+    panel.get_by_role("treeitem").filter(has_text="total").click()
+    panel.get_by_role("button", name="Compare with").click()
+    expect(panel.get_by_role("region", name="difference")).to_be_visible()
+    tall.page.mouse.move(0, 0)
+    taken = tall.screenshot("panel")
+    tall.page.screenshot(path=taken, clip={"x": 0, "y": 0, "width": 1180, "height": 560})
+    if FOLDER:
+        shutil.copy(taken, Path(FOLDER) / "panel.png")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from sandbox_kernel.model import ExecResult, Status, Violation
+from sandbox_kernel.model import ExecResult, FsChange, Status, Violation
 from tests.browser.lab_page import LabPage, code_cell, notebook_of, receipt_output
 
 pytestmark = pytest.mark.browser
@@ -18,6 +19,7 @@ GOOD = walled_run(
     exit_code=0, duration=0.1234, cpu_seconds=0.08, peak_memory_bytes=12 * MB, stdout_bytes=14,
     language="python", timeout=5, memory_limit_mb=256,
 )  # fmt: skip
+CHANGED = replace(GOOD, changes=(FsChange(path="a.txt", kind="created"),))
 REFUSED = walled_run(
     exit_code=0, duration=4.0, cpu_seconds=0.1, peak_memory_bytes=250 * MB, stderr_bytes=2 * MB,
     stderr_truncated=True, language="javascript", timeout=5, memory_limit_mb=256,
@@ -42,15 +44,46 @@ def open_receipts(lab: LabPage, name: str, *results: ExecResult) -> None:
     lab.open(name)
 
 
-def test_one_line_says_how_it_ended_and_what_it_used(lab: LabPage) -> None:
-    open_receipts(lab, "line.ipynb", GOOD)
+def test_a_run_with_nothing_notable_takes_no_place_and_shows_time_and_memory_on_hover(lab: LabPage) -> None:
+    cells = [code_cell("1", [receipt_output(GOOD)], 1), code_cell("1"), code_cell("1")]
+    lab.server.write_notebook("slim.ipynb", notebook_of(*cells))
+    lab.open("slim.ipynb")
+    expect(lab.receipt(0)).to_have_css("opacity", "0")
+    heights = [box["height"] for index in (0, 1) if (box := lab.cell(index).bounding_box())]
+    assert heights[0] == pytest.approx(heights[1], abs=2)
+    lab.cell(0).hover()
+    expect(lab.receipt(0)).to_have_css("opacity", "1")
     summary = lab.receipt(0).locator("summary")
-    expect(summary).to_have_text("✓okpythonprocess+sandboxtime123 ms of 5 smemory12 MB of 256 MB")
+    expect(summary).to_have_text("123 ms12 MB")
     expect(summary).to_have_accessible_name(
-        "Sandbox run: ok, python, process+sandbox, time 123 ms of 5 s, memory 12 MB of 256 MB"
+        "Sandbox run: ok, python, isolated process, time 123 ms of 5 s, memory 12 MB of 256 MB"
     )
+    summary.click()
+    expect(lab.receipt(0).locator("dl")).to_contain_text("process+sandbox")
+    lab.screenshot("receipt-open")
+
+
+def test_one_line_says_how_it_ended_and_what_it_used(lab: LabPage) -> None:
+    open_receipts(lab, "line.ipynb", CHANGED)
+    summary = lab.receipt(0).locator("summary")
+    expect(summary).to_have_text("✓okpythonisolated process1 file changedtime123 ms of 5 smemory12 MB of 256 MB")
     box = summary.bounding_box()
     assert box is not None and box["height"] < 30
+
+
+def test_details_stay_inside_a_narrow_page(lab: LabPage) -> None:
+    usual = lab.page.viewport_size
+    assert usual is not None
+    open_receipts(lab, "narrow-receipt.ipynb", TIMED_OUT)
+    lab.page.set_viewport_size({"width": 480, "height": 800})
+    lab.receipt(0).locator("summary").click()
+    assert lab.receipt(0).evaluate("(node) => node.scrollWidth <= node.clientWidth")
+    for row in lab.receipt(0).locator("dd").all():
+        box, outer = row.bounding_box(), lab.receipt(0).bounding_box()
+        assert box is not None and outer is not None
+        assert box["x"] + box["width"] <= outer["x"] + outer["width"] + 1
+    lab.screenshot("receipt-480")
+    lab.page.set_viewport_size(usual)
 
 
 def test_bars_show_the_share_of_each_limit(lab: LabPage) -> None:
@@ -104,12 +137,12 @@ def test_receipts_are_there_after_saving_and_reloading(lab: LabPage) -> None:
     open_receipts(lab, "reload.ipynb", GOOD, TIMED_OUT)
     lab.command("docmanager:save")
     lab.reload("reload.ipynb")
-    expect(lab.receipt(0).locator("summary")).to_contain_text("123 ms of 5 s")
+    expect(lab.receipt(0).locator("summary")).to_contain_text("123 ms")
     expect(lab.receipt(1).locator("summary")).to_contain_text("time limit of 2 s exceeded")
 
 
 def test_receipts_can_be_read_in_every_theme(lab: LabPage) -> None:
-    open_receipts(lab, "themes.ipynb", GOOD, REFUSED, TIMED_OUT, INTERRUPTED)
+    open_receipts(lab, "themes.ipynb", CHANGED, REFUSED, TIMED_OUT, INTERRUPTED)
     lab.receipt(2).locator("summary").click()
     for theme in THEMES:
         lab.set_theme(theme)

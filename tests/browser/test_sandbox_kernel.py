@@ -41,8 +41,8 @@ def test_cells_of_several_languages_run_and_show_their_receipts(lab: LabPage) ->
     lab.run_all()
     for index, text in enumerate(["[0, 1, 4, 9, 16]", "[ 1, 4, 9 ]", "42", "30"]):
         expect(lab.output(index)).to_contain_text(text)
-        expect(lab.receipt(index).locator("summary")).to_have_text(re.compile(r"^✓ok.*time\d+(\.\d+)? (µs|ms|s) of \d"))
-    expect(lab.receipt(1).locator("summary")).to_contain_text("of 128 MB")
+        expect(lab.receipt(index).locator("summary")).to_have_text(re.compile(r"^\d+(\.\d+)? (µs|ms|s)\d+(\.\d+)? MB$"))
+    expect(lab.receipt(1).locator("summary")).to_have_accessible_name(re.compile("of 128 MB"))
     lab.select_cell(1)
     expect(lab.limits).to_have_text("Sandbox · javascript · 2 s · 128 MB")
     lab.select_cell(3)
@@ -139,6 +139,6 @@ def test_the_magic_runs_in_the_python_kernel(lab: LabPage) -> None:
     lab.run_all()
     expect(lab.output(1)).to_contain_text("from node")
     expect(lab.output(2)).to_contain_text("2")
-    expect(lab.receipt(1).locator("summary")).to_contain_text("javascript")
+    expect(lab.receipt(1).locator("summary")).to_have_accessible_name(re.compile("javascript"))
     lab.select_cell(0)
     expect(lab.limits).to_be_hidden()

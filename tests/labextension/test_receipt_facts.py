@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sandbox_kernel.model import ExecResult, Status, Violation, describe_end
+from sandbox_kernel.model import ExecResult, FsChange, Status, Violation, describe_end
 from sandbox_kernel.receipt import facts, measurements
 from tests.labextension.conftest import Evaluate
 
@@ -49,14 +51,31 @@ def test_every_fact_and_measurement_of_a_result_is_shown(evaluate: Evaluate) -> 
         ["fuel used", "77"],
     ]
     assert shown["meters"] == [
-        {"label": "time", "fraction": 0.75, "level": "high", "text": "1.5 s of 2 s"},
-        {"label": "memory", "fraction": 1, "level": "full", "text": "64 MB of 64 MB"},
+        {"label": "time", "fraction": 0.75, "level": "high", "used": "1.5 s", "text": "1.5 s of 2 s"},
+        {"label": "memory", "fraction": 1, "level": "full", "used": "64 MB", "text": "64 MB of 64 MB"},
     ]
     assert shown["refused"] == {
         "shown": [{"rule": "network", "subject": "a.org", "reason": "no network", "remedy": "--allow-net a.org"}],
         "hidden": 0,
     }
     assert shown["notes"] == {"shown": ["a note"], "hidden": 0}
+    assert shown["isolation"] == "isolated process"
+
+
+def test_only_a_run_with_nothing_notable_is_slim(evaluate: Evaluate) -> None:
+    good = ExecResult(language="python", isolation="process+sandbox")
+    refused = Violation(rule="network", subject="a.org", reason="no network")
+    changed = FsChange(path="a.txt", kind="created")
+    assert read_result(evaluate, good)["slim"] is True
+    for notable in (
+        replace(good, status=Status.TIMEOUT),
+        replace(good, violations=(refused,)),
+        replace(good, notes=("a note",)),
+        replace(good, changes=(changed, changed)),
+        replace(good, isolation="process"),
+    ):
+        assert read_result(evaluate, notable)["slim"] is False
+    assert read_result(evaluate, replace(good, changes=(changed, changed)))["changed"] == "2 files changed"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ class Page:
     def live(self, timeout_s: float, stop: object) -> Page:
         return self
 
+    def watched(self) -> bool:
+        return False
+
     def update(self, *given: object) -> None: ...
 
     def close(self, *given: object) -> None: ...
@@ -126,7 +129,7 @@ def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebo
     notebook.run("kept = 41")
     for line in ("--here", "--mount data:/elsewhere", "--mount data:/data:rw", "--policy strict"):
         said = notebook.run(f"%sandbox {line}")
-        assert "PolicyViolation" in said and "%sandbox restart" in said, said
+        assert "PolicyViolation" in said and "%sandbox restart --keep --" in said, said
     assert notebook.run("print(kept)") == "41\n"
     notebook.run("%sandbox restart")
     assert notebook.run("%sandbox --here\nimport os; print('data' in os.listdir('.'))") == "True\n"
@@ -144,3 +147,35 @@ def test_undo_did_not_say_which_cell_it_took(notebook: Notebook) -> None:
     assert "rolled back when it was stopped" in notebook.run("%sandbox undo")
     assert notebook.run("%sandbox undo").startswith("took back cell [2]: second = 2")
     assert notebook.run("print(first, 'second' in globals())") == "1 False\n"
+
+
+def test_a_folder_for_a_running_session_cost_its_variables(notebook: Notebook) -> None:
+    notebook.run("import json; kept = {'a': 41}; lines = (n for n in range(9)); open('left.txt', 'w').write('1')")
+    said = notebook.run("%sandbox --here")
+    assert "PolicyViolation" in said and "%sandbox restart --keep --here" in said, said
+    said = notebook.run("%sandbox restart --keep --here")
+    assert "has the variables of the one before" in said, said
+    assert "lost: lines" in said or "made again by their cells: lines" in said
+    assert "{'a': 41} a,b" in notebook.run("print(kept, open('data/rows.csv').read())")
+    assert notebook.state.defaults.here == "."
+    assert "left.txt" not in notebook.run("import os; print(os.listdir('.'))"), "the work folder is not the user's"
+
+
+def test_a_session_that_cannot_bring_its_variables_along_was_ended(notebook: Notebook) -> None:
+    notebook.run("%%sandbox bash\nkept=41")
+    said = notebook.run("%sandbox restart bash --keep")
+    assert "InvalidRequest" in said and "only those of Python sessions" in said
+    assert "41" in notebook.run("%%sandbox bash\necho $kept")
+
+
+def test_a_restart_under_wrong_options_ended_the_session(notebook: Notebook) -> None:
+    notebook.run("kept = 41")
+    assert "/nowhere" in notebook.run("%sandbox restart --keep --python /nowhere/python")
+    assert notebook.state.defaults == CellOptions()
+    assert "41" in notebook.run("print(kept)")
+    assert "takes a language or --session NAME" in notebook.run("%sandbox restart --here")
+
+
+def test_save_took_the_name_of_a_file_for_that_of_a_session(notebook: Notebook) -> None:
+    notebook.run("open('summary.csv', 'w').write('a')")
+    assert "%sandbox files has a link" in notebook.run("%sandbox save summary.csv")

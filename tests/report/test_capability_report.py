@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import threading
+import urllib.request
 from dataclasses import replace
 from html import unescape
 
@@ -111,7 +112,7 @@ def _inside(widget: object, name: str) -> list[object]:
 
 def test_the_widget_shows_the_same_page_and_cannot_measure_what_nobody_can() -> None:
     widget = REPORT.as_widget()
-    (page,), (button,) = _inside(widget, "HTML"), _inside(widget, "Button")
+    (_, page), (button, _) = _inside(widget, "HTML"), _inside(widget, "Button")
     assert page.value == REPORT._repr_html_()  # type: ignore[attr-defined]
     assert button.disabled  # type: ignore[attr-defined]
 
@@ -125,11 +126,27 @@ def test_run_again_draws_the_new_report() -> None:
         return better
 
     widget = replace(REPORT, again=again).as_widget()
-    (page,), (button,) = _inside(widget, "HTML"), _inside(widget, "Button")
+    (_, page), (button, _) = _inside(widget, "HTML"), _inside(widget, "Button")
     page.observe(lambda _: done.set(), "value")  # type: ignore[attr-defined]
     button.click()  # type: ignore[attr-defined]
     assert done.wait(30)
     assert page.value == better._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_a_browser_that_was_tried_adds_its_lines_to_the_widget() -> None:
+    widget = REPORT.as_widget()
+    (attempts, page), (_, button) = _inside(widget, "HTML"), _inside(widget, "Button")
+    opened, drawn = threading.Event(), threading.Event()
+    attempts.observe(lambda _: opened.set(), "value")  # type: ignore[attr-defined]
+    page.observe(lambda _: drawn.set(), "value")  # type: ignore[attr-defined]
+    button.click()  # type: ignore[attr-defined]
+    assert opened.wait(30)
+    address = re.search(r'src="([^"]+)/page"', attempts.value)  # type: ignore[attr-defined]
+    assert address is not None
+    urllib.request.urlopen(f"{address[1]}/frame/fetch", timeout=30).read()  # as a frame without walls would
+    urllib.request.urlopen(f"{address[1]}/done", b"{}", timeout=30).read()
+    assert drawn.wait(30)
+    assert "fetch got through" in page.value  # type: ignore[attr-defined]
 
 
 def test_a_report_that_was_measured_can_be_measured_again() -> None:
@@ -203,3 +220,10 @@ def test_a_sandbox_that_must_hold_what_it_does_not_is_refused(monkeypatch: pytes
 def test_what_the_host_does_not_have_need_not_be_stopped() -> None:
     absent = replace(line("open a vsock", None, "network"), absent=True)
     assert replace(REPORT, lines=(line("connect", True, "network"), absent)).require("network")
+
+
+def test_the_report_of_a_folder_did_not_say_what_is_hidden_in_it() -> None:
+    shown = replace(REPORT, hidden=(".env", "<b>.pem"))
+    assert ".env, <b>.pem" in str(shown) and shown.to_dict()["hidden"] == [".env", "<b>.pem"]
+    assert ".env, &lt;b&gt;.pem" in shown._repr_html_()
+    assert "Hidden" not in REPORT._repr_html_() and "hidden" not in REPORT.to_dict()

@@ -33,6 +33,7 @@ _MAKERS = (
     "wasm/binary/expose.py",
     "wasm/images/boot_python.py",
     "wasm/images/image.py",
+    "wasm/images/interrupt_words.py",
     "wasm/images/start_shim.py",
 )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
-from sandbox_kernel.backends.network_notes import network_notes
+from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.request_checks import check_files_fit, check_request
 from sandbox_kernel.backends.standard_input import unless_terminal
@@ -301,7 +301,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
                 if bridge is not None:
-                    notes = (*result.notes, *network_notes(self.policy, "", ()))
+                    notes = (*result.notes, *network_notes(self.policy, NetworkSigns(), ()))
                     result = replace(result, violations=bridge.violations, notes=notes)
                 return with_changes(result, jail.box_fd, request, callbacks.keep)
             finally:

@@ -37,7 +37,7 @@ _SAME_CAPABILITIES = 0b1100
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
-_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC = 1, 1
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC, _SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 1, 8
 _LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
 #: Rights that only a directory can have; the kernel refuses a rule that gives them to a file.
 _DIRECTORY_RIGHTS = 0x3FF8
@@ -205,8 +205,12 @@ def pidfd_send_signal(fd: int, number: int) -> None:
     _syscall("pidfd_send_signal", "pidfd_send_signal", fd, number, 0, 0)
 
 
-def load_seccomp(program: bytes) -> None:
-    """Load a seccomp filter for all threads of this process. Filters add up; the strictest answer counts."""
+def load_seccomp(program: bytes, *, listener: bool = False) -> int:
+    """Load a seccomp filter for all threads of this process. Filters add up; the strictest answer counts.
+
+    With ``listener``, returns a descriptor at which another process decides the calls that the filter leaves open;
+    -1 where the kernel gives none, and then these calls fail.
+    """
     count, rest = divmod(len(program), 8)
     if not isinstance(program, bytes) or rest or not 0 < count <= 4096:
         raise OSError(_EINVAL, f"load_seccomp: {len(program)} bytes; a filter has 1 to 4096 records of 8 bytes")
@@ -214,9 +218,16 @@ def load_seccomp(program: bytes) -> None:
     # struct sock_fprog: a 16-bit count, padding, a pointer.
     fprog = (ctypes.c_uint64 * 2)(count, ctypes.addressof(code))
     mode, flags = _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC
+    if listener:
+        require_single_thread("load_seccomp")
+        try:
+            return _syscall("load_seccomp", "seccomp", mode, _SECCOMP_FILTER_FLAG_NEW_LISTENER, fprog)
+        except OSError:
+            pass  # another filter has a listener already, or the kernel is older than 5.5
     stubborn = _syscall("load_seccomp", "seccomp", mode, flags, fprog)
     if stubborn:
         raise OSError(_EBUSY, f"load_seccomp: thread {stubborn} has a filter of its own")
+    return -1
 
 
 def require_single_thread(step: str) -> None:

@@ -64,13 +64,29 @@ def leave_the_gate() -> None:
     os.umask(0o022)
 
 
-def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> None:
-    """Set the limits, walls and syscall filter of a step in a child, before it becomes the program."""
+def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> int:
+    """Set the limits, walls and syscall filter of a step in a child, before it becomes the program.
+
+    Returns the descriptor of the filter's listener, for a step that asks before it forks; -1 for all others.
+    """
     raise_oom_score(step.get("oom_score_adj", 500))
     lockdown.set_rlimits(step["rlimits"])
     put_up_walls()
     if step.get("filter") is not None:
-        lockdown.load_seccomp(blobs[step["filter"]])
+        return lockdown.load_seccomp(blobs[step["filter"]], listener=step.get("asks_to_fork", False))
+    return -1
+
+
+def hand_over(listener: int, channel: int) -> None:
+    """Send the filter's listener to the host, as the first byte of the channel; the byte comes without one too."""
+    sock = socket.socket(fileno=channel)
+    try:
+        rights = struct.pack("i", listener) if listener >= 0 else b""
+        sock.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else [])
+    finally:
+        sock.detach()
+    if listener >= 0:
+        os.close(listener)
 
 
 def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
@@ -137,8 +153,10 @@ def be_step(
     if step["kind"] != "session" and not (step.get("reports") and channel == REPORT_FD):
         os.close(channel)
     try:
-        stand_alone(step, blobs)
+        listener = stand_alone(step, blobs)
         os.chdir(step["cwd"])
+        if step.get("asks_to_fork"):
+            hand_over(listener, channel)
     except OSError as error:
         sys.stderr.write(f"sandbox: {error}\n")
         os.write(problem_write, str(error).encode("utf-8", "replace")[:1000])

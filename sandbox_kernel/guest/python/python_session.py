@@ -17,11 +17,12 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, look, save_answers
+from . import editor_answers, look, save_answers, tried_names
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
 from .child_processes import plain_children
+from .debugger.attachment import Attachment
 from .display import SCREEN, bundle, plain
 from .interactive.widgets import COMMS
 from .shell import WorkerShell, forget_all, make_shell
@@ -46,6 +47,7 @@ class PythonCells(CellEngine):
         self.shell = shell
         self._libc = ctypes.CDLL(None)
         self._code = ""
+        self._debugger = Attachment(shell)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -57,6 +59,7 @@ class PythonCells(CellEngine):
         allow_own_loops()
         replace_streams(worker.pid, self.running_cell, self.send_late)
         plain_children()
+        tried_names.remember()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -94,8 +97,15 @@ class PythonCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
-        with self.as_cell():
-            return self.run_cell(code, number)
+        self._debugger.settle()
+        tried_names.take()
+        try:
+            with self.as_cell():
+                end = self.run_cell(code, number)
+        finally:
+            self._debugger.settle()
+        tried = tried_names.take()
+        return {**end, "tried": tried} if tried else end
 
     @contextlib.contextmanager
     def as_cell(self) -> Iterator[None]:
@@ -177,6 +187,8 @@ class PythonCells(CellEngine):
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
+        if what == "debug":
+            return self._debugger.attach(self.worker.channel.take_descriptor())
         if what == "image":
             return save_answers.save(self.variables(), code, apart=not accelerator.in_use())
         if what == "load":
@@ -186,6 +198,10 @@ class PythonCells(CellEngine):
         if what in ("inspect", "source"):
             return editor_answers.inspect(self.shell, code, position, int(what == "source"))
         return editor_answers.is_complete(self.shell, code)
+
+    def own_threads(self) -> int:
+        """See ``CellEngine``."""
+        return self._debugger.threads()
 
     def names(self) -> int:
         """See ``CellEngine``."""

@@ -26,6 +26,7 @@ from traitlets.config import Config  # noqa: E402
 
 from . import top_level_await  # noqa: E402
 from .between import belonging  # noqa: E402
+from .debugger.cell_names import PREFIX as CELL_FOLDER  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
@@ -144,7 +145,7 @@ class WorkerShell(InteractiveShell):
 
 def from_cell(trace: TracebackType) -> bool:
     """Whether a frame belongs to the user's code, so that the traceback begins there."""
-    return trace.tb_frame.f_code.co_filename.startswith("<ipython-input-")
+    return trace.tb_frame.f_code.co_filename.startswith(("<ipython-input-", CELL_FOLDER))
 
 
 def make_shell() -> WorkerShell:

@@ -25,7 +25,7 @@ import threading
 import warnings
 
 from ..gate import lockdown
-from . import accelerator
+from . import accelerator, beside
 from .signals import EVERY_SIGNAL
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 class Marks:
     """State that a fork shares or does not copy: recorded in the parent, restored when the checkpoint wakes."""
 
-    def __init__(self) -> None:
+    def __init__(self, own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
@@ -61,7 +61,9 @@ class Marks:
         self.random = module.getstate() if module is not None else None
         self.folder = working_folder()
         self.processors = os.sched_getaffinity(0)
-        self.threads = len(os.listdir("/proc/self/task")) - 1
+        self.threads = max(0, len(os.listdir("/proc/self/task")) - 1 - own_threads)
+        #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
+        self.beside: Dict[str, int] = {}
 
     def put_back(self) -> None:
         """Restore the recorded state; called in the checkpoint. Skips what cannot be restored (a removed folder)."""
@@ -115,6 +117,8 @@ class Freezer:
 
     def __init__(self) -> None:
         self.gate = os.getppid()
+        #: Returns how many threads are ours, not the user's.
+        self.own_threads: Callable[[], int] = lambda: 0
         self.children: List[int] = []
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
@@ -130,7 +134,8 @@ class Freezer:
         self.reap()
         if accelerator.in_use():
             raise OSError(errno.ENOTSUP, accelerator.REASON)
-        marks = Marks()
+        marks = Marks(self.own_threads())
+        marks.beside = beside.count_beside(self.children)
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
         set_oom_score(self.gate_score)

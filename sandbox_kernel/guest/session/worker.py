@@ -61,6 +61,10 @@ class CellEngine:
         """Return the number of variables that the user has defined."""
         return 0
 
+    def own_threads(self) -> int:
+        """Return the number of threads that serve the host, not the user."""
+        return 0
+
     def names_on_card(self) -> List[str]:
         """Return the names of variables that are on an accelerator, as far as that is known."""
         return []
@@ -105,6 +109,7 @@ class Worker:
         self.unfinished = False
         self.questions = 0
         children.hide(lambda: self.freezer.children)
+        self.freezer.own_threads = engine.own_threads
         engine.begin(self)
         # The engine may have set handlers of its own.
         self.signals.hold()
@@ -214,7 +219,8 @@ class Worker:
         if marks is None:
             self.channel.send({"op": "frozen", "cell": cell, "pid": 0, "threads": 0, "reason": reason})
         elif pid:
-            self.channel.send({"op": "frozen", "cell": cell, "pid": pid, "threads": marks.threads, "reason": ""})
+            told = {"cell": cell, "pid": pid, "threads": marks.threads, "beside": marks.beside, "reason": ""}
+            self.channel.send({"op": "frozen", **told})
             if not self.channel.waiting():
                 self.engine.touch()
         else:

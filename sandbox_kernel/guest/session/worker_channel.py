@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: The largest frame in bytes; the host ends a worker that sends a larger one.
 MAX_FRAME = 16 << 20
+_DESCRIPTOR = struct.Struct("i")
 #: The most strings, opening brackets and commas in one frame; the host counts them too.
 MAX_PARTS = 320_000
 #: How much is read at once. Python asks the system for memory, and gives it back, for each read of much more.
@@ -44,6 +45,7 @@ class HostChannel:
         os.set_inheritable(fd, False)
         self._socket = socket.socket(fileno=fd)
         self._buffer = b""
+        self._given: int | None = None
         self.lock = threading.Lock()
 
     def send(self, message: Dict[str, Any]) -> bool:
@@ -75,12 +77,21 @@ class HostChannel:
                     message: Dict[str, Any] = json.loads(data)
                     return message
             try:
-                part = self._socket.recv(_CHUNK)
+                part, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_DESCRIPTOR.size))
             except OSError:
                 os._exit(125)
             if not part:
                 os._exit(0)
+            for level, kind, data in extra:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _DESCRIPTOR.size:
+                    self._given = _DESCRIPTOR.unpack(data[: _DESCRIPTOR.size])[0]
+                    os.set_inheritable(self._given, False)
             self._buffer += part
+
+    def take_descriptor(self) -> int | None:
+        """Return the descriptor that came with the last message; the caller closes it. None when none came."""
+        given, self._given = self._given, None
+        return given
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""

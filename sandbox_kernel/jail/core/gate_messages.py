@@ -69,6 +69,9 @@ class Step:
     keeps: Sequence[str] = ()
     #: Name, signature and documentation of the host functions that the step may call; None gives it no hatch.
     functions: Sequence[Sequence[str]] | None = None
+    #: Whether ``seccomp`` leaves forks to the host, which gets a descriptor to decide them with the first byte of the
+    #: channel.
+    asks_to_fork: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,7 @@ def encode_order(
                 "reports": s.reports,
                 "oom_score_adj": s.oom_score_adj,
                 "keeps": list(s.keeps),
+                "asks_to_fork": s.asks_to_fork,
                 "functions": None if s.functions is None else [list(each) for each in s.functions],
             }
             for s in steps

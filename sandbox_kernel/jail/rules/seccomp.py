@@ -22,6 +22,7 @@ import sys
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.rules.bpf import (
     ALLOW,
+    ASK_LISTENER,
     KILL_PROCESS,
     Code,
     give,
@@ -74,6 +75,8 @@ _FILE_METADATA = (
 #: NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACE = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _CLONE_THREAD = 0x10000
+#: What libc's ``fork`` asks for: CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID and SIGCHLD.
+_PLAIN_FORK = 0x1000000 | 0x200000 | 17
 #: Ioctls that put input into a terminal (TIOCSTI, TIOCLINUX), load a line discipline (TIOCSETD) or rebind console keys
 #: (KDSKBENT).
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423, 0x4B47)
@@ -170,8 +173,13 @@ def build_no_spawn_filter(arch: str) -> bytes:
     return _program(arch, _no_spawn_verdicts())
 
 
-def build_step_filter(arch: str, *, may_spawn: bool, memory_is_watched: bool) -> bytes | None:
+def build_step_filter(
+    arch: str, *, may_spawn: bool, memory_is_watched: bool, host_decides: bool = False
+) -> bytes | None:
     """Return the second filter of one step, or None when the step needs none.
+
+    ``host_decides``: where new processes are denied, plain forks wait for a decision of the host (a session's
+    checkpoints are forks). All other ways to start a process stay refused.
 
     ``may_spawn`` is false when the policy allows no new processes. ``memory_is_watched`` is true when no control group
     limits memory and the host adds up what /proc shows. Some memory then counts for no process: files in memory
@@ -181,7 +189,7 @@ def build_step_filter(arch: str, *, may_spawn: bool, memory_is_watched: bool) ->
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
-        verdicts |= _no_spawn_verdicts()
+        verdicts |= _no_spawn_verdicts(host_decides=host_decides)
     if memory_is_watched:
         verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS}
     return _program(arch, verdicts) if verdicts else None
@@ -192,8 +200,9 @@ def build_no_watch_filter(arch: str) -> bytes:
     return _program(arch, {"inotify_add_watch": _EPERM})
 
 
-def _no_spawn_verdicts() -> dict[str, Code]:
-    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *_EPERM)
+def _no_spawn_verdicts(*, host_decides: bool = False) -> dict[str, Code]:
+    asked = when_equal(_PLAIN_FORK, give(ASK_LISTENER)) if host_decides else ()
+    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
     return {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
 
 

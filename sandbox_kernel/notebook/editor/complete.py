@@ -125,7 +125,7 @@ def _words(magic: str, before: list[str], typed: str, position: int) -> Completi
 def _arguments(before: list[str], typed: str, position: int) -> Completion:
     """Complete the arguments of a line command: a language or ``--session``, if it takes a session."""
     candidates: list[tuple[str, str]] = []
-    if before[0] in _OF_A_SESSION and (before[0] not in ("save", "load") or len(before) > 1):
+    if before[0] in _OF_A_SESSION and (before[0] not in ("save", "load", "fork") or len(before) > 1):
         if not _has_language(before):
             candidates += [(language, "language") for language in Language if language in SESSION_LANGUAGES]
         candidates += [] if "--session" in before else [("--session", "option")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy import Mount
-from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 
 #: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
 HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
@@ -117,6 +118,12 @@ class CellOptions:
         """Return new notebook defaults: options of a ``%sandbox`` line replace the old values, lists included."""
         cleared: dict[str, Any] = {name: () for name in _LISTS if getattr(self, name)}
         return self.over(replace(defaults, **cleared))
+
+    def reaching(self, domains: Iterable[str]) -> CellOptions:
+        """Return these options with more domains allowed."""
+        rules = map(parse_rule, domains)
+        grants = tuple(NetGrant(rule.domain, rule.ports[0] if rule.ports else None) for rule in rules)
+        return replace(self, allow_net=_joined(self.allow_net, tuple(dict.fromkeys(grants))))
 
     def check_together(self) -> CellOptions:
         """Return self, or raise ``InvalidRequest`` if an option does not fit the language."""

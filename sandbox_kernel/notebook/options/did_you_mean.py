@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, FLAGS
 
 #: How alike two words must be, from 0 to 1.
 _ALIKE = 0.6
@@ -33,6 +33,7 @@ def meant(word: str, following: str | None, *, line: bool) -> str | None:
             options[name.removeprefix("--")] = shown
     others = {language: language for language in Language.names()}
     others |= {command: command if line and not dashes else f"%sandbox {command}" for command in COMMAND_NAMES}
+    others |= {flag: f"%sandbox {command} --{flag}" for command, flag in FLAGS.items()}
     # A few words, like python, are both; the dashes then say which one is meant.
     known = others | options if dashes else options | others
     near = difflib.get_close_matches(word.lstrip("-").lower(), known, n=1, cutoff=_ALIKE)

@@ -89,12 +89,23 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
     LineCommandSpec("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
     LineCommandSpec("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
-    LineCommandSpec("restart", "[LANGUAGE]", "start the session afresh; all its state is gone"),
-    LineCommandSpec("files", "", "what lies in the work folder"),
+    LineCommandSpec(
+        "restart",
+        "[LANGUAGE] [--keep [options]]",
+        "start the session afresh; with --keep: under new options, and its variables come along",
+    ),
+    LineCommandSpec("files", "[--clear]", "what lies in the work folder; with --clear: remove it all"),
     LineCommandSpec("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
     LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),
+    LineCommandSpec(
+        "allow", "[once] DOMAIN|./PATH", "let cells reach a domain or find a file, from now on or in the next cell only"
+    ),
+    LineCommandSpec("never", "DOMAIN|./PATH", "do not offer this right again in this notebook"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
+    LineCommandSpec(
+        "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it"
+    ),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
     LineCommandSpec("autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end"),
@@ -104,6 +115,8 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
 )
 
 BY_NAME = {option.name: option for option in OPTIONS}
+#: What two commands take beside a name: ``%sandbox restart --keep``.
+FLAGS = {"restart": "keep", "files": "clear"}
 COMMAND_NAMES = tuple(command.name for command in COMMANDS)
 
 

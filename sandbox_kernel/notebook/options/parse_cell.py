@@ -10,14 +10,16 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from dataclasses import field
+from dataclasses import field, replace
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
+from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.notebook.offers.offer import parse_wanted
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
-from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
+from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES, FLAGS
 from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
 from sandbox_kernel.notebook.options.units import parse_count
 
@@ -32,7 +34,7 @@ _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 #: cell such a line is refused.
 _MAX_TOKENISED = 1 << 20
 #: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
-_COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "checkpoint", "checkout")
+_COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "fork", "checkpoint", "checkout")
 OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "diff", "branches", "restart")
 
 
@@ -45,6 +47,13 @@ class LineCommand:
     target: str | None = None
     targets: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    #: The right that ``allow`` or ``never`` is about, and whether it is for the next cell only.
+    wanted: Wanted | None = None
+    once: bool = False
+    #: Whether ``files`` shall empty the work folder.
+    clear: bool = False
+    #: Whether ``restart`` brings the variables along; its ``options`` then become the notebook's defaults.
+    keep: bool = False
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -106,6 +115,10 @@ def parse_line(line: str) -> LineCommand:
     targets: tuple[str, ...] = ()
     if name in ("changes", "apply", "discard"):
         return LineCommand(name=name, paths=tuple(rest))
+    if name == "files" and rest == ["--clear"]:
+        return LineCommand(name=name, clear=True)
+    if name in ("allow", "never"):
+        return _right(name, rest)
     if name == "autosave" and len(rest) <= 1:
         return LineCommand(name=name, target=rest[0] if rest else None)
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
@@ -123,11 +136,26 @@ def parse_line(line: str) -> LineCommand:
                 f"%sandbox diff takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
             )
     if name not in OF_A_SESSION and rest:
-        raise InvalidRequest(f"%sandbox {name} takes no arguments, got {' '.join(rest)[:80]!r}; write it alone")
-    options = parse_options(rest)
-    if options != CellOptions(language=options.language, session=options.session):
+        also = f" but --{FLAGS[name]}" if name in FLAGS else ""
+        raise InvalidRequest(f"%sandbox {name} takes no arguments{also}, got {' '.join(rest)[:80]!r}; write it alone")
+    keep = name == "restart" and "--keep" in rest
+    options = parse_options([word for word in rest if not (keep and word == "--keep")])
+    if not keep and options != CellOptions(language=options.language, session=options.session):
         raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
-    return LineCommand(name=name, count=count, target=target, targets=targets, options=options.check_together())
+    options = options.check_together()
+    return LineCommand(name=name, count=count, target=target, targets=targets, keep=keep, options=options)
+
+
+def _right(name: str, rest: list[str]) -> LineCommand:
+    """Parse ``allow [once] WHAT [--session NAME]`` and ``never WHAT``."""
+    once = name == "allow" and rest[:1] == ["once"]
+    words = rest[1:] if once else rest
+    if not words or words[0].startswith("-"):
+        raise InvalidRequest(f"%sandbox {name} needs a domain or a path: %sandbox {name} example.org, or ./data")
+    options = parse_options(words[1:])
+    if options != CellOptions(session=options.session) or (options.session and (once or name == "never")):
+        raise InvalidRequest(f"%sandbox {name} takes one domain or path, got {' '.join(words)[:80]!r}")
+    return LineCommand(name=name, wanted=parse_wanted(words[0], name), once=once, options=options)
 
 
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
@@ -136,6 +164,12 @@ def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
         return first_defaults()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
+    if command.keep:
+        own = replace(command.options, language=None, session=None)
+        return own.replacing(defaults).check_together()
+    wanted = command.wanted
+    if command.name == "allow" and wanted is not None and not command.once and command.options.session is None:
+        return defaults.reaching([wanted.what]) if wanted.kind is WantedKind.DOMAIN else defaults
     return defaults
 
 

@@ -75,31 +75,41 @@ def _chosen(box: Sandbox, paths: Sequence[str]) -> tuple[FsChange, ...]:
 
 def _pictures(box: Sandbox, change: FsChange) -> str:
     """Return a changed picture beside the one before it; empty for anything else."""
-    form = _PICTURES.get(change.path.rpartition(".")[2].lower())
-    if form is None or box.here is None:
-        return ""
-    before = after = ""
-    if change.kind in ("modified", "deleted"):
-        real = Path(box.here, change.path)
-        if real.is_file() and not real.is_symlink() and real.stat().st_size <= _PICTURE_BYTES:
-            before = _picture(real.read_bytes(), form)
-    if change.kind != "deleted" and (change.size or 0) <= _PICTURE_BYTES:
-        try:
-            after = _picture(box.read_file(change.path), form)
-        except SandboxError:
-            after = ""
+    before, after = (_picture(url) for url in picture_urls(box, change))
     if not before and not after:
         return ""
     return f"<figure><figcaption>{escape(one_line(change.path, 300))}</figcaption>{before} → {after}</figure>"
 
 
-def _picture(data: bytes, form: str) -> str:
+def picture_urls(box: Sandbox, change: FsChange) -> tuple[str, str]:
+    """Return a picture before and after a change as ``data:`` addresses; empty where there is none to show."""
+    form = _PICTURES.get(change.path.rpartition(".")[2].lower())
+    if form is None or box.here is None:
+        return "", ""
+    before = after = ""
+    if change.kind in ("modified", "deleted"):
+        real = Path(box.here, change.path)
+        if real.is_file() and not real.is_symlink() and real.stat().st_size <= _PICTURE_BYTES:
+            before = _data_url(real.read_bytes(), form)
+    if change.kind != "deleted" and (change.size or 0) <= _PICTURE_BYTES:
+        try:
+            after = _data_url(box.read_file(change.path), form)
+        except SandboxError:
+            after = ""
+    return before, after
+
+
+def _data_url(data: bytes, form: str) -> str:
     text = base64.b64encode(data).decode()
     try:
         check_image(form, text)
     except ContentRefused:
         return ""
-    return f"<img alt='' style='max-width:45%;max-height:240px' src='data:{form};base64,{text}'>"
+    return f"data:{form};base64,{text}"
+
+
+def _picture(url: str) -> str:
+    return f"<img alt='' style='max-width:45%;max-height:240px' src='{url}'>" if url else ""
 
 
 def _line(line: str) -> str:

@@ -19,6 +19,8 @@ MAX_COMMS = 2000
 MAX_MARKS = 64
 PER_SECOND = 400
 _REFERENCE = re.compile(r"IPY_MODEL_([0-9a-f-]{1,64})")
+#: Models that ``jslink`` and ``jsdlink`` make.
+_LINKS = ("LinkModel", "DirectionalLinkModel")
 _PARTS = ("state", "buffer_paths")
 
 Buffers = dict[tuple[object, ...], bytes]
@@ -74,15 +76,20 @@ class CommGate:
         return self._count <= PER_SECOND and epoch == self.epoch and message.comm_id in self._open
 
     def replay(self, model: str) -> list[CommMessage]:
-        """Return what a page needs to draw a model: it and all that it refers to, as they are now."""
+        """Return what a page needs to draw a model: it, all that it refers to, and their links, as they are now."""
+        refers = {name: _REFERENCE.findall(repr(comm.state)) for name, comm in self._open.items()}
+        links = [name for name, comm in self._open.items() if comm.state.get("_model_name") in _LINKS]
         wanted, found = [model], dict[str, OpenComm]()
         while wanted:
             name = wanted.pop()
             if name in self._open and name not in found:
                 found[name] = self._open[name]
-                wanted += _REFERENCE.findall(repr(self._open[name].state))
+                wanted += refers[name]
+                # Nothing refers to a link, and its other end may be shown elsewhere.
+                wanted += [link for link in links if name in refers[link]]
         # A model comes after those that it refers to.
-        return [comm.message("comm_open") for comm in reversed(found.values())]
+        models = [name for name in reversed(found) if name not in links]
+        return [found[name].message("comm_open") for name in (*models, *(name for name in links if name in found))]
 
     def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
         """Note that the session is in this state; returns what the pages must get if it has gone back to it."""

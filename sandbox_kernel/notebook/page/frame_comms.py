@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from sandbox_kernel.errors import SandboxError
@@ -21,6 +22,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.frames.comm_message import COMM, CommMessage, comm_of_page, comm_of_session
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, saved_widget
 
 TARGET = "sandbox-kernel.frames"
 MAX_PAGES = 32
@@ -74,6 +76,18 @@ class FrameComms:
     def in_use(self) -> bool:
         """Whether any session has had a widget."""
         return bool(self._gates)
+
+    def with_state(self, display: SessionDisplay) -> SessionDisplay:
+        """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
+        data = display.data.get(FRAME)
+        widget = data.get("widget") if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or not isinstance(widget, Mapping):
+            return display
+        with self._lock:
+            gate = self._gates.get(display.life)
+            found = gate.replay(str(widget.get("model_id"))) if gate is not None else []
+        made = saved_widget(data, found)
+        return display if made is None else replace(display, data={**display.data, "text/html": made})
 
     def settled(self, session: Session, *, went_back: bool) -> None:
         """The session has run something, or has gone back: pages follow it."""

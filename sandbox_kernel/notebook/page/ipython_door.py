@@ -74,6 +74,15 @@ class MainThread:
         self.work.put(lambda: _ask(answer, PROMPT_MARK + one_line(prompt, 1000), password))
         return await asyncio.wrap_future(answer)
 
+    async def question(self, text: str) -> str | None:
+        """Ask the user something ourselves; None without an answer."""
+        answer: Future[str] = Future()
+        self.work.put(lambda: _ask(answer, text, False))
+        try:
+            return await asyncio.wrap_future(answer)
+        except EOFError:
+            return None
+
 
 class _Panel:
     """The run panel, created and updated by the main thread."""

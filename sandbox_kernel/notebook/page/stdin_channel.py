@@ -8,6 +8,7 @@ asks for a "Jupyter password" does not look like Jupyter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ _MAX_PROMPT = 1000
 _POLL_S = 0.01
 #: Longer than an interrupt takes to reach a session's worker.
 _INTERRUPT_S = 1.0
+#: How long a question of ours waits. A client may say that it takes questions and have nobody who answers them.
+QUESTION_S = 30.0
 
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
@@ -91,6 +94,16 @@ class NotebookPrompts:
         if not isinstance(value, str) or value == "\x04":
             raise EOFError("the user ended the input")
         return value
+
+    async def question(self, text: str) -> str | None:
+        """Ask the user something ourselves. Returns None without an answer; the cell then goes on as if not asked."""
+        if not self._allowed:
+            return None
+        answer = None
+        with contextlib.suppress(TimeoutError):
+            answer = await asyncio.wait_for(self._answer(text, False), QUESTION_S)
+        value = None if answer is None else answer.get("value")
+        return value if isinstance(value, str) else None
 
     async def _answer(self, prompt: str, password: bool) -> Mapping[str, object] | None:
         """Return the content of the answer, or None if the cell was stopped first."""

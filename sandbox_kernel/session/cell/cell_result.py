@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from sandbox_kernel.backends.network_notes import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
@@ -33,7 +34,7 @@ class CellFacts:
     gpu_peak_bytes: int | None = None
 
 
-def no_notes(_stderr: str, _notes: Sequence[Note]) -> Sequence[Note]:
+def no_notes(_signs: NetworkSigns, _notes: Sequence[Note]) -> Sequence[Note]:
     """Makes no notes on the network."""
     return ()
 
@@ -49,8 +50,8 @@ class Frame:
     gpu_memory_mb: int | None = None
     #: Why this backend, when nobody had named one.
     chosen: str = ""
-    #: Makes the notes on the network, from the text of stderr and the other notes of the cell.
-    network_notes: Callable[[str, Sequence[Note]], Sequence[Note]] = no_notes
+    #: Makes the notes on the network, from the signs that the cell wanted it and the other notes of the cell.
+    network_notes: Callable[[NetworkSigns, Sequence[Note]], Sequence[Note]] = no_notes
 
 
 def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> bool:
@@ -149,14 +150,21 @@ def _cell_notes(end: CellEnd, facts: CellFacts) -> Iterator[Note]:
 
 
 def make_result(
-    end: CellEnd, facts: CellFacts, frame: Frame, *, timeout: float, rolled_back: bool, told: Sequence[Note]
+    end: CellEnd,
+    facts: CellFacts,
+    frame: Frame,
+    *,
+    timeout: float,
+    rolled_back: bool,
+    told: Sequence[Note],
+    code_text: str = "",
 ) -> ExecResult:
-    """The result of one cell."""
+    """The result of one cell, whose source is ``code_text``."""
     status, limit = judge_cell(end, facts, frame)
     code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
     stderr = facts.stderr.text + _traceback(end)
     told = [*told, *_cell_notes(end, facts)]
-    told += frame.network_notes(stderr, told)
+    told += frame.network_notes(NetworkSigns(stderr, code_text, end.done.tried if end.done is not None else ()), told)
     return ExecResult(
         stdout=facts.stdout.text,
         stderr=stderr,

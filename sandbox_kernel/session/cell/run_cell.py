@@ -68,6 +68,7 @@ class Cell(WatchLoop):
         """Run the cell until it ended or must be ended."""
         self._started = time.monotonic()
         self._deadline = self._started + self.order.timeout_s
+        self.live.pause.begin_cell()
         calls = self.live.calls
         made: tuple[Call, ...] = ()
         try:
@@ -157,7 +158,7 @@ class Cell(WatchLoop):
             self.selector.modify(channel, events, self._talk_to_worker)
 
     def alarms(self) -> Iterable[Alarm]:
-        """See ``WatchLoop``. The user's time is not the cell's: the clock stands while a question is open."""
+        """See ``WatchLoop``. The user's time is not the cell's: the clock stands at a question and at a breakpoint."""
         if self._closed_at is not None:
             yield Alarm(self._closed_at + LAST_WORD_S, self._channel_is_closed)
         if self._interrupt_at is not None:
@@ -165,10 +166,10 @@ class Cell(WatchLoop):
         if self._again_at is not None:
             yield Alarm(self._again_at, self._interrupt_again)
         if self._question is None:
-            yield Alarm(self._deadline, lambda: self.end(Ending.TIMEOUT))
+            yield Alarm(self._deadline + self.live.pause.seconds(), lambda: self.end(Ending.TIMEOUT))
 
     def _is_over(self) -> bool:
-        return self._question is None and time.monotonic() >= self._deadline
+        return self._question is None and time.monotonic() >= self._deadline + self.live.pause.seconds()
 
     def _channel_is_closed(self) -> None:
         raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")

@@ -294,7 +294,8 @@ def session_step(
             processes=process_rlimit(enforcer, limits.processes + OWN_PROCESSES + room_beside_cells(checkpoints)),
             reserved_mb=engine.reserved_mb,
         ),
-        seccomp=backend.step_filter(),
+        seccomp=backend.step_filter(host_decides=checkpoints > 0),
+        asks_to_fork=checkpoints > 0 and not backend.policy.process_spawn,
         no_stdin=True,
     )
 

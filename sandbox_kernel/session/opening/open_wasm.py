@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.backends.network_notes import network_notes
+from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
@@ -48,8 +48,8 @@ _KNOWN = {"quickjs": HANDLES, "command": FACTS}
 _LEAST_MB = 64
 #: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
-#: How long a cell may go on after an interrupt before it is rolled back. JavaScript can be interrupted, Python cannot.
-_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 0.1}
+#: How long a cell may go on after an interrupt before it is rolled back. The large Python cannot be interrupted.
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 2.0}
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
 _numbers = itertools.count(1)
@@ -91,7 +91,7 @@ class WasmSession(Session):
         """
         opening = self._opening
         with self._supervisor.turn() as worker:
-            state = take_state(worker)
+            state = take_state(worker, changes=bool(opening.guest.image))
         share = opening.share.another() if opening.share is not None else None
         return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
 
@@ -190,6 +190,7 @@ class _Opening:
             "scratch": jail.places.tmp,
             "env": dict(self.backend.policy.env),
             "elapsed_s": state.elapsed_s if state is not None else 0.0,
+            "changes": state is not None and state.changes,
         }
         return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
 
@@ -318,7 +319,7 @@ def _spec(
         backend="wasm",
         isolation="wasm",
         memory_mb=memory_mb,
-        network_notes=lambda _stderr, notes: network_notes(backend.policy, "", notes),
+        network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
     )
     return SessionSpec(
         name=_new_name(language, name),

@@ -176,6 +176,18 @@ class PythonSession(Session):
         worker.recommit(node)
         return self._supervisor.moved(notes.copy_loaded(where, cells, report.lost), back)
 
+    @host_trouble()
+    def take_over(self, other: PythonSession, *, files: bool = True) -> None:
+        """Begin with the state of another session, which may have other rights; called once, before the first cell.
+
+        Args:
+            other: the session whose variables are made again here; it goes on.
+            files: whether the files of its work folder come along.
+
+        """
+        state, recipes, _ = other._take()
+        self._restore(state if files else State(state.memory, 0.0, {}), recipes)
+
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
         files = dict(saved.files)

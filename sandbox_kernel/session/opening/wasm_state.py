@@ -25,17 +25,26 @@ class State:
     memory: SealedMemory
     elapsed_s: float
     files: Mapping[str, bytes]
+    #: Whether ``memory`` has only the pages that differ from what the guest begins with.
+    changes: bool = False
     #: What the worker said of it: which variables are in it.
     report: Mapping[str, object] = field(default_factory=dict)
 
 
-def take_state(worker: JailedWorker) -> State:
+def take_state(worker: JailedWorker, *, changes: bool = False) -> State:
     """Make the worker write its memory into the work folder, and copy it and the other files from there.
 
     The copy is sealed memory of the host: the worker cannot change it afterwards.
+
+    Args:
+        worker: The worker, between two cells.
+        changes: Whether the changed pages are enough, for a guest that begins with the same memory; the worker may
+            still write all of it.
+
     """
     jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
-    answer = worker.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
+    worker.permit_fork()
+    answer = worker.ask("changes" if changes else "image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
     size = answer.get("size")
     try:
         elapsed = check_elapsed(answer.get("elapsed_s"))
@@ -63,4 +72,5 @@ def take_state(worker: JailedWorker) -> State:
     with Rooted(os.dup(jail.box_fd)) as box:
         files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
     report = answer.get("report")
-    return State(memory, elapsed, files, report if isinstance(report, dict) else {})
+    partial = changes and answer.get("changes") is True
+    return State(memory, elapsed, files, partial, report if isinstance(report, dict) else {})

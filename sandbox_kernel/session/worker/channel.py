@@ -94,6 +94,19 @@ class WorkerChannel:
         self._waiting.append(memoryview(encode(message)))
         self.write_some()
 
+    def give(self, message: ToWorker, descriptor: int) -> None:
+        """Send a message with a descriptor, while the worker waits and nothing else is to be sent."""
+        self.write_some()
+        data = memoryview(encode(message))
+        try:
+            sent = 0 if self._waiting else socket.send_fds(self._socket, [data], [descriptor])
+        except OSError:
+            sent = 0
+        if not sent:
+            raise SessionError("the worker takes no descriptor now")
+        if sent < len(data):
+            self._waiting.append(data[sent:])
+
     @property
     def wants_to_write(self) -> bool:
         """Whether messages wait to be written."""

@@ -5,7 +5,7 @@ Takes the place of ``WorkFiles``. A worker without a layer (``JailedWorker.layer
 
 from __future__ import annotations
 
-from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -81,6 +81,10 @@ class HereFiles(WorkFiles):
             box.write(path, encoded(path, data))
         self._link.keep_changes(worker.layer.look.layer, worker.layer.look.changes())
         worker.keep_files()
+
+    def clear(self, worker: JailedWorker) -> None:
+        """See ``WorkFiles``. Raises ``InvalidRequest``: the folder is the user's."""
+        raise InvalidRequest("the session works on a folder of yours, which is not emptied; discard drops its changes")
 
     def _settle(self, worker: JailedWorker, box: Rooted) -> None:
         if worker.layer is None:

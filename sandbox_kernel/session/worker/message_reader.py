@@ -19,6 +19,7 @@ from sandbox_kernel.session.worker.messages import (
     HEADER,
     Answer,
     Began,
+    Beside,
     CellDone,
     DisplayShown,
     FromWorker,
@@ -40,12 +41,14 @@ MAX_MIMES = 32
 MAX_METADATA = 256 << 10
 MAX_VARIABLES, MAX_VARIABLE_TEXT = 1000, 100
 #: The largest frame whose reply to a front end is read: cleaning it takes time that no limit of the cell counts.
+MAX_NAMES = 5
 MAX_REPLY = 4 << 20
 #: The deepest nesting of a value: later code walks through it by recursion.
 MAX_DEPTH = 100
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_MARKED = 10_000
+_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}(?::[0-9]{1,5})?\Z")
 _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
 
@@ -100,7 +103,8 @@ def parse(raw: bytes) -> FromWorker:
         case "done":
             return reader.done()
         case "frozen":
-            return Frozen(reader.count("cell"), reader.count("pid"), reader.count("threads"), reader.text("reason"))
+            made = reader.count("cell"), reader.count("pid"), reader.count("threads")
+            return Frozen(*made, reader.text("reason"), reader.beside())
         case "restored":
             numbers = [reader.count(key) for key in ("cell", "pid", "names", "threads")]
             return Restored(*numbers)
@@ -128,6 +132,13 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
             raise self._wrong(key)
         return value
+
+    def beside(self) -> Beside:
+        """Return what the checkpoint shares with all states; nothing when the worker does not count it."""
+        if "beside" not in self._message:
+            return Beside()
+        counted = _Reader(self.table("beside"), self._size)
+        return Beside(*(counted.count(key) for key in ("sockets", "databases", "children")))
 
     def flag(self, key: str) -> bool:
         value = self._message.get(key)
@@ -163,6 +174,13 @@ class _Reader:
                 kind, mark, text = ("".join(c for c in part[:MAX_VARIABLE_TEXT] if c.isprintable()) for part in parts)
                 seen[name] = (kind, mark, text)
         return seen
+
+    def hosts(self, key: str) -> tuple[str, ...]:
+        """Return the first host names of a list, some with a port; what is not one is left out."""
+        found = self._message.get(key, ())
+        if not isinstance(found, list | tuple) or len(found) > MAX_LINES:
+            raise self._wrong(key)
+        return tuple(name for name in found[:MAX_NAMES] if isinstance(name, str) and _HOST_NAME.match(name))
 
     def shown(self) -> DisplayShown:
         kind = self._message.get("kind")
@@ -203,6 +221,7 @@ class _Reader:
             limit=str(limit) if limit is not None else None,
             unsaved=self._message.get("unsaved") is True,
             accelerator=self._message.get("accelerator") is True,
+            tried=self.hosts("tried"),
             on_card=self._names("on_card"),
             reply=self.table("reply") if "reply" in self._message and self._size <= MAX_REPLY else {},
         )

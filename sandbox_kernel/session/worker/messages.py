@@ -19,7 +19,8 @@ HEADER = struct.Struct(">I")
 #: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
 #: ``source`` is ``inspect`` with the source code.
-What = Literal["complete", "inspect", "source", "is_complete", "image", "load", "looks"]
+#: ``debug`` comes with a socket, on which the worker serves a debugger from then on.
+What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks", "debug"]
 
 
 class Run(TypedDict):
@@ -138,7 +139,8 @@ class CellDone:
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
     ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``on_card``: names of
-    variables that are there.
+    variables that are there. ``tried``: host names that the cell looked up in vain, with an unusual port; a hint,
+    because a program may send what it likes.
     """
 
     id: int
@@ -148,8 +150,18 @@ class CellDone:
     limit: str | None = None
     unsaved: bool = False
     accelerator: bool = False
+    tried: tuple[str, ...] = ()
     on_card: tuple[str, ...] = ()
     reply: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a checkpoint cannot hold, counted when it was made: the same in every state, or going on by itself."""
+
+    sockets: int = 0
+    databases: int = 0
+    children: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,6 +172,8 @@ class Frozen:
     pid: int
     threads: int
     reason: str
+    #: What else the state shares with all others, counted.
+    beside: Beside = field(default_factory=lambda: Beside())
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class WorkFiles:
     def __init__(self, share: FolderLink | None) -> None:
         self._share = share
         self._look = Snapshot()
+        self._told = False
         self._worker: weakref.ref[JailedWorker] | None = None
 
     def bring(self, worker: JailedWorker) -> list[Note]:
@@ -57,7 +58,10 @@ class WorkFiles:
             except (OSError, SandboxError) as error:
                 # The cell has run: an error in the host's folder must not lose its result.
                 found = [notes.no_files_shared(error)]
-        found += incomplete(self._look.truncated, len(changes))
+        # A folder that is too large is told once, and again in cells that changed it.
+        truncated = self._look.truncated and (bool(changes) or not self._told)
+        self._told = self._look.truncated
+        found += incomplete(truncated, len(changes))
         return displayed(changes[:MAX_CHANGES]), found
 
     def rolled_back(self, worker: JailedWorker) -> None:
@@ -83,6 +87,15 @@ class WorkFiles:
         self.bring(worker)
         with Rooted(worker.jail.box_fd) as box:
             box.write(path, encoded(path, data))
+            changes = self._compare(box)
+            if self._share is not None:
+                self._share.pull(box, changes)
+        worker.keep_files()
+
+    def clear(self, worker: JailedWorker) -> None:
+        """Remove all files, also those that are too large to be shared; undo brings them back."""
+        with Rooted(worker.jail.box_fd) as box:
+            box.clear()
             changes = self._compare(box)
             if self._share is not None:
                 self._share.pull(box, changes)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,10 +27,13 @@ from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
+from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+from sandbox_kernel.session.debugging.pause_clock import PauseClock
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
+from sandbox_kernel.session.worker.fork_permits import ForkPermits, receive_permits
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
@@ -133,6 +137,9 @@ class JailedWorker:
         #: Nodes that were given up and whose checkpoints still look at their variables.
         self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
+        #: How long the cell has stood at breakpoints, and the debugger that stopped it there.
+        self.pause = PauseClock()
+        self.debugger: DebugLink | None = None
         #: Whether the worker has a context on a GPU, and names of variables there.
         self.on_gpu = False
         self.on_card: tuple[str, ...] = ()
@@ -141,6 +148,8 @@ class JailedWorker:
         self._ceiling = memory_bytes
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
+        #: Decides the forks of a session whose policy denies starting processes; None where forks are free.
+        self.permits: ForkPermits | None = None
         #: Where programs find a proxy that was started later; empty without one.
         self.proxy_url = ""
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
@@ -153,6 +162,8 @@ class JailedWorker:
         if self.calls is not None:
             step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
         self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
+        if step.asks_to_fork:
+            self.permits = receive_permits(self.jail.channel, PATIENCE_S)
         self.channel.listen_to(self.keeper.worker)
         ready = self._await(Ready)
         self.names = ready.names
@@ -226,6 +237,8 @@ class JailedWorker:
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
+            if self.permits is not None:
+                self.permits.withdraw(self.keeper.worker)
             self._keep(frozen)
             self.keeper.settle()
             self._make_room()
@@ -244,10 +257,12 @@ class JailedWorker:
             )
         self.unfrozen = frozen.reason
         if not frozen.pid:
+            self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
         self.keeper.hold(node, frozen.pid)
         item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
-        self.tree.here.lacks = (notes.lost_threads(frozen.threads),) if frozen.threads else ()
+        told, beside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.beside
+        self.tree.here.lacks = (*told, *notes.shared_by_states(beside.sockets, beside.databases, beside.children))
         self._drop(self.tree.hold(item))
 
     def _drop(self, nodes: list[int]) -> None:
@@ -256,9 +271,25 @@ class JailedWorker:
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, self._leaving)), 0, LOOK_S)
         unseen = [node for node in nodes if self.looks and not self.tree.records[node].looked]
-        self.keeper.look(unseen)
+        self._look(unseen)
         self.keeper.drop([*self._leaving, *(node for node in nodes if node not in unseen)])
         self._leaving = unseen
+
+    def _look(self, nodes: list[int]) -> None:
+        """Let the checkpoints of these nodes look at their variables, each in a fork that ends afterwards."""
+        held = (self.tree.records[node].checkpoint for node in nodes)
+        self._permit([item.pid for item in held if item is not None])
+        self.keeper.look(nodes)
+
+    def _permit(self, processes: Sequence[int]) -> None:
+        """Let each of these processes, by its pid inside, fork once, where forks are the host's decision."""
+        if self.permits is not None:
+            for pid in processes:
+                self.permits.grant(pid)
+
+    def permit_fork(self) -> None:
+        """Let the worker fork once: it saves its variables in a fork."""
+        self._permit([self.keeper.worker])
 
     def _note_lost(self) -> None:
         """Remove checkpoints that the gate has reported as ended without our order."""
@@ -283,6 +314,7 @@ class JailedWorker:
     def _freeze(self) -> None:
         """Order a checkpoint. Raises the process limit by one first: the cell may have used it up."""
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 1)
+        self._permit([self.keeper.worker])
         self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
         self._freezing = True
 
@@ -371,6 +403,29 @@ class JailedWorker:
             raise SessionError("the worker answered another question")
         return answer
 
+    def attach_debugger(self, on_event: OnEvent) -> DebugLink:
+        """Start the debugger in the worker; raises ``SessionError`` when it cannot be started."""
+        self._end_debugger()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = self.next_id()
+            self.channel.give({"op": "ask", "id": number, "what": "debug", "code": "", "pos": 0}, theirs.fileno())
+        try:
+            answer = self._await(Answer).answer
+        except SessionError:
+            ours.close()
+            raise
+        if answer.get("ok") is not True:
+            ours.close()
+            raise SessionError(f"the debugger cannot be started: {answer.get('reason', 'the session refused')!s:.300}")
+        self.debugger = DebugLink(ours, self.pause, on_event)
+        return self.debugger
+
+    def _end_debugger(self) -> None:
+        if self.debugger is not None:
+            self.debugger.close()
+            self.debugger = None
+
     def give_up(self, nodes: Sequence[int]) -> None:
         """End the checkpoints of these nodes, but not that of the present one."""
         records = self.tree.records
@@ -386,7 +441,7 @@ class JailedWorker:
         self.prepare()
         while cells := self.tree.unseen()[:_LOOKS_AT_ONCE]:
             self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + len(cells))
-            self.keeper.look(cells)
+            self._look(cells)
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, cells)), 0, LOOK_S)
             for cell in cells:
@@ -406,6 +461,7 @@ class JailedWorker:
         processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
         self._leaving = []
+        self._end_debugger()
         keep = self.tree.taken_over(target.node)
         files = self.keeper.handover(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
@@ -469,6 +525,7 @@ class JailedWorker:
     def destroy(self) -> None:
         """End the jail with everything in it, and the proxy."""
         self.channel.forget_speaker()
+        self._end_debugger()
         self.jail.destroy()
         if self.proxy is not None:
             self.proxy.close()

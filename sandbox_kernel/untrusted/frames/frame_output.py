@@ -12,10 +12,11 @@ import binascii
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 from sandbox_kernel.untrusted.frames.document import USUAL_HEIGHT, frame
 from sandbox_kernel.untrusted.json_value import encodable
 
@@ -26,6 +27,8 @@ MAX_MARKUP = 12 << 20
 MAX_LIBRARIES = 16
 MAX_PACKED = 8 << 20
 MAX_SOURCE = 32 << 20
+#: The most characters of a widget that is saved with its state.
+MAX_SAVED = 2 << 20
 LEAST_HEIGHT, MOST_HEIGHT = 24, 2000
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -55,6 +58,28 @@ class FrameOutput:
             data["widget"] = {"model_id": self.model, "gate": self.gate}
             payload = [{"type": "show", "html": _NEEDS_KERNEL}]
         return {FRAME: data, "text/html": frame(payload, LEAST_HEIGHT if self.model else self.height)}
+
+
+def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) -> str | None:
+    """Return HTML that draws a widget as it is now, for pages without kernel or extension; None when it is too large.
+
+    Args:
+        data: the frame of the widget, as ``FrameOutput.bundle`` made it.
+        messages: what opens its models, with their state.
+
+    """
+    widget, libraries = data.get("widget"), data.get("libraries")
+    if not isinstance(widget, Mapping) or not isinstance(libraries, list) or not messages:
+        return None
+    payload: list[Mapping[str, object]] = [{"type": "needs", "sha256": name} for name in libraries]
+    payload.append({"type": "show", "html": data["html"]})
+    for message in messages:
+        parts = [base64.b64encode(part).decode() for part in message.buffers]
+        payload.append({"type": "comm", "msg": message.for_page(), "buffers": parts})
+    payload.append({"type": "view", "model_id": widget["model_id"]})
+    height = data.get("height")
+    made = frame(payload, height if isinstance(height, int) else USUAL_HEIGHT)
+    return made if len(made) <= MAX_SAVED else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@
     for (const key of Object.keys(value)) sum += key.length + size(value[key], depth + 1);
     return sum;
   };
+  const bytes = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   const unpacked = async (base64) => {
-    const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))).text();
+    return new Response(new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream('gzip'))).text();
   };
   const digest = async (text) => {
     const bytes = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text));
@@ -53,13 +53,19 @@
     waiting.delete(name);
   };
 
+  // Widgets of a saved notebook: their state follows when their manager is there.
+  let widgetsStarted = null;
+  const widgets = new Promise((use) => { widgetsStarted = use; });
   const MISSING = '<p>This output needs code that is not in this page: run the notebook again.</p>';
   const fill = async () => {
     for (const item of payload) {
       try {
         if (item.type === 'keep') kept.set(item.sha256, await unpacked(item.gzip));
         else if (item.type === 'needs') down({ type: 'library', source: await library(item.sha256) });
-        else down(item);
+        else if (item.type === 'comm') {
+          await widgets;
+          down({ ...item, buffers: item.buffers.map((part) => bytes(part).buffer) });
+        } else down(item);
       } catch {
         down({ type: 'show', html: MISSING });
         return;
@@ -72,10 +78,16 @@
     if (source === inner.contentWindow) {
       if (budget-- <= 0 || !KINDS.has(data.type)) return;
       if (data.type === 'ready') fill();
-      if (size(data) > LIMITS.bytes) return;
+      if (data.type === 'widgets') widgetsStarted();
+      if (size(data) > LIMITS.bytes) {
+        parent.postMessage({ type: 'dropped', sandboxFrame: 1 }, '*');
+        return;
+      }
       parent.postMessage({ ...data, sandboxFrame: 1 }, '*');
     } else if (source === parent && data.sandboxFrame === 1) {
-      down(data);
+      // Whether the user has clicked in here; the inner document cannot send this kind.
+      if (data.type === 'activation') parent.postMessage({ type: 'activation', isActive: navigator.userActivation.isActive, sandboxFrame: 1 }, '*');
+      else down(data);
     } else if (typeof data.sandboxWants === 'string' && kept.has(data.sandboxWants) && answers-- > 0) {
       source?.postMessage({ sandboxHas: data.sandboxWants, source: kept.get(data.sandboxWants) }, '*');
     } else if (typeof data.sandboxHas === 'string') {

@@ -59,9 +59,35 @@ class HiddenFiles:
         #: Paths that the user named, so that they are shown although their name is on the list.
         self._named = named
         self._listed: dict[str, _Listed] = {}
+        self._found: tuple[str, ...] = ()
 
     def find(self) -> tuple[str, ...]:
         """Return the hidden paths that exist now, outermost only, sorted."""
+        if not self._is_as_listed():
+            self._found = self._look()
+        return self._found
+
+    def _is_as_listed(self) -> bool:
+        """Whether every folder still holds the names that it held when it was listed."""
+        if not self._listed:
+            return False
+        try:
+            root_fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            for folder, known in self._listed.items():
+                status = os.stat(folder or ".", dir_fd=root_fd, follow_symlinks=not folder)
+                if status.st_mtime_ns != known.changed_ns:
+                    return False
+        except OSError:
+            return False
+        finally:
+            os.close(root_fd)
+        return True
+
+    def _look(self) -> tuple[str, ...]:
+        """List the folders that changed since they were listed, and return the hidden paths."""
         found: list[str] = []
         seen: dict[str, _Listed] = {}
         waiting, entries = [""], 0

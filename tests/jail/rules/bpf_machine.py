@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from sandbox_kernel.jail.rules.bpf import ASK_LISTENER
+
 LOAD_WORD, AND, JEQ, JGE, JSET, RET = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL = "allow", "kill"
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "i386": 0x40000003, "arm": 0x40000028, "riscv64": 0xC00000F3}
@@ -49,5 +51,7 @@ def _action(value: int) -> str | int:
         return ALLOW
     if value == 0x80000000:
         return KILL
+    if value == ASK_LISTENER:
+        return ASK_LISTENER
     assert value >> 16 == 0x5, f"unexpected action {value:#x}"
     return value & 0xFFFF

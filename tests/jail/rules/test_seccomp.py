@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_spawn_filter, build_no_watch_filter, host_arch
+from sandbox_kernel.jail.rules.bpf import ASK_LISTENER
+from sandbox_kernel.jail.rules.seccomp import (
+    build_filter,
+    build_no_spawn_filter,
+    build_no_watch_filter,
+    build_step_filter,
+    host_arch,
+)
 from sandbox_kernel.jail.rules.syscalls import ARCHES, LAST_REVIEWED, number
 
 _spec = importlib.util.spec_from_file_location("bpf_machine", Path(__file__).with_name("bpf_machine.py"))
@@ -323,6 +330,20 @@ def test_no_spawn_refuses_every_way_to_make_a_process(arch: str) -> None:
     for flags in (SIGCHLD, CLONE_VM | CLONE_VFORK | SIGCHLD, CLONE_VM, 0, CLONE_THREAD << 32):
         assert _ask(program, "clone", arch, flags) == EPERM
     assert _ask(program, "clone3", arch) == ENOSYS
+
+
+@both
+def test_a_session_without_spawning_leaves_plain_forks_to_the_host_and_nothing_else(arch: str) -> None:
+    program = build_step_filter(arch, may_spawn=False, memory_is_watched=False, host_decides=True)
+    assert program is not None
+    plain = 0x1200011
+    assert _ask(program, "clone", arch, plain) == ASK_LISTENER
+    for flags in (SIGCHLD, plain | CLONE_VM, plain | CLONE_VFORK, CLONE_VM | CLONE_VFORK | SIGCHLD, 0):
+        assert _ask(program, "clone", arch, flags) == EPERM
+    assert _ask(program, "clone", arch, THREAD_FLAGS) == ALLOW
+    assert _ask(program, "clone3", arch) == ENOSYS
+    free = build_step_filter(arch, may_spawn=True, memory_is_watched=False, host_decides=True)
+    assert free is None
 
 
 @both

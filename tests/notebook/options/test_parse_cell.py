@@ -365,3 +365,17 @@ def test_any_words_are_options_or_a_typed_error(words):
 def test_sizes_and_durations_are_read_back_as_they_were_written(size, milliseconds):
     assert parse_bytes(size_text(size), "--output") == size
     assert parse_duration(duration_text(milliseconds / 1000), "--timeout") == pytest.approx(milliseconds / 1000)
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("restart --kepp", "%sandbox restart --keep"),
+        ("files --clar", "but --clear"),
+        ("--clear", "%sandbox files --clear"),
+        ("alow example.org", "allow"),
+    ],
+)
+def test_a_flag_of_a_command_was_not_known_to_did_you_mean(line: str, meant: str) -> None:
+    with pytest.raises(InvalidRequest, match=meant):
+        parse_line(line)

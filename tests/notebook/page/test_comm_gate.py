@@ -59,6 +59,15 @@ def test_a_new_page_gets_the_model_and_what_it_refers_to_as_they_are_now() -> No
     assert gate.replay("unknown") == []
 
 
+def test_a_page_gets_the_links_of_what_it_draws_and_their_other_ends() -> None:
+    gate = CommGate()
+    for name in ("aa", "bb", "cc"):
+        gate.from_session(opened(name))
+    gate.from_session(opened("dd", _model_name="LinkModel", source=["IPY_MODEL_aa", "v"], target=["IPY_MODEL_bb", "v"]))
+    assert [name for _, name, _ in states(gate.replay("aa"))] == ["bb", "aa", "dd"]
+    assert [name for _, name, _ in states(gate.replay("cc"))] == ["cc"]
+
+
 def test_binary_state_is_kept_and_replaced_by_its_path() -> None:
     gate = CommGate()
     data = {"state": {"n": 1}, "buffer_paths": [["data"]]}

@@ -191,3 +191,14 @@ def test_a_thread_moves_a_widget_between_cells(session: Session, comms: FrameCom
     late = run_with_a_front_end(session, comms, code)
     assert late.told.wait(60)
     assert "'value': 9" in repr(page.messages()[-1])
+
+
+def test_a_widget_is_saved_with_its_state(session: Session, comms: FrameComms) -> None:
+    shown: list[SessionDisplay] = []
+    session.run(SLIDER.replace("(3)", "(37)"), on_display=shown.append)
+    view = [display for display in shown if not comms.take(display)][-1]
+    saved = str(comms.with_state(view).data["text/html"])
+    assert "&quot;value&quot;: 37" in saved
+    assert "needs" in saved
+    other = FrameComms(lambda: [session])
+    assert other.with_state(view) is view  # the state is not known here

@@ -92,3 +92,22 @@ def test_two_cells_share_one_socket_one_question_at_a_time():
         return await asyncio.gather(*cells)
 
     assert sorted(asyncio.run(two())) == ["a", "b"]
+
+
+def own_question(desk, allowed=True):
+    async def ask_it():
+        return await NotebookPrompts(desk, threading.Lock(), asyncio.Event(), allowed).question("▣ allow? ")
+
+    return asyncio.run(ask_it())
+
+
+def test_a_question_of_ours_is_not_marked_as_the_programs():
+    desk = Desk("o")
+    assert own_question(desk) == "o"
+    assert desk.prompts == [("▣ allow? ", False)]
+
+
+def test_a_question_of_ours_that_nobody_answers_held_the_cell(monkeypatch):
+    monkeypatch.setattr(stdin_channel, "QUESTION_S", 0.05)
+    assert own_question(Desk()) is None
+    assert own_question(Desk("x"), allowed=False) is None

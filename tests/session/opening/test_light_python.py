@@ -9,6 +9,7 @@ import pytest
 
 from sandbox_kernel import SandboxPolicy
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
@@ -115,3 +116,97 @@ def test_the_letter_box_believes_nothing_that_a_cell_writes_to_it(session: WasmS
     session.run("x = 1")
     session.run("import os\nfor letter in (b'{}\\n', b'[1]\\n', b'\\xff\\n', b'{\"op\": 3}\\n'): os.write(6, letter)")
     assert value(session.run("x")) == "1"
+
+
+def interrupted(session: WasmSession, code: str) -> ExecResult:
+    """Run a cell and interrupt it once it has said that it goes."""
+    return session.run(code, timeout=60, on_output=lambda stream, text: session.interrupt() and None)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "while True: pass",
+        "import time; time.sleep(1000)",
+        "import re; re.match(r'(a|a)*$', 'a' * 40 + 'b')",
+        "while True: print('x' * 1000)",
+        "try:\n  while True: pass\nfinally: late = 1",
+    ],
+)
+def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(session: WasmSession, endless: str) -> None:
+    session.run("before = 1")
+    result = interrupted(session, f"done = 1\nprint('go', flush=True)\n{endless}\nnever = 1")
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False), (result.notes, result.stderr)
+    assert result.error is not None and result.error.ename == "KeyboardInterrupt"
+    assert "cell 2" in result.stderr and "_sandbox" not in result.stderr
+    assert value(session.run("before, done, 'never' in globals()")) == "(1, 1, False)"
+
+
+def test_an_interrupt_can_be_caught_and_the_cell_goes_on(session: WasmSession) -> None:
+    code = "try:\n  print('go', flush=True)\n  while True: pass\nexcept KeyboardInterrupt: print('caught')\nx = 2"
+    result = interrupted(session, code)
+    assert result.stdout == "go\ncaught\n"
+    assert value(session.run("x")) == "2"
+
+
+def test_an_interrupt_between_cells_meets_nothing(session: WasmSession) -> None:
+    session.run("x = 1")
+    session.interrupt()
+    for _ in range(5):
+        assert value(session.run("x")) == "1"
+
+
+def test_code_that_an_interrupt_cannot_reach_is_rolled_back(session: WasmSession) -> None:
+    session.run("x = 1")
+    result = interrupted(session, "x = 2\nprint('go', flush=True)\nsum(range(10**11))")
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, True)
+    assert value(session.run("x")) == "1"
+
+
+def test_an_interrupt_ends_a_question_to_the_user(session: WasmSession) -> None:
+    def ask(prompt: str, _hidden: bool = False) -> str:
+        raise KeyboardInterrupt
+
+    result = session.run("x = 1\ninput('name? ')\nx = 2", on_input=ask, timeout=60)
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False), result.stderr
+    assert value(session.run("x")) == "1"
+
+
+def test_an_interrupt_works_after_a_rollback_in_a_fork_and_in_a_loaded_session(
+    backend: WasmBackend, session: WasmSession, tmp_path: Path
+) -> None:
+    session.run("x = 1")
+    session.run("x = 2\nwhile True: pass", timeout=1)
+    session.save(tmp_path / "s")
+    with session.fork() as other, load_wasm_session(backend, tmp_path / "s") as loaded:
+        for each in (session, other, loaded):
+            result = interrupted(each, "x += 1\nprint('go', flush=True)\nwhile True: pass")
+            assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+            assert value(each.run("x")) == "2"
+
+
+def test_many_interrupts_at_any_moment_leave_a_session_that_works(session: WasmSession) -> None:
+    session.run("x = 0")
+    for _ in range(20):
+        result = session.run("x += 1\nprint('go', flush=True)", on_output=lambda *_: session.interrupt() and None)
+        assert result.status in (Status.OK, Status.INTERRUPTED) and not result.rolled_back, result
+    assert value(session.run("x")) == "20"
+
+
+def test_a_fork_of_a_fork_and_of_a_loaded_session_has_all_of_its_memory(
+    backend: WasmBackend, session: WasmSession, tmp_path: Path
+) -> None:
+    session.run("import random; numbers = [random.random() for _ in range(100_000)]; total = sum(numbers)")
+    session.save(tmp_path / "s")
+    with session.fork() as one, one.fork() as two, load_wasm_session(backend, tmp_path / "s") as loaded:
+        one.run("numbers.clear()")
+        with loaded.fork() as three:
+            for each in (session, two, loaded, three):
+                assert value(each.run("sum(numbers) == total, len(numbers)")) == "(True, 100000)"
+        assert value(one.run("len(numbers)")) == "0"
+
+
+def test_a_fork_with_an_open_file_is_refused_by_name(session: WasmSession) -> None:
+    session.run("f = open('kept.txt', 'w')")
+    with pytest.raises(SessionError, match=r"kept\.txt"):
+        session.fork()

@@ -109,6 +109,21 @@ def test_a_state_says_that_it_cannot_hold_threads(session: Session) -> None:
     assert held == [(), (), ("1 thread of earlier cells did not come back",)]
 
 
+def test_a_state_says_what_it_shares_with_all_others(session: Session) -> None:
+    session.run("import socket, sqlite3, subprocess; server = socket.create_server(('127.0.0.1', 0))")
+    session.run("base = sqlite3.connect('data.db'); base.execute('create table t (n)'); base.commit()")
+    session.run("child = subprocess.Popen(['sleep', '60'])")
+    session.run("server.close(); base.close(); child.kill(); child.wait()")
+    shared = [[note.split(":")[0] for note in node.lacks] for node in session.history()]
+    assert shared == [
+        [],
+        ["1 network socket"],
+        ["1 network socket", "1 open sqlite database"],
+        ["1 network socket", "1 open sqlite database", "1 child process"],
+        [],
+    ]
+
+
 def test_restart_forgets_the_history(session: Session) -> None:
     session.run("x = 1")
     session.restart()

@@ -11,6 +11,8 @@ import re
 import sys
 
 from .frame import LIBRARIES
+from .packaged import folder as package_folder
+from .packaged import packaged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +25,11 @@ _FRAME_HEIGHT = re.compile(r"\sheight=\"(\d{1,4})(?:px)?\"")
 _SCRIPT = re.compile(r"<script\b[^<>]*?\ssrc=[\"']([^\"']+)[\"'][^<>]*>\s*</script>", re.IGNORECASE)
 _STYLE_SHEET = re.compile(r"<link\b[^<>]*?\shref=[\"']([^\"']+\.css)[\"'][^<>]*>", re.IGNORECASE)
 _ITABLES = re.compile(r"window\.(_itables_[0-9_a-z]+)\b")
-_VIS = re.compile(r"/vis-network/(9\.[0-9.]+)/")
 _ICON_FONT = re.compile(r"<link\b[^<>]*?\shref=[\"'][^\"'<>]*font-awesome[^<>]*>", re.IGNORECASE)
+_NO_LEAFLET = (
+    "<p>This map is drawn by Leaflet, which a frame cannot load from the network. "
+    "Install it beside the map's own package: pip install XStatic-Leaflet XStatic-jQuery</p>"
+)
 #: The signs that matplotlib's animation player takes from a font of the network.
 _PLAYER_STYLE = "<style>{}</style>".format(
     "".join(
@@ -53,14 +58,18 @@ def offline(markup: str) -> Tuple[str, List[str], int | None]:
     libraries: List[str] = []
 
     def script(match: Match[str]) -> str:
-        vis = _vis(match[1])
-        if vis:
-            libraries.append(vis)
+        known = packaged(match[1])
+        if known:
+            libraries.append(known)
             return ""
         path = os.path.join(folder, html.unescape(match[1]))
         return "<script>" + _text(path).replace("</", "<\\/") + "</script>" if _is_small(path) else match[0]
 
     def style(match: Match[str]) -> str:
+        known = packaged(match[1])
+        if known:
+            libraries.append(known)
+            return ""
         path = os.path.join(folder, html.unescape(match[1]))
         return "<style>" + _text(path).replace("</", "<\\/") + "</style>" if _is_small(path) else match[0]
 
@@ -68,9 +77,11 @@ def offline(markup: str) -> Tuple[str, List[str], int | None]:
         markup = _STYLE_SHEET.sub(style, _SCRIPT.sub(script, markup))
     if _ITABLES.search(markup) and "itables.javascript" in sys.modules:
         libraries.append(LIBRARIES.from_source("itables", _itables))
-    if "animation" in markup and "fa fa-" in markup:
+    if "animation" in markup and "fa fa-" in markup and _ICON_FONT.search(markup):
         markup = _PLAYER_STYLE + _ICON_FONT.sub("", markup)
-    return markup, libraries, height
+    if "L.map(" in markup and not package_folder("leaflet"):
+        markup = _NO_LEAFLET + markup
+    return markup, list(dict.fromkeys(libraries)), height
 
 
 def _is_small(path: str) -> bool:
@@ -86,13 +97,3 @@ def _itables() -> str:
     module = sys.modules["itables.javascript"]
     made = module.generate_init_offline_itables_html(module.opt.dt_bundle)
     return str(made[made.index("<script>") + len("<script>") : made.index("</script>")])
-
-
-def _vis(address: str) -> str:
-    """Return the vis-network that pyvis has with it, for the address of the same version; empty for all others."""
-    match = _VIS.search(address)
-    package = sys.modules.get("pyvis")
-    if match is None or package is None or not address.endswith(".js"):
-        return ""
-    path = os.path.join(os.path.dirname(package.__file__ or ""), "lib", f"vis-{match[1]}", "vis-network.min.js")
-    return LIBRARIES.from_file("vis-network", path) if os.path.isfile(path) else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from IPython.core.getipython import get_ipython
 
 from .after_import import AfterImport
@@ -53,6 +55,20 @@ def itables_offline(module: Any) -> None:
     module._CONNECTED, module.init_notebook_mode = False, init_notebook_mode
 
 
+def rich_pages(module: Any) -> None:
+    """Let rich show colours and tables as HTML where a notebook shows the cell, as text elsewhere."""
+    module._is_jupyter = lambda: screen_of_cells().has_pager()
+
+
+def tqdm_bars(module: Any) -> None:
+    """Let ``tqdm.auto`` show a widget where a notebook runs the cell; it looks for ipykernel, which is not here."""
+    if not screen_of_cells().has_pager():
+        return
+    notebook = importlib.import_module("tqdm.notebook")
+    if notebook.IProgress is not None:
+        module.tqdm, module.trange = notebook.tqdm, notebook.trange
+
+
 def widget_outputs(module: Any) -> None:
     """Let ``Output`` widgets catch displays."""
     catch_outputs(module, screen_of_cells())
@@ -72,6 +88,8 @@ def install() -> None:
         "altair": altair_renderers,
         "bokeh.io.notebook": bokeh_notebook,
         "itables.javascript": itables_offline,
+        "rich.console": rich_pages,
+        "tqdm.autonotebook": tqdm_bars,
         "comm": COMMS.install,
         "ipywidgets.widgets.widget_output": widget_outputs,
     }

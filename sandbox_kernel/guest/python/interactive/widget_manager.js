@@ -59,7 +59,8 @@
   };
 
   let renderView = null;
-  const keyboard_manager = { register_events: nothing };
+  const actions = { register: nothing, get: () => ({ handler: nothing }) };
+  const keyboard_manager = { register_events: nothing, actions };
   const area = { create_output_subarea: () => [document.createElement('div')], keyboard_manager, handle_output: nothing, handle_clear_output: nothing };
   const place = (model, root) => renderView.call(area, { model_id: model }, {}, { append: ([node]) => root.append(node) });
 
@@ -112,7 +113,6 @@
 
   const events = { on: nothing, trigger: nothing };
   const notebook = { metadata: {}, events, keyboard_manager, kernel, get_cells: () => [], container: { on: nothing } };
-  const actions = { register: nothing, get: () => ({ handler: nothing }) };
   window.Jupyter = { version: '7.0.0', notebook, menubar: { actions }, notification_area: { widget: () => ({}) } };
   const modules = new Map(Object.entries({
     module: { uri: 'https://widgets.invalid/extension.js' }, // nothing is loaded from there
@@ -123,6 +123,8 @@
   }));
   const OURS = 'jupyter-js-widgets';
   const named = (name) => (/^@jupyter-widgets\/(?:base|controls|output)$/.test(name) ? OURS : name);
+  // Files made by webpack ask where they were loaded from, and fail when nothing answers. They load nothing from there.
+  Object.defineProperty(document, 'currentScript', { value: { tagName: 'SCRIPT', src: 'data:text/javascript,' } });
   // AMD, for files that are evaluated one after the other; each names itself before it is evaluated.
   window.sandboxModule = OURS;
   window.define = (...given) => {

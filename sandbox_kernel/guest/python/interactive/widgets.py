@@ -12,17 +12,21 @@ import contextlib
 import functools
 import io
 import os
+import re
 import sys
 
-from .frame import LIBRARIES, frame, script
+from .frame import LIBRARIES, as_json, frame, script
+from .packaged import as_data, icons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set
+    from typing import Any, Callable, Dict, List, Match, Set
 
 COMM = "application/vnd.sandbox-kernel.comm+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
 _STANDARD = "@jupyter-widgets/"
+#: How webpack names a file beside its own.
+_PICTURE = re.compile(r"\b\w\.p\+\"([0-9a-f]{8,64}\.(?:png|svg|woff2))\"")
 
 
 class Comms:
@@ -94,7 +98,8 @@ def widget(value: Any) -> Dict[str, Any]:
         path = _extension(name, "index.js")
         if not name.startswith(_STANDARD) and path:
             libraries.append(LIBRARIES.from_source(f"widget {name}", functools.partial(_module, name, path)))
-    made = frame(script("startWidgets()"), libraries, 120)
+    signs = icons()
+    made = frame(script("startWidgets()"), [*libraries, signs] if signs else libraries, 120)
     made["widget"] = {"model_id": str(value["model_id"])}
     return made
 
@@ -124,7 +129,14 @@ def _manager() -> str:
 
 
 def _module(name: str, path: str) -> str:
-    return f"window.sandboxModule = {name!r};\n" + _text(path)
+    """Return the file of a widget, with the pictures that it would load put in."""
+    source = _PICTURE.sub(lambda match: _put_in(match, os.path.dirname(path)), _text(path))
+    return f"window.sandboxModule = {name!r};\n" + source
+
+
+def _put_in(match: Match[str], folder: str) -> str:
+    path = os.path.join(folder, match[1])
+    return as_json(as_data(path)) if os.path.isfile(path) else match[0]
 
 
 class _Caught(io.StringIO):

@@ -28,6 +28,7 @@ from ..engine import make_engine
 from ..plan import BootPlan
 from ..wasi.engine_overrides import make_linker
 from .image import bake
+from .interrupt_words import COUNT, WatchedClock, find_words, set_words
 from .start_shim import StartShim, shim_code
 
 _BOOTED = 77
@@ -101,6 +102,7 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
     try:
         booted = _Booted(plan, engine, module, folder)
         old_stack = booted.first_stack
+        interrupt = booted.interrupt_words()
         entry = booted.settle()
         shim = StartShim(
             program=booted.entries["program"],
@@ -111,7 +113,8 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
                          for number in range(plan.spares)),
             spare_bytes=plan.spare_bytes,
         )  # fmt: skip
-        record = json.dumps({"index": entry, "turn": booted.entries["turn"], "spares": shim.spares}).encode()
+        found = {"index": entry, "turn": booted.entries["turn"], "spares": shim.spares, "interrupt": interrupt}
+        record = json.dumps(found).encode()
         place = booted.leave_record(old_stack, record)
         content, stack = booted.memory_image()
         image = bake(module, content)
@@ -130,7 +133,9 @@ class _Booted:
     def __init__(self, plan: BootPlan, engine: wasmtime.Engine, module: bytes, folder: str) -> None:
         self.folder = folder
         self.store = make_store(plan, engine, folder, ["python", "-c", _wrapper(plan)], spares=True)
-        exports = make_linker(engine).instantiate(self.store, wasmtime.Module(engine, module)).exports(self.store)
+        linker = make_linker(engine)
+        self._clock = WatchedClock(linker)
+        exports = linker.instantiate(self.store, wasmtime.Module(engine, module)).exports(self.store)
         memory, table, stack = exports["memory"], exports[TABLE], exports[STACK]
         if not isinstance(memory, wasmtime.Memory) or not isinstance(table, wasmtime.Table):
             raise NotBootable("the module exports no memory")
@@ -178,14 +183,38 @@ class _Booted:
         i32 = wasmtime.ValType.i32()
         return kind.params == [i32] * 4 and kind.results == [i32]
 
-    def settle(self) -> int:
-        """Call the function ``settle`` of the boot program; returns the table index by which it was called."""
+    def call(self, name: str) -> int:
+        """Call a function of the boot program; returns the table index by which it was called."""
         index = self.vectorcall()
         function = self.table.get(self.store, index)
         assert isinstance(function, wasmtime.Func)
-        if not function(self.store, self.entries["settle"], 0, 0, 0) or not os.path.exists(f"{self.folder}/settled"):
-            raise NotBootable("a Python function could not be called in the booted memory")
+        if not function(self.store, self.entries[name], 0, 0, 0):
+            raise NotBootable(f"the Python function {name} could not be called in the booted memory")
         return index
+
+    def settle(self) -> int:
+        """Call the function ``settle`` of the boot program; returns the table index by which it was called."""
+        index = self.call("settle")
+        if not os.path.exists(f"{self.folder}/settled"):
+            raise NotBootable("a Python function did nothing when it was called in the booted memory")
+        return index
+
+    def interrupt_words(self) -> list[int]:
+        """Return the addresses of the words that interrupt the interpreter, after an interrupt by them has worked.
+
+        The first one belongs to this signal alone: without it the others are looked at and nothing is raised.
+        """
+        words = find_words(self._clock, lambda: self.call("probe"))
+        own = words - find_words(self._clock, lambda: self.call("probe_other"))
+        if len(words) != COUNT or len(own) != 1:
+            raise NotBootable(
+                f"an interrupt sets {len(words)} words of the memory, {len(own)} of its own; expected 4, 1"
+            )
+        for asked, expected in ((words - own, False), (words, True)):
+            set_words(self._clock, asked, lambda: self.call("interrupted"))
+            if os.path.exists(f"{self.folder}/interrupted") is not expected:
+                raise NotBootable("an interrupt by memory did not come, or came without its own word")
+        return [*own, *sorted(words - own)]
 
     def leave_record(self, stack: int, record: bytes) -> int:
         """Write what a session must know into the stack of the boot, which nothing uses any more; returns the place.

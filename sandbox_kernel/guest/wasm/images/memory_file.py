@@ -25,14 +25,15 @@ class HasMemory(Protocol):
     store: wasmtime.Store
 
 
-def _base(guest: HasMemory) -> int:
+def memory_base(guest: HasMemory) -> int:
+    """Return the address of the memory's first byte; it stays where it is when the memory grows."""
     return ctypes.addressof(guest.memory.data_ptr(guest.store).contents)
 
 
 def _view(guest: HasMemory) -> memoryview:
     """Return the memory as bytes, without a copy; valid only until the memory grows."""
     size = guest.memory.data_len(guest.store)
-    return memoryview((ctypes.c_ubyte * size).from_address(_base(guest))).cast("B")
+    return memoryview((ctypes.c_ubyte * size).from_address(memory_base(guest))).cast("B")
 
 
 def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
@@ -69,7 +70,7 @@ def map_memory(guest: HasMemory, descriptor: int) -> None:
         guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
     if guest.memory.data_len(guest.store) != size:
         raise RuntimeError(f"an image of {size} bytes does not fit a memory of {guest.memory.data_len(guest.store)}")
-    place = ctypes.c_void_p(_base(guest))
+    place = ctypes.c_void_p(memory_base(guest))
     flags = mmap.MAP_PRIVATE | _MAP_FIXED
     asked = (ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, ctypes.c_long(0))
     if _libc.mmap(place, *asked) != place.value:

@@ -116,6 +116,7 @@ def run(source: str, number: int) -> None:
                 _show(_bundle(value), "result")
         _show_figures()
     except SystemExit as end:
+        _send(op="ended")
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -127,6 +128,7 @@ def run(source: str, number: int) -> None:
 
 
 def _fail(error: BaseException) -> None:
+    _send(op="ended")
     # A SyntaxError names its place itself and needs no frames.
     frames = None if isinstance(error, SyntaxError) else error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
@@ -134,7 +136,8 @@ def _fail(error: BaseException) -> None:
     lines = "".join(traceback.format_exception(type(error), error, frames)).splitlines()
     told = {"ename": type(error).__name__, "evalue": str(error)[:2000], "traceback": lines[:100]}
     limit = {"limit": "memory"} if isinstance(error, MemoryError) else {}
-    _finish(status="error", error=told, **limit)
+    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+    _finish(status=status, exit_code=1, error=told, **limit)
 
 
 def _finish(**end: object) -> None:
@@ -216,9 +219,15 @@ def begin(env: dict[str, str] | None = None) -> None:
 
 
 def turn() -> None:
-    """Do what the worker asks for; the entry of an image."""
-    order = _send(op="next")
-    calls: dict[object, Callable[..., None]] = {"begin": begin, "run": run, "names": names, "ask": ask}
-    arguments = order["arguments"]
-    assert isinstance(arguments, list)
-    calls[order["call"]](*arguments)
+    """Do what the worker asks for; the entry of an image.
+
+    From the order of a cell until the message ``ended`` or ``done`` an interrupt may come at any moment, also in here.
+    """
+    try:
+        order = _send(op="next")
+        calls: dict[object, Callable[..., None]] = {"begin": begin, "run": run, "names": names, "ask": ask}
+        arguments = order["arguments"]
+        assert isinstance(arguments, list)
+        calls[order["call"]](*arguments)
+    except KeyboardInterrupt as error:
+        _fail(error)

@@ -2,17 +2,22 @@
 
 Runs on Python 3.12, as the module ``_boot``. ``images/boot_python.py`` runs it to the interpreter's first exit handler:
 then the interpreter is whole and no Python function is running, so its memory can be entered again. The host finds
-``settle``, ``program`` and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
+its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
 """
 
+import _thread
 import atexit
+import functools
 import gc
 import json
 import logging
+import operator
 import os
 import random
+import signal
 import sys
 import time
+from collections.abc import Callable
 from types import ModuleType
 
 #: Modules that programs often import; they are in the image already.
@@ -26,6 +31,7 @@ xml.etree.ElementTree zipfile zlib"""
 buffer = bytearray()
 _BOOTED = 77
 _baked = set[str]()
+_kept: list[object] = []
 _threading: ModuleType | None = None
 
 
@@ -41,6 +47,39 @@ def settle() -> None:
         file.write("settled")
     gc.collect()
     gc.freeze()
+
+
+def probe(number: signal.Signals = signal.SIGINT) -> None:
+    """Interrupt this interpreter with its own function, between two calls of the clock.
+
+    No Python code runs between these three calls, so the host sees the memory just before and just after; what has
+    changed is what an interrupt must write. The numbers are kept, so that no address is used twice.
+    """
+    try:
+        interrupt = functools.partial(_thread.interrupt_main, number)
+        calls: list[Callable[[], object]] = [time.time_ns, interrupt, time.time_ns]
+        _kept.extend(map(operator.call, calls))
+    except KeyboardInterrupt:
+        pass
+
+
+def probe_other() -> None:
+    """Do the same with another signal: what it does not set is the interrupt's own."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    probe(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+
+
+def interrupted() -> None:
+    """Call the clock, in which the host writes an interrupt, and say whether it came."""
+    try:
+        time.time_ns()
+        for _ in range(1000):
+            pass
+    except KeyboardInterrupt:
+        _kept.clear()
+        with open("/box/interrupted", "w") as file:
+            file.write("interrupted")
 
 
 def wake(argv: list[str], environ: list[str]) -> None:
@@ -131,7 +170,8 @@ def _boot(buffer_bytes: int, post: int) -> None:
     for at in range(64):  # written byte by byte, so that the host finds this mark in one place only
         buffer[at] = at * 37 + 11 & 255
     sys.modules["_sandbox"]._post = post  # type: ignore[attr-defined]
-    entries = {entry.__name__: id(entry) for entry in (settle, program, sys.modules["_sandbox"].turn)}
+    functions = (settle, probe, probe_other, interrupted, program, sys.modules["_sandbox"].turn)
+    entries = {entry.__name__: id(entry) for entry in functions}
     facts = {"entries": entries, "function_bytes": type(_boot).__basicsize__, "version": sys.version.split()[0]}
     with open("/box/boot.json", "w") as file:
         json.dump(facts, file)

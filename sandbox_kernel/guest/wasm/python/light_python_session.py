@@ -7,8 +7,10 @@ in every WebAssembly session, checkpoints are forks of the worker and the memory
 from __future__ import annotations
 
 import json
+import os
 import signal
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import wasmtime
 
@@ -16,11 +18,13 @@ from ...session.worker import Worker
 from ..binary.expose import TABLE
 from ..engine import make_engine
 from ..guest_files import Folders
-from ..images.memory_file import map_memory
+from ..images.memory_changes import apply_changes, changed_pages, write_changes
+from ..images.memory_file import map_memory, memory_base
 from ..javascript.host_calls import write_all
 from ..javascript.quickjs import Export
 from ..plan import Preopen, read_switches
 from ..wasi.all_calls import PlainWasi
+from .interrupts import MemoryInterrupts
 from .wasm_python_session import WasmPythonEngine
 
 TYPE_CHECKING = False
@@ -29,59 +33,84 @@ if TYPE_CHECKING:
 
 #: The folders of every run, before the mounts; the last one, which has the program, is the letter box of a session.
 _PLACES = 4
+_POST = 3 + _PLACES - 1
+#: What a guest is told to do that no session uses yet: something that changes nothing.
+_FIRST_ORDER = b'{"call": "names", "arguments": []}'
 #: The stack of the main thread is smaller than that of a run's own thread.
 _STACK_BYTES = 4 << 20
 _MOST_RECORD_BYTES = 8192
 
 
-@dataclass(frozen=True)
 class LoadedImage:
-    """An engine, the compiled image, and where its record is."""
+    """An instance of the image that no session uses yet; ``letter`` answers its messages."""
 
-    engine: wasmtime.Engine
-    module: wasmtime.Module
-    record: int
+    def __init__(self, known: dict[str, Any]) -> None:
+        engine = make_engine(replace(read_switches(known["switches"]), stack_bytes=_STACK_BYTES))
+        with open(known["handles"]) as file:
+            self.record: int = json.load(file)["record"]
+        module = wasmtime.Module.deserialize_file(engine, known["module"])
+        self.letter: Callable[[bytes], bytes] = lambda _data: _FIRST_ORDER
+        self.store = wasmtime.Store(engine)
+        self.store.set_epoch_deadline(1)
+        self.wasi = PlainWasi(Folders([]), [], ["python"], {}, write_all, lambda data: self.letter(data))
+        self.wasi.make_post(_POST)
+        linker = wasmtime.Linker(engine)
+        self.wasi.define(linker)
+        self.export = Export(self.store, linker.instantiate(self.store, module))
+        self.memory = self.export.memory()
+        self.wasi.memory, self.wasi.store = self.memory, self.store
+        if known.get("base") is not None:
+            map_memory(self, os.open(known["base"], os.O_RDONLY | os.O_CLOEXEC))
+        # A first call copies the pages of the memory that every cell writes to.
+        record = self.read_record()
+        self.function(record)(self.store, record["turn"], 0, 0, 0)
+
+    def read_record(self) -> dict[str, Any]:
+        """Read the record from the memory, which may be a saved one."""
+        place = self.record
+        size = int.from_bytes(self.memory.read(self.store, place, place + 4), "little")
+        if size > _MOST_RECORD_BYTES:
+            raise wasmtime.WasmtimeError("the memory of the session has no record")
+        found: dict[str, Any] = json.loads(bytes(self.memory.read(self.store, place + 4, place + 4 + size)))
+        return found
+
+    def function(self, record: dict[str, Any]) -> wasmtime.Func:
+        """Return the C function that calls Python functions."""
+        table = self.export.find(TABLE)
+        assert isinstance(table, wasmtime.Table)
+        function = table.get(self.store, record["index"])
+        assert isinstance(function, wasmtime.Func)
+        return function
 
 
 class LightPythonEngine(WasmPythonEngine):
     """A CPython that has started as the engine of a session."""
 
     def __init__(self, loaded: LoadedImage, plan: dict[str, Any], image: int | None) -> None:
-        self.store = wasmtime.Store(loaded.engine)
+        self.store, self.export, self.memory, self.wasi = loaded.store, loaded.export, loaded.memory, loaded.wasi
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
-        self.store.set_epoch_deadline(1)
         preopens = [Preopen(**folder) for folder in plan["preopens"]]
         places = [folder.guest if folder.guest != "." else preopens[0].guest for folder in preopens]
-        self.wasi = PlainWasi(Folders(preopens), places, ["python"], {}, write_all, self._letter)
-        self.wasi.make_post(3 + _PLACES - 1)
-        linker = wasmtime.Linker(loaded.engine)
-        self.wasi.define(linker)
-        self.export = Export(self.store, linker.instantiate(self.store, loaded.module))
-        self.memory = self.export.memory()
-        self.wasi.memory, self.wasi.store = self.memory, self.store
+        self.wasi.give(Folders(preopens), places)
+        self.wasi.make_post(_POST)
+        loaded.letter = self._letter
         self.number = 0
         self.told: dict[str, Any] = {}
         self.order: dict[str, object] = {}
+        #: Whether pages that were not written to are those that another new guest has too.
+        self._begun_alike = image is None or plan["changes"]
         if image is not None:
-            map_memory(self, image)
-        record = self._record(loaded.record)
+            (apply_changes if plan["changes"] else map_memory)(self, image)
+        record = loaded.read_record()
         self._turn_at = record["turn"]
-        table = self.export.find(TABLE)
-        assert isinstance(table, wasmtime.Table)
-        function = table.get(self.store, record["index"])
-        assert isinstance(function, wasmtime.Func)
-        self._function = function
+        self._function = loaded.function(record)
         self._name_mounts(record["spares"], places[_PLACES:])
+        base, size = memory_base(self), self.memory.data_len(self.store)
+        self._interrupts = MemoryInterrupts(base, size, record["interrupt"])
+        self._asking = False
+        self.wasi.stop = lambda: self._interrupts.came
         if image is None:
             self._call("begin", {"HOME": "/box", **plan["env"]})
-
-    def _record(self, place: int) -> dict[str, Any]:
-        """Read the record from the memory, which may be a saved one."""
-        size = int.from_bytes(self.memory.read(self.store, place, place + 4), "little")
-        if size > _MOST_RECORD_BYTES:
-            raise wasmtime.WasmtimeError("the memory of the session has no record")
-        found: dict[str, Any] = json.loads(bytes(self.memory.read(self.store, place + 4, place + 4 + size)))
-        return found
 
     def _name_mounts(self, spares: list[list[int]], mounts: list[str]) -> None:
         """Write the names of the mounts to where libc has the names of the image's spare folders."""
@@ -91,16 +120,52 @@ class LightPythonEngine(WasmPythonEngine):
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
         self.worker = worker
-        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: object) -> None:
+        """Handle an interrupt in the worker's own code: it ends a question to the user, the guest gets it otherwise."""
+        if self._asking:
+            raise KeyboardInterrupt
+
+    def run(self, code: str, number: int | None) -> dict[str, Any]:
+        """See ``CellEngine``."""
+        with self._interrupts:
+            return super().run(code, number)
+
+    def _asked(self, prompt: str) -> bytes:
+        try:
+            self._asking = not self._interrupts.came
+            return super()._asked(prompt) if self._asking else b"{}"
+        except KeyboardInterrupt:
+            # The guest raises its own as soon as it goes on.
+            self._interrupts.interrupt()
+            return b"{}"
+        finally:
+            self._asking = False
+
+    def _ended(self) -> None:
+        self._interrupts.disarm()
 
     def _call(self, name: str, *arguments: object) -> None:
         self.order = {"call": name, "arguments": list(arguments)}
-        self._function(self.store, self._turn_at, 0, 0, 0)
+        if not self._function(self.store, self._turn_at, 0, 0, 0):
+            raise wasmtime.WasmtimeError("the session's own program was interrupted")
 
     def _letter(self, data: bytes) -> bytes:
         if data == b'{"op": "next"}\n':
+            if self.order["call"] == "run":
+                self._interrupts.arm()
             return json.dumps(self.order).encode()
         return super()._letter(data)
+
+    def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
+        """See ``CellEngine``; ``changes`` writes the changed pages of the memory to the file that ``code`` names."""
+        if what != "changes":
+            return super().ask(what, code, position)
+        pages = changed_pages(self) if self._begun_alike else None
+        if pages is None or self.wasi.open_files():
+            return super().ask("image", code, position)
+        return {**write_changes(self, code, pages), "elapsed_s": 0.0}
 
     def _unpack(self) -> None:
         """Do nothing: this Python has no matplotlib, whose files would be unpacked."""
@@ -108,10 +173,7 @@ class LightPythonEngine(WasmPythonEngine):
 
 def load(known: dict[str, Any]) -> LoadedImage:
     """Load what does not depend on the plan of a session; called by ``warm/warm_session.py``."""
-    engine = make_engine(replace(read_switches(known["switches"]), stack_bytes=_STACK_BYTES))
-    with open(known["handles"]) as file:
-        record = json.load(file)["record"]
-    return LoadedImage(engine, wasmtime.Module.deserialize_file(engine, known["module"]), record)
+    return LoadedImage(known)
 
 
 def make(loaded: LoadedImage, plan: dict[str, Any], image: int | None) -> LightPythonEngine:

@@ -110,18 +110,28 @@ class WasmPythonEngine(CellEngine):
         except (ValueError, KeyError, AttributeError, TypeError):
             return b"{}"
         if op == "input":
-            try:
-                return json.dumps({"value": self.worker.input(str(letter.get("prompt", "")), False)}).encode()
-            except EOFError:
-                return b"{}"
+            return self._asked(str(letter.get("prompt", "")))
         if op == "matplotlib":
             self._unpack()
+        elif op == "ended":
+            self._ended()
         elif op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
             self.worker.show({**shown, "display_id": None})
         else:
+            self._ended()
             self.told = letter
         return b"{}"
+
+    def _ended(self) -> None:
+        """The code of the cell has ended, and ours goes on; nothing to do where a cell cannot be interrupted."""
+
+    def _asked(self, prompt: str) -> bytes:
+        """Ask the user for a line; without an answer the cell gets an ``EOFError``."""
+        try:
+            return json.dumps({"value": self.worker.input(prompt, False)}).encode()
+        except EOFError:
+            return b"{}"
 
     def _unpack(self) -> None:
         """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""

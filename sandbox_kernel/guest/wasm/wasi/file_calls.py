@@ -47,8 +47,13 @@ class FileCalls(GuestMemory):
         write: Callable[[int, bytes], None],
         letter: Callable[[bytes], bytes],
     ) -> None:
-        self._folders, self._write, self._letter = folders, write, letter
+        self._write, self._letter = write, letter
         self._answer = b""
+        self.give(folders, places)
+
+    def give(self, folders: Folders, places: Sequence[str]) -> None:
+        """Give the guest these folders, under these names, instead of any before."""
+        self._folders = folders
         # A saved guest has the descriptor numbers of its folders in memory: folders that every session has come first.
         self._handles = {3 + number: Handle(path, preopened=True) for number, path in enumerate(places)}
         self._first = 3 + len(self._handles)

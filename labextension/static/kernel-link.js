@@ -1,0 +1,110 @@
+// The line between this page and the Sandbox kernel: requests of our own message type on the shell channel.
+//
+// Only code of this extension sends them. Output of a sandbox stands in frames, which reach the kernel through the gate
+// of their widgets and no other way. The kernel answers between cells; sandbox_kernel/notebook/side_panel is its side.
+const IMPLEMENTATION = 'sandbox-kernel';
+
+let made = null;
+
+// Returns the one link of this page; every plugin that needs it may ask first.
+export function kernelLink(shared) {
+  made ??= makeLink(shared);
+  return made;
+}
+
+async function makeLink(shared) {
+  const [{ KernelMessage }, { NotebookActions }, { Signal }] = await Promise.all(
+    ['@jupyterlab/services', '@jupyterlab/notebook', '@lumino/signaling'].map(shared),
+  );
+  return new KernelLink(KernelMessage.createMessage, NotebookActions, Signal);
+}
+
+// Knows which notebooks have a Sandbox kernel. `changed` is emitted with {panel, why, source}: `why` is 'kernel' when it is
+// another one, 'current' when another notebook is looked at, 'cell' when a cell (with this source) has ended, or the
+// action of a request that changed something.
+class KernelLink {
+  constructor(createMessage, actions, Signal) {
+    this._createMessage = createMessage;
+    this._kernels = new WeakMap();
+    this._ran = new WeakMap();
+    this._ended = actions.executed;
+    this.changed = new Signal(this);
+  }
+
+  follow(tracker) {
+    if (this._tracker) return;
+    this._tracker = tracker;
+    const learn = (panel) => {
+      panel.sessionContext.kernelChanged.connect(() => this._learn(panel));
+      panel.sessionContext.statusChanged.connect((_context, status) => {
+        if (status === 'restarting' || status === 'autorestarting') this._learn(panel);
+      });
+      this._learn(panel);
+    };
+    tracker.forEach(learn);
+    tracker.widgetAdded.connect((_tracker, panel) => learn(panel));
+    tracker.currentChanged.connect(() => this.changed.emit({ panel: tracker.currentWidget, why: 'current' }));
+    this._ended.connect((_actions, { notebook, cell }) => {
+      const panel = tracker.find((one) => one.content === notebook);
+      if (!panel || !this.isSandbox(panel)) return;
+      this._ran.set(cell, this._kernels.get(panel));
+      this.changed.emit({ panel, why: 'cell', source: cell.model?.sharedModel.getSource() ?? '' });
+    });
+  }
+
+  // The current notebook if its kernel is the Sandbox kernel, else null.
+  get current() {
+    const panel = this._tracker?.currentWidget ?? null;
+    return panel && this.isSandbox(panel) ? panel : null;
+  }
+
+  isSandbox(panel) {
+    const kernel = panel.sessionContext.session?.kernel;
+    return Boolean(kernel) && this._kernels.get(panel) === kernel.id;
+  }
+
+  // Whether this page has run this cell in the kernel that the notebook has now.
+  hasRun(panel, cell) {
+    return this.isSandbox(panel) && this._ran.get(cell) === this._kernels.get(panel);
+  }
+
+  // Sends a request and returns the content of the reply; an Error says why there is none, or what was refused.
+  async ask(panel, action, fields = {}) {
+    const kernel = panel.sessionContext.session?.kernel;
+    if (!kernel || !this.isSandbox(panel)) throw new Error('This notebook has no running Sandbox kernel.');
+    const message = this._createMessage({
+      msgType: 'sandbox_request',
+      channel: 'shell',
+      username: kernel.username,
+      session: kernel.clientId,
+      content: { action, ...fields },
+    });
+    const reply = await kernel.sendShellMessage(message, true, true).done;
+    const content = reply.content ?? {};
+    if (content.status !== 'ok') {
+      const error = new Error(typeof content.error === 'string' ? content.error : 'The kernel did not answer.');
+      error.conflicts = Array.isArray(content.conflicts) ? content.conflicts : [];
+      throw error;
+    }
+    return content;
+  }
+
+  // A request that changes something; everybody who shows the notebook's state is told afterwards, also of a failure.
+  async change(panel, action, fields = {}) {
+    try {
+      return await this.ask(panel, action, fields);
+    } finally {
+      this.changed.emit({ panel, why: action });
+    }
+  }
+
+  async _learn(panel) {
+    this._kernels.delete(panel);
+    const kernel = panel.sessionContext.session?.kernel;
+    const info = await kernel?.info.catch(() => null);
+    if (kernel && kernel === panel.sessionContext.session?.kernel && info?.implementation === IMPLEMENTATION) {
+      this._kernels.set(panel, kernel.id);
+    }
+    this.changed.emit({ panel, why: 'kernel' });
+  }
+}

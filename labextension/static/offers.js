@@ -1,0 +1,80 @@
+// Draws what a cell lacked, with buttons: allow once, for this session, never. The first two run the cell again.
+import { element } from './dom.js';
+import { kernelLink } from './kernel-link.js';
+import { OFFERS, readOffers } from './offer-facts.js';
+import { OWN_KEYS } from './receipt.js';
+
+const BUTTONS = [
+  { how: 'once', text: 'Allow once', again: true },
+  { how: 'session', text: 'Allow for this session', again: true },
+  { how: 'never', text: 'Never', again: false },
+];
+
+export async function offersPlugin(shared) {
+  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await Promise.all(
+    ['@jupyterlab/rendermime', '@jupyterlab/notebook', '@lumino/widgets'].map(shared),
+  );
+  const link = await kernelLink(shared);
+
+  return {
+    id: 'sandbox-kernel:offers',
+    description: 'Shows buttons to allow what a cell lacked.',
+    autoStart: true,
+    requires: [IRenderMimeRegistry, INotebookTracker],
+    activate: (_app, registry, tracker) => {
+      link.follow(tracker);
+
+      class Offers extends Widget {
+        constructor() {
+          super();
+          this.addClass('jp-SandboxReceipt');
+          this.addClass('jp-SandboxReceipt-allow');
+        }
+
+        // Called by JupyterLab for every new or changed output of our MIME type.
+        async renderModel(model) {
+          this._said = element('span', { attributes: { role: 'status' } });
+          const rows = readOffers(model.data[OFFERS]).map((offer) => this._row(offer));
+          this.node.replaceChildren(...rows, this._said);
+        }
+
+        _row(offer) {
+          const buttons = BUTTONS.map(({ how, text, again }) => {
+            const title = how === 'once' && offer.once ? offer.once : offer.lines[how];
+            const button = element('button', { text, attributes: { type: 'button', title, 'aria-label': `${text}: ${offer.what}`, ...OWN_KEYS } });
+            button.addEventListener('click', () => this._answer(offer.lines[how], again));
+            return button;
+          });
+          return element('div', {
+            attributes: { role: 'group', 'aria-label': offer.what },
+            children: [element('span', { text: offer.sentence }), element('code', { text: offer.what }), ...buttons],
+          });
+        }
+
+        // Only a cell that this page has run since its kernel began may be answered: a notebook file can hold any offer.
+        async _answer(line, again) {
+          const panel = tracker.find((one) => one.node.contains(this.node));
+          const cell = panel?.content.widgets.find((one) => one.node.contains(this.node));
+          if (!cell || !link.hasRun(panel, cell)) {
+            this._said.textContent = 'Run the cell first: this offer is from an earlier kernel or page.';
+            return;
+          }
+          if (this._busy) return;
+          this._busy = true;
+          try {
+            const { content } = await panel.sessionContext.session.kernel.requestExecute({ code: line, store_history: false, allow_stdin: false }).done;
+            if (content.status !== 'ok') throw new Error(String(content.evalue ?? 'The kernel refused.').slice(0, 1000));
+            this._said.textContent = again ? 'Allowed; the cell runs again.' : 'Not asked again in this session.';
+            if (again) await NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
+          } catch (error) {
+            this._said.textContent = error.message;
+          } finally {
+            this._busy = false;
+          }
+        }
+      }
+
+      registry.addFactory({ safe: true, mimeTypes: [OFFERS], createRenderer: () => new Offers() }, 0);
+    },
+  };
+}

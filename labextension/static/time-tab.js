@@ -1,0 +1,174 @@
+// The tab "Time": the tree of a session's states. Enter or a click goes to a state; nothing is lost by it.
+import { element } from './dom.js';
+import { readDifference, readTree } from './panel-facts.js';
+import { bar, button, diffBlock, paragraph } from './parts.js';
+
+export function timeTab(body, { link, askName, run }) {
+  let panel = null;
+  let tree = { nodes: [], more: 0 };
+  let selected = null;
+  let compared = null;
+
+  const go = (node) => run(async () => (await link.change(panel, 'checkout', { state: node.id })).text);
+  const nameIt = (title) =>
+    run(async () => {
+      const name = await askName(title);
+      return name ? (await link.change(panel, 'name', { name })).text : '';
+    });
+  const branch = (node) =>
+    run(async () => {
+      const name = await askName(`A name for the state that the branch begins at, ${node.label}`);
+      if (!name) return '';
+      await link.change(panel, 'checkout', { state: node.id });
+      await link.change(panel, 'name', { name });
+      return `The next cell begins a branch at ${name}.`;
+    });
+  const compare = (before, after) =>
+    run(async () => {
+      compared = readDifference(await link.ask(panel, 'compare', { before, after }));
+      draw();
+      return '';
+    });
+
+  async function refresh(current) {
+    if (current !== panel) selected = compared = null;
+    panel = current;
+    tree = readTree(await link.ask(panel, 'tree'));
+    if (!tree.nodes.some(({ id }) => id === selected)) selected = tree.nodes.find(({ present }) => present)?.id ?? null;
+    draw();
+  }
+
+  function draw() {
+    if (tree.nodes.length === 0) {
+      body.replaceChildren(paragraph('No session runs. Each cell that you run becomes a state, which you can come back to.'));
+      return;
+    }
+    const hadFocus = body.querySelector('[role=tree]')?.contains(document.activeElement);
+    const items = element('ul', {
+      className: 'jp-SandboxPanel-tree',
+      attributes: { role: 'tree', 'aria-label': 'states of the session' },
+      children: tree.nodes.map(item),
+    });
+    items.addEventListener('keydown', onKey);
+    const buttons = bar(
+      button('Undo', () => run(async () => (await link.change(panel, 'undo')).text)),
+      button('Redo', () => run(async () => (await link.change(panel, 'redo')).text)),
+      button('Name the present state…', () => nameIt('A name for the present state')),
+    );
+    const node = tree.nodes.find(({ id }) => id === selected);
+    body.replaceChildren(buttons, items, ...(node ? [details(node)] : []), ...(compared ? [difference(compared)] : []));
+    if (hadFocus) items.querySelector('[tabindex="0"]')?.focus();
+  }
+
+  function item(node) {
+    const state = node.present ? 'present' : node.alive ? 'held' : 'gone';
+    const words = { present: 'the present state', held: 'held', gone: 'its cells would run again' }[state];
+    const made = element('li', {
+      attributes: {
+        role: 'treeitem',
+        'aria-level': String(node.depth + 1),
+        'aria-selected': String(node.id === selected),
+        'aria-label': [node.name, node.label, ...node.changes.slice(0, 6), words].filter(Boolean).join(', '),
+        tabindex: node.id === selected ? '0' : '-1',
+        'data-state': state,
+        'data-node': String(node.id),
+        ...(node.present ? { 'aria-current': 'true' } : {}),
+        ...(node.past ? { 'data-past': 'true' } : {}),
+      },
+      children: [
+        element('span', { className: 'jp-SandboxPanel-dot' }),
+        ...(node.name ? [element('strong', { text: node.name })] : []),
+        element('code', { text: node.label }),
+        element('span', { className: 'jp-SandboxPanel-changed', text: node.changes.slice(0, 6).join(' ') }),
+      ],
+    });
+    made.style.paddingLeft = `${4 + Math.min(node.depth, 12) * 14}px`;
+    made.addEventListener('click', () => choose(node.id));
+    made.addEventListener('dblclick', () => go(node));
+    return made;
+  }
+
+  function choose(id) {
+    selected = id;
+    compared = null;
+    draw();
+    body.querySelector('[role=treeitem][tabindex="0"]')?.focus();
+  }
+
+  function onKey(event) {
+    const at = tree.nodes.findIndex(({ id }) => id === selected);
+    const steps = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: tree.nodes.length - 1 };
+    if (event.key in steps) {
+      const next = tree.nodes[Math.max(0, Math.min(tree.nodes.length - 1, steps[event.key]))];
+      choose(next.id);
+    } else if (event.key === 'ArrowLeft') {
+      const parent = tree.nodes[at]?.parent;
+      if (tree.nodes.some(({ id }) => id === parent)) choose(parent);
+    } else if (event.key === 'ArrowRight') {
+      const child = tree.nodes.findLast(({ parent }) => parent === selected);
+      if (child) choose(child.id);
+    } else if (event.key === 'Enter') {
+      go(tree.nodes[at]);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  function details(node) {
+    const others = tree.nodes.filter(({ id }) => id !== node.id);
+    const choice = element('select', {
+      attributes: { 'aria-label': 'state to compare with' },
+      children: others.map(({ id, name, label, present }) => {
+        const option = element('option', { text: [present ? 'present:' : '', name, label].filter(Boolean).join(' '), attributes: { value: String(id) } });
+        option.selected = node.present ? id === node.parent : present;
+        return option;
+      }),
+    });
+    const changed = node.changes.length > 0 ? `changed: ${node.changes.join(', ')}` : 'changed no variable and no file';
+    const held = [node.alive ? 'held in memory' : 'not held: its cells would run again', node.memory && `${node.memory} of its own`];
+    const actions = [
+      ...(node.present ? [] : [button('Go there', () => go(node)), button('Branch from here…', () => branch(node))]),
+      ...(others.length > 0 ? [button('Compare with', () => compare(...pair(node.id, Number(choice.value)))), choice] : []),
+    ];
+    return element('section', {
+      className: 'jp-SandboxPanel-node',
+      attributes: { 'aria-label': 'the chosen state' },
+      children: [
+        paragraph(node.name ? `${node.name}: ${node.label}` : node.label, 'jp-SandboxPanel-title'),
+        paragraph(changed),
+        paragraph(held.filter(Boolean).join(', ')),
+        ...node.lacks.map((text) => paragraph(`cannot come back: ${text}`)),
+        bar(...actions),
+      ],
+    });
+  }
+
+  // The older state first.
+  const pair = (a, b) => (a < b ? [a, b] : [b, a]);
+
+  function difference({ before, after, variables, files, unknown }) {
+    const label = (id) => tree.nodes.find((node) => node.id === id)?.label ?? String(id);
+    const rows = variables.map(({ sign, name, before: old, after: now }) =>
+      element('tr', {
+        children: [element('td', { text: sign }), element('th', { text: name, attributes: { scope: 'row' } }), element('td', { text: old }), element('td', { text: now })],
+      }),
+    );
+    const head = element('tr', { children: ['', 'variable', 'before', 'after'].map((text) => element('th', { text, attributes: { scope: 'col' } })) });
+    const nothing = rows.length === 0 && files.length === 0 && unknown.length === 0;
+    return element('section', {
+      className: 'jp-SandboxPanel-difference',
+      attributes: { 'aria-label': 'difference' },
+      children: [
+        paragraph(`${label(before)} → ${label(after)}`, 'jp-SandboxPanel-title'),
+        ...(nothing ? [paragraph('no difference')] : []),
+        ...(rows.length > 0 ? [element('table', { children: [head, ...rows] })] : []),
+        ...files.flatMap(({ path, kind, lines }) => [paragraph(`${path}: ${kind}`), ...(lines.length > 0 ? [diffBlock(lines)] : [])]),
+        ...unknown.map((text) => paragraph(text)),
+      ],
+    });
+  }
+
+  return { refresh };
+}

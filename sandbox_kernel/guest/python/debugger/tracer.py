@@ -1,0 +1,111 @@
+"""pydevd, the tracer of debugpy, in this process. It speaks the Debug Adapter Protocol on a socket pair.
+
+debugpy would start an adapter as a second process and listen on a TCP port, which behind Landlock other programs of
+the machine could reach. Nothing of that is needed: pydevd understands the protocol itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+
+from .cell_names import PREFIX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Tracer:
+    """Traces this process. ``__init__``, ``clear`` and ``forget`` run on the main thread, between cells."""
+
+    def __init__(self) -> None:
+        """Begin to trace; raises ``ImportError`` when this Python has no debugpy."""
+        hook = sys.breakpointhook
+        # It would print that breakpoints in frozen modules of the standard library are not seen.
+        told = os.environ.get("PYDEVD_DISABLE_FILE_VALIDATION")
+        os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+        try:
+            import debugpy
+            from debugpy._vendored import force_pydevd  # noqa: F401
+        finally:
+            sys.breakpointhook = hook
+            if told is None:
+                del os.environ["PYDEVD_DISABLE_FILE_VALIDATION"]
+        import pydevd
+        import pydevd_file_utils
+        from _pydevd_bundle._debug_adapter.pydevd_base_schema import BaseSchema
+
+        # JupyterLab calls the main thread 1, also when it is not the first debugger of this process.
+        BaseSchema.initialize_ids_translation()
+        on_disk = pydevd_file_utils.os_path_exists
+        pydevd_file_utils.exists = lambda path: path.startswith(PREFIX) or on_disk(path)
+        self._pydevd: Any = pydevd
+        self._hook = hook
+        self.socket, theirs = socket.socketpair()
+        pydevd.SetupHolder.setup = None
+        connect = pydevd.start_client
+        pydevd.start_client = lambda host, port: theirs
+        try:
+            pydevd.settrace(
+                host="sandbox",
+                port=1,
+                suspend=False,
+                wait_for_ready_to_run=False,
+                patch_multiprocessing=False,
+                notify_stdin=False,
+                dont_trace_start_patterns=(os.path.dirname(os.path.abspath(debugpy.__file__)),),
+                dont_trace_end_patterns=("debugpy_launcher.py",),
+            )
+        finally:
+            pydevd.start_client = connect
+        self._theirs = theirs
+        self._debugger = pydevd.get_global_debugger()
+        sys.breakpointhook = self._stop_here
+
+    def _stop_here(self, *args: Any, **named: Any) -> None:
+        """``breakpoint()`` while a debugger is attached: stop in it."""
+        frame = sys._getframe(1)
+        self._pydevd.settrace(
+            suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame
+        )
+
+    def threads(self) -> int:
+        """Return how many threads of the tracer run."""
+        return sum(1 for thread in self._debugger.created_pydb_daemon_threads if thread.is_alive())
+
+    def traces(self) -> bool:
+        """Whether the main thread is traced; from Python 3.12 on nothing can take that away."""
+        return sys.version_info >= (3, 12) or sys.gettrace() is not None
+
+    def renew(self) -> None:
+        """Trace the main thread again, which stands nowhere now."""
+        from _pydevd_bundle.pydevd_additional_thread_info import set_additional_thread_info
+
+        info = set_additional_thread_info(threading.main_thread())
+        info.pydev_state, info.pydev_step_cmd, info.pydev_step_stop, info.is_tracing = 1, -1, None, 0
+        self._pydevd.settrace(suspend=False, patch_multiprocessing=False)
+
+    def clear(self) -> None:
+        """End the tracing, and the tracer's threads."""
+        sys.breakpointhook = self._hook
+        self._pydevd.stoptrace()
+        self._close()
+
+    def forget(self) -> None:
+        """End the tracing in a fork, which has no threads of the tracer."""
+        from _pydevd_bundle.pydevd_constants import set_global_debugger
+
+        sys.breakpointhook = self._hook
+        debugger = self._debugger
+        debugger.pydb_disposed = True
+        debugger.created_pydb_daemon_threads.clear()
+        set_global_debugger(None)
+        self._pydevd.stoptrace()
+        self._close()
+
+    def _close(self) -> None:
+        for end in (self.socket, self._theirs):
+            end.close()

@@ -1,0 +1,142 @@
+"""``KeptWork``: the place on the host where the work folder of one notebook stays when its kernel ends or is killed.
+
+One folder for each notebook, private to the user, by the notebook's path. One kernel at a time uses it; a second kernel
+of the same notebook has a work folder of its own. The oldest ones are removed. Nothing in it is imported or executed,
+and no link in it is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import FILE, WalkLimits
+
+#: Notebooks whose files are kept, and the bytes of all together; the longest unused go first.
+MOST_NOTEBOOKS = 20
+MOST_BYTES = 1024 * MIB
+_FILES, _COPIES, _LOCK, _NAME = "files", "copies", "lock", "notebook"
+_MOST_LIST = 1 << 20
+_LIMITS = WalkLimits(seconds=2.0)
+
+
+class KeptWork:
+    """The kept folder of one notebook. Make it with ``claim``; it stays claimed until this process ends."""
+
+    def __init__(self, folder: str, lock_fd: int) -> None:
+        self._folder = folder
+        self._lock_fd = lock_fd
+        #: The work folder itself.
+        self.path = os.path.join(folder, _FILES)
+        #: How many files were there when this kernel began.
+        self.found = 0
+
+    @classmethod
+    def claim(cls, notebook: str) -> KeptWork | None:
+        """Return the kept folder of a notebook; None where there cannot be a private one, or another kernel has it.
+
+        Args:
+            notebook: The path of the notebook, or another text that names it for good.
+
+        """
+        folder = _folder_of(notebook)
+        root = os.path.dirname(folder)
+        try:
+            make_own_folder(folder)
+            lock_fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.utime(folder)
+            make_own_folder(os.path.join(folder, _FILES))
+        except OSError:
+            os.close(lock_fd)
+            return None
+        claimed = cls(folder, lock_fd)
+        with contextlib.suppress(OSError, SandboxError):
+            claimed._begin(notebook)
+        with contextlib.suppress(OSError, SandboxError):
+            _remove_oldest(root, keep=folder)
+        return claimed
+
+    @staticmethod
+    def exists(notebook: str) -> bool:
+        """Whether something is kept under this name."""
+        return os.path.isdir(_folder_of(notebook))
+
+    def _begin(self, notebook: str) -> None:
+        with Rooted.at(self._folder) as own:
+            own.write(_NAME, os.fsencode(notebook)[:4096], 0o600)
+            copies: list[str] = []
+            with contextlib.suppress(SandboxError, ValueError):
+                copies = [path for path in json.loads(own.read(_COPIES, _MOST_LIST)) if isinstance(path, str)]
+        with Rooted.at(self.path) as files:
+            for path in copies:
+                # Copies that the user allowed the last kernel: the right ended with it.
+                with contextlib.suppress(SandboxError):
+                    files.remove(path)
+            self.found = sum(entry.type == FILE for entry in files.walk(_LIMITS))
+        self.note_copies(())
+
+    def note_copies(self, paths: Iterable[str]) -> None:
+        """Note which files are copies that the user allowed: they go when the kernel ends."""
+        with Rooted.at(self._folder) as own:
+            own.write(_COPIES, json.dumps(list(paths)).encode(), 0o600)
+
+    def remove(self) -> None:
+        """Remove the folder with everything in it; nothing is kept after this."""
+        with contextlib.suppress(OSError, SandboxError):
+            _remove(self._folder)
+        self.close()
+
+    def close(self) -> None:
+        """Let another kernel of the notebook have the folder; may be called twice."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def _folder_of(notebook: str) -> str:
+    name = hashlib.sha256(os.fsencode(os.path.abspath(notebook))).hexdigest()[:32]
+    return os.path.join(state_root(), "sandbox-kernel", "work", name)
+
+
+def _remove_oldest(root: str, keep: str) -> None:
+    """Remove what is beyond the limits and in no use, the longest unused first."""
+    with os.scandir(root) as scan:
+        known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
+    held = 0
+    for number, (_, folder) in enumerate(sorted(known, reverse=True), 1):
+        with Rooted.at(folder) as own:
+            held += sum(entry.size for entry in own.walk(_LIMITS) if entry.type == FILE)
+        if folder != keep and (number > MOST_NOTEBOOKS or held > MOST_BYTES) and not _in_use(folder):
+            _remove(folder)
+
+
+def _in_use(folder: str) -> bool:
+    try:
+        fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _remove(folder: str) -> None:
+    with Rooted.at(folder) as own:
+        own.clear()
+    os.rmdir(folder)

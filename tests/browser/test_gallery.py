@@ -1,0 +1,168 @@
+"""The gallery of interactive output in real pages: drawn, hovered, clicked, moved, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+from playwright.sync_api import Browser, Request, expect
+
+from tests.browser.gallery import FIGURES, WIDGETS, Gallery, cell_index, opened_in_lab
+from tests.browser.lab_page import LabPage
+from tests.conftest import need
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(500)]
+
+PACKAGES = "plotly altair vl_convert bokeh pyvis folium great_tables itables ipydatagrid ipympl anywidget rich tqdm"
+LOCAL = ("data:", "blob:", "about:", "file:")
+
+
+@pytest.fixture(scope="module")
+def loaded() -> list[str]:
+    """What the page got an answer for."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def gallery(shared_page: LabPage, loaded: list[str]) -> Iterator[Gallery]:
+    for package in PACKAGES.split():
+        need(importlib.util.find_spec(package), f"{package} is not installed")
+
+    def note(request: Request) -> None:
+        loaded.append(request.url)
+
+    shared_page.page.on("requestfinished", note)
+    yield opened_in_lab(shared_page)
+    shared_page.page.remove_listener("requestfinished", note)
+    shared_page.leave()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_in_its_frame(gallery: Gallery, name: str) -> None:
+    gallery.drawn(*FIGURES[name])
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_a_widget_is_drawn_in_its_frame(gallery: Gallery, name: str) -> None:
+    gallery.drawn(*WIDGETS[name])
+
+
+def test_what_only_needs_style_or_text_is_shown(gallery: Gallery) -> None:
+    for piece, text in (("table.style", "2,750"), ("make_pipeline(", "StandardScaler")):
+        output = gallery.output(piece)
+        isolated = output.locator("iframe").count() > 0
+        expect(gallery.inner(piece).locator("body") if isolated else output).to_contain_text(text)
+    expect(gallery.output("rich_table")).to_contain_text("Bern")
+    gallery.drawn("Audio(", "audio")
+
+
+def test_figures_answer_the_pointer(gallery: Gallery) -> None:
+    gallery.point_at(gallery.drawn("import plotly", ".bars path"))
+    expect(gallery.inner("import plotly").locator(".hoverlayer .hovertext").first).to_be_attached()
+    gallery.point_at(gallery.drawn("import altair", "#vis canvas, #vis svg"))
+    expect(gallery.inner("import altair").locator("#vg-tooltip-element")).to_be_attached()
+    marker = gallery.drawn("import folium", ".leaflet-marker-icon[src^='data:']")
+    gallery.point_at(marker, click=True)
+    expect(gallery.inner("import folium").locator(".leaflet-popup-content")).to_have_text("Bern")
+
+
+def test_a_map_says_that_its_pictures_were_not_loaded(gallery: Gallery) -> None:
+    gallery.drawn("import folium", ".leaflet-container")
+    expect(gallery.output("import folium")).to_contain_text(
+        "wanted to load a picture from tile.openstreetmap.org: blocked"
+    )
+
+
+def test_what_a_user_does_with_widgets_comes_back_in_python(gallery: Gallery) -> None:
+    values = [pressed(gallery, piece) for piece in ("slider = ", "jslink((first")]
+    linked = gallery.inner("jslink((first")
+    expect(linked.locator(".widget-readout").nth(1)).to_have_text(str(values[1]))  # within the frame
+    expect(linked.locator("input[type=number]")).to_have_value(str(values[1]))  # through Python
+
+    gallery.point_at(gallery.drawn("Play(", "button"), click=True)
+    expect(gallery.inner("Play(").locator(".progress-bar")).to_have_attribute("style", re.compile("width: 100%"))
+
+    content = {"name": "numbers.csv", "mimeType": "text/csv", "buffer": b"1,2\n"}
+    gallery.inner("FileUpload()").locator("input[type=file]").set_input_files(content)  # type: ignore[arg-type]
+    expect(gallery.inner("FileUpload()").locator("button")).to_contain_text("(1)")
+
+    button = gallery.drawn("class Counter", "button")
+    count = int(button.inner_text().split()[-1]) + 1
+    gallery.point_at(button, click=True)
+    expect(button).to_have_text(f"count {count}")
+
+    canvas = gallery.drawn("%matplotlib widget", "canvas >> nth=-1")
+    gallery.point_at(canvas, click=True)
+    wanted = re.compile(rf"\({values[0]}, {values[1]}, {count}, \['numbers.csv'\], [1-9]\)")
+    shown = ""
+    for _ in range(10):  # a click travels as a message of its own
+        shown = gallery.run("[file.name for file").locator(".jp-OutputArea-output").first.inner_text()
+        if wanted.search(shown):
+            break
+    assert wanted.search(shown), shown
+
+
+def pressed(gallery: Gallery, piece: str) -> int:
+    """Move the first slider of a cell by one with the keyboard; return its new value."""
+    handle = gallery.drawn(piece, ".noUi-handle")
+    readout = gallery.inner(piece).locator(".widget-readout").first
+    value = int(readout.inner_text()) + 1
+    gallery.point_at(handle, click=True)
+    gallery.lab.page.keyboard.press("ArrowRight")
+    expect(readout).to_have_text(str(value))
+    return value
+
+
+def test_nothing_was_loaded_from_elsewhere(gallery: Gallery, loaded: list[str]) -> None:
+    assert [url for url in loaded if not url.startswith((gallery.lab.server.url, *LOCAL))] == []
+    assert loaded
+
+
+def test_the_saved_gallery_is_drawn_without_kernel_and_extension(
+    gallery: Gallery, chromium: Browser, tmp_path: Path
+) -> None:
+    """As nbconvert makes it a page."""
+    notebook = nbformat.read(gallery.path, as_version=4)
+    libraries = [o for cell in notebook.cells for o in cell.get("outputs", []) if is_library(o)]
+    names = [output["data"]["application/vnd.sandbox-kernel.library+json"]["sha256"] for output in libraries]
+    assert len(names) == len(set(names)) >= 8
+    text, _ = HTMLExporter().from_notebook_node(notebook)
+    (tmp_path / "page.html").write_text(text)
+    page = chromium.new_page()
+    asked: list[str] = []
+    page.on("requestfinished", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "page.html").as_uri(), wait_until="domcontentloaded")
+    cells = page.locator(".jp-Cell")
+    for piece, sign in (*FIGURES.values(), WIDGETS["slider"], WIDGETS["ipydatagrid"]):  # widgets as they were
+        cell = cells.nth(cell_index(piece))
+        cell.scroll_into_view_if_needed()
+        frames = cell.locator("iframe")
+        last = frames.nth(frames.count() - 1)  # the ones before it hold libraries
+        expect(last.content_frame.frame_locator("iframe").locator(sign).first).to_be_visible()
+    page.close()
+    assert [url for url in asked if not url.startswith((*LOCAL, "https://cdnjs."))] == []
+
+
+def is_library(output: nbformat.NotebookNode) -> bool:
+    return "application/vnd.sandbox-kernel.library+json" in output.get("data", {})
+
+
+def test_notebook_7_draws_the_gallery_too(gallery: Gallery, chromium: Browser) -> None:
+    need(importlib.util.find_spec("notebook"), "notebook is not installed")
+    server = gallery.lab.server
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    other = Gallery(LabPage(server, page, Path()), gallery.path)
+    page.goto(f"{server.url}/notebooks/{gallery.path.name}?token={server.token}")
+    page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
+    for piece, sign in FIGURES.values():
+        other.drawn(piece, sign)
+    value = pressed(other, "slider = ")  # in the same session as JupyterLab's
+    expect(gallery.inner("slider = ").locator(".widget-readout")).to_have_text(str(value))  # the other view follows
+    context.close()

@@ -1,0 +1,61 @@
+"""What the side panel makes of a reply: everything in it may come from inside a sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.labextension.conftest import Evaluate
+
+
+def node(number: int, parent: int | None, **more: object) -> dict[str, object]:
+    told = {"number": number, "code": f"cell {number}", "alive": True, "cell": f"c{number}"}
+    return {"id": number, "parent": parent, **told, **more}
+
+
+def tree(evaluate: Evaluate, *nodes: object) -> list[dict[str, Any]]:
+    found = evaluate("panel-facts.js", "readTree({nodes: values})", *nodes)
+    assert isinstance(found, dict)
+    listed: list[dict[str, Any]] = found["nodes"]
+    return listed
+
+
+def test_the_line_of_the_present_goes_straight_down_and_branches_stand_beside_it(evaluate: Evaluate) -> None:
+    nodes = tree(evaluate, node(0, None), node(1, 0), node(2, 1), node(3, 1, present=True), node(4, 2))
+    assert [(one["id"], one["depth"], one["past"]) for one in nodes] == [
+        (0, 0, False),
+        (1, 0, False),
+        (2, 1, True),
+        (4, 1, True),
+        (3, 0, False),
+    ]
+    past = evaluate("panel-facts.js", "[...pastCells(readTree({nodes: values})).keys()]", *(
+        (node(0, None), node(1, 0, present=True), node(2, 1))
+    ))  # fmt: skip
+    assert past == ["c2 2"]
+
+
+def test_a_tree_that_no_kernel_would_send_ends_the_walk(evaluate: Evaluate) -> None:
+    circle = tree(evaluate, node(1, 2, present=True), node(2, 1), None, "x", {"id": "1"}, node(5, 5))
+    assert [one["id"] for one in circle] == [5]
+
+
+def test_texts_are_cut_and_invisible_characters_replaced(evaluate: Evaluate) -> None:
+    (one,) = tree(evaluate, node(1, None, code="x" * 9000 + "\u202e", added=["a\u202eb", 5, "c"], files="no"))
+    assert len(one["label"]) < 500
+    assert one["changes"] == ["+a\ufffdb", "+c"]
+    lines = evaluate("panel-facts.js", "diffLines(values[0])", "+a\u202e\n" + "-b\n" * 5000)
+    assert isinstance(lines, list)
+    assert lines[0] == {"kind": "add", "text": "+a\ufffd"}
+    assert len(lines) == 2001
+
+
+def test_only_pictures_that_the_kernel_checks_become_pictures(evaluate: Evaluate) -> None:
+    for text in (
+        "javascript:alert(1)",
+        "data:text/html;base64,aaaa",
+        "data:image/svg+xml;base64,aaaa",
+        "https://x/y.png",
+        5,
+    ):
+        assert evaluate("panel-facts.js", "pictureUrl(values[0])", text) == ""
+    assert evaluate("panel-facts.js", "pictureUrl(values[0])", "data:image/png;base64,aa+/=")

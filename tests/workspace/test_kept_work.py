@@ -1,0 +1,121 @@
+"""The work folder of a notebook that outlives its kernel: private, bounded, one kernel at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.workspace import kept_work
+from sandbox_kernel.workspace.kept_work import KeptWork
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir(mode=0o700)
+    return tmp_path / "state" / "sandbox-kernel" / "work"
+
+
+def claimed(notebook: str) -> KeptWork:
+    found = KeptWork.claim(notebook)
+    assert found is not None
+    return found
+
+
+def test_files_were_lost_with_their_sandbox() -> None:
+    kept = claimed("/home/me/a.ipynb")
+    assert kept.found == 0
+    with Sandbox() as box:
+        box.keep_files_in(kept.path)
+        assert box.run("open('fresh.txt', 'w').write('1')").ok
+        with box.session() as session:
+            assert session.run(
+                "import os; os.mkdir('out'); open('out/cell.txt', 'w').write(open('fresh.txt').read())"
+            ).ok
+    kept.close()
+    kept = claimed("/home/me/a.ipynb")
+    assert kept.found == 2
+    with Sandbox() as box:
+        box.keep_files_in(kept.path)
+        assert {change.path for change in box.diff() if change.type == "file"} == {"fresh.txt", "out/cell.txt"}
+        with box.session() as session:
+            assert session.run("print(open('out/cell.txt').read())").stdout == "1\n"
+            session.write_file("more.txt", "x")
+            session.clear_files()
+            assert session.run("import os; print(os.listdir('.'))").stdout == "[]\n"
+        assert box.diff() == ()
+    assert os.listdir(kept.path) == []
+    kept.close()
+
+
+def test_two_kernels_of_one_notebook_shared_a_folder() -> None:
+    first = claimed("/a.ipynb")
+    assert KeptWork.claim("/a.ipynb") is None
+    other = claimed("/b.ipynb")
+    assert other.path != first.path
+    first.close()
+    first.close()
+    claimed("/a.ipynb").close()
+    other.close()
+
+
+def test_copies_that_the_user_allowed_one_kernel_were_there_for_the_next() -> None:
+    kept = claimed("/a.ipynb")
+    for name in ("copy.csv", "own.csv"):
+        (Path(kept.path) / name).write_text(name)
+    kept.note_copies(["copy.csv", "missing.csv", "../lock"])
+    kept.close()
+    kept = claimed("/a.ipynb")
+    assert os.listdir(kept.path) == ["own.csv"]
+    assert KeptWork.claim("/a.ipynb") is None, "the lock is not a copy"
+    kept.close()
+
+
+@pytest.mark.attack("W05", "workspace")
+def test_a_link_that_a_program_left_was_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("1")
+    kept = claimed("/a.ipynb")
+    (Path(kept.path) / "way").symlink_to(outside)
+    kept.note_copies(["way/precious"])
+    kept.close()
+    kept = claimed("/a.ipynb")
+    with Sandbox() as box:
+        box.keep_files_in(kept.path)
+        box.clear_files()
+    kept.remove()
+    assert (outside / "precious").read_text() == "1"
+    assert not KeptWork.exists("/a.ipynb")
+
+
+def test_a_folder_that_others_could_change_is_not_used(state: Path) -> None:
+    claimed("/a.ipynb").close()
+    (folder,) = state.iterdir()
+    folder.chmod(0o777)
+    assert KeptWork.claim("/a.ipynb") is None
+    folder.chmod(0o700)
+    (folder / "files").rmdir()
+    (folder / "files").symlink_to("/etc")
+    assert KeptWork.claim("/a.ipynb") is None
+
+
+def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
+    monkeypatch.setattr(kept_work, "MOST_NOTEBOOKS", 2)
+    used = claimed("/used.ipynb")
+    os.utime(os.path.dirname(used.path), (1, 1))
+    for number in range(4):
+        kept = claimed(f"/{number}.ipynb")
+        os.utime(os.path.dirname(kept.path), (100 + number, 100 + number))
+        kept.close()
+    claimed("/last.ipynb").close()
+    assert KeptWork.exists("/used.ipynb"), "a kernel uses it"
+    assert [KeptWork.exists(f"/{number}.ipynb") for number in range(4)] == [False, False, False, True]
+    monkeypatch.setattr(kept_work, "MOST_BYTES", 100)
+    (Path(used.path) / "large").write_bytes(bytes(200))
+    used.close()
+    claimed("/last.ipynb").close()
+    assert not KeptWork.exists("/used.ipynb") and KeptWork.exists("/last.ipynb")
