@@ -87,7 +87,7 @@ def find_kernels(scratch: Path, *, install: bool) -> Field:
         kernels.append(_our_kernel(ours))
     else:
         absent.append("sandbox: this tree has no kernelspec/sandbox/kernel.json")
-    kernels.append(_ipykernel())
+    kernels.append(ipykernel())
     for peer in PEERS:
         try:
             kernels.append(_peer_kernel(peer, scratch, install=install))
@@ -108,7 +108,7 @@ def _our_kernel(spec_folder: Path) -> Kernel:
     return Kernel("sandbox", number, "python", spec_folder, {"PYTHONPATH": str(REPOSITORY)}, listed)
 
 
-def _ipykernel() -> Kernel:
+def ipykernel() -> Kernel:
     """The ipykernel of the interpreter that runs this script."""
     about = subprocess.run(
         [sys.executable, "-c", _ABOUT, "ipykernel", "python3"], capture_output=True, text=True, check=True

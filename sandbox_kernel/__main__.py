@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -11,17 +12,29 @@ def main() -> None:
     words = sys.argv[1:]
     # When a command comes first, as in ``run FILE -- -f``, the option belongs to the user's program.
     if words and words[0].startswith("-") and any(word == "-f" or word.startswith(for_kernel) for word in words):
-        from ipykernel.kernelapp import IPKernelApp  # imported here, because the command line does not need it
-
+        # Imported here, because the command line needs neither.
         from sandbox_kernel.notebook.kernel import SandboxKernel
 
-        # No cell prints in this process. Streams that go to the page would be flushed twice for each cell, and each
-        # flush waits for another thread. What a library prints here belongs in the server's log.
-        IPKernelApp.launch_instance(kernel_class=SandboxKernel, outstream_class=None)
-        return
+        # Its first sandbox starts while the protocol is imported.
+        kernel = SandboxKernel(_connection_file(words))
+
+        from sandbox_kernel.notebook.protocol.kernel_app import KernelApp
+
+        KernelApp().serve(kernel, words)
     from sandbox_kernel.cli import enter
 
     enter()
+
+
+def _connection_file(words: list[str]) -> str:
+    """Return the absolute path of the connection file that these words name; the protocol reads all of them later."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == "-f":
+            return os.path.abspath(after)
+        name, _, value = word.partition("=")
+        if value and (name in ("-f", "--f") or name.endswith(".connection_file")):
+            return os.path.abspath(value)
+    return ""
 
 
 if __name__ == "__main__":

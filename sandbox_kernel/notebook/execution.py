@@ -18,7 +18,6 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
-from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
 from sandbox_kernel.notebook.offers.give_rights import take_files_back
 from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
@@ -306,7 +305,8 @@ class CellExecution:
             if once:
                 box = self._state.runner.box(plan.defaults)
                 await asyncio.get_running_loop().run_in_executor(None, take_files_back, box, self._state.answers, once)
-        await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
+        if self._state.comms.in_use:
+            await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
@@ -375,6 +375,8 @@ class CellExecution:
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
         """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
+        from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
+
         state = self._state
         desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)

@@ -1,6 +1,6 @@
 """Registers running cells, so that another thread can stop them.
 
-Interrupts arrive as messages on the control thread, while cells wait on the main loop or on a subshell's loop. SIGINT
+Interrupts arrive as messages, while cells wait on the same loop, and a magic's cells on a loop of their own. SIGINT
 cannot be used: in an async kernel it is raised in the event loop and ends the whole kernel.
 """
 

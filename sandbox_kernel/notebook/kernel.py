@@ -1,33 +1,24 @@
 """The Sandbox kernel: a Jupyter kernel that never runs user code in its own process.
 
-It subclasses ipykernel's base class, not IPython's kernel, because the latter has many ways to run text in its own
-process (``!cmd``, ``%run``, ``user_expressions``, start-up files). ``options`` parses a cell, ``runner`` runs it in a
-sandbox, ``render`` makes its messages and ``page/kernel_door.py`` sends them. This class connects them to the protocol.
+``protocol/`` reads requests and sends replies; this class has the answers. ``options`` parses a cell, ``runner`` runs
+it in a sandbox, ``render`` makes its messages and ``page/kernel_door.py`` sends them.
 
-Everything but the protocol is imported where it is used, or by a background thread after the first answer: so the first
-answer, for which the page waits, does not wait for the imports.
+The first sandbox begins in a thread as soon as a kernel is made, before the protocol is imported; everything else is
+imported where it is used.
 """
-
-# mypy: disallow-untyped-calls=False, disallow-subclassing-any=False
-# ipykernel's base class has no types; everything that other files use from here has.
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import comm
-from ipykernel.kernelbase import Kernel
-from traitlets import Float
-
-from sandbox_kernel import __version__
 from sandbox_kernel.notebook.interrupts import RunningCells
-from sandbox_kernel.notebook.kernel_facts import BANNER, HELP_LINKS, LANGUAGE_INFO, PROTOCOL_VERSION
 from sandbox_kernel.notebook.page.kept_output import KeptOutput
 
 if TYPE_CHECKING:
@@ -36,39 +27,50 @@ if TYPE_CHECKING:
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.protocol.channels import Channels
+    from sandbox_kernel.notebook.protocol.request_loop import Request, RequestLoop
     from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
 #: How long a shutdown waits for running cells to end. After that the process exits, and its jails are killed with it.
 _SHUTDOWN_S = 2.0
 
+Content = Mapping[str, Any]
 
-class SandboxKernel(Kernel):
-    """The kernel of one notebook. ``IPKernelApp`` creates it and calls the ``do_*`` methods."""
 
-    implementation = "sandbox-kernel"
-    implementation_version = __version__
-    banner = BANNER
-    language_info = LANGUAGE_INFO
-    help_links = HELP_LINKS
-    #: The base class sleeps before each reply because of a race of its sys.stdout; cells do not write to that here.
-    _execute_sleep = Float(0.0).tag(config=True)
+class SandboxKernel:
+    """The kernel of one notebook. ``protocol/request_loop.py`` calls ``answer``, ``execute`` and ``comm_message``."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    log = logging.getLogger("sandbox-kernel")
+    _loop: RequestLoop
+    _channels: Channels
+
+    def __init__(self, connection_file: str = "") -> None:
+        """``connection_file`` is a path; a restarted kernel has the same."""
         self._number = 0
         self._uncounted = 0
         self._running = RunningCells()
         self._stdin_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._widgets_enabled = False
-        self._warm = False
+        self._ports: Content = {}
         self._debugger: NotebookDebugger | None = None
-        self.comm_manager = comm.get_comm_manager()
         self._kept = KeptOutput()
-        self._kept.register(self.comm_manager)
-        for kind in ("comm_open", "comm_msg", "comm_close"):
-            self.shell_handlers[kind] = getattr(self.comm_manager, kind)
-        self.shell_handlers["sandbox_request"] = self.sandbox_request
+        self._connection_file = connection_file
+        # What a sandbox needs is imported first, on this thread: while its processes start, the protocol is imported.
+        from sandbox_kernel.notebook.kept_files import kept_work
+        from sandbox_kernel.notebook.options.cell_options import first_defaults
+        from sandbox_kernel.notebook.runner import CellRunner
+
+        self._runner, self._first_defaults = CellRunner(kept=kept_work(connection_file)), first_defaults()
+        threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
+
+    def connect(self, loop: RequestLoop, channels: Channels, log: logging.Logger, ports: Content) -> None:
+        """Be told, before the first request, through what messages are sent."""
+        from sandbox_kernel.notebook.protocol.page_comms import use_comms
+
+        self._loop, self._channels, self.log, self._ports = loop, channels, log, ports
+        use_comms(self._publish_comm)
+        threading.Thread(target=self._import_rest, name="sandbox-imports", daemon=True).start()
 
     @property
     def state(self) -> NotebookState:
@@ -79,17 +81,10 @@ class SandboxKernel(Kernel):
     @cached_property
     def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
-        from sandbox_kernel.notebook.kept_files import kept_work
-        from sandbox_kernel.notebook.runner import CellRunner
 
-        state = NotebookState(runner=CellRunner(kept=kept_work(self._connection_file)))
+        state = NotebookState(runner=self._runner, defaults=self._first_defaults)
         state.comms.register(self.comm_manager)
         return state
-
-    @property
-    def _connection_file(self) -> str:
-        """The path of this kernel's connection file; a restarted kernel has the same."""
-        return str(getattr(self.parent, "abs_connection_file", "") or "")
 
     @cached_property
     def panel_desk(self) -> PanelDesk:
@@ -99,69 +94,116 @@ class SandboxKernel(Kernel):
         return PanelDesk(self.state)
 
     @cached_property
+    def comm_manager(self) -> Any:
+        """The comms that are open, and the targets that a page may open."""
+        import comm
+
+        manager = comm.get_comm_manager()
+        self._kept.register(manager)
+        return manager
+
+    @cached_property
     def history(self) -> History:
         """The cells that were run in this kernel."""
         from sandbox_kernel.notebook.editor.history import History
 
         return History()
 
-    async def kernel_info_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Answer the first request of every client, then prepare for the first cell in a background thread."""
-        await super().kernel_info_request(stream, ident, parent)
-        if not self._warm:
-            self._warm = True
-            threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
-
     def _warm_up(self) -> None:
-        """Import the rest of the package and open a first sandbox, so that the first cell does not wait for them."""
+        """Open a first sandbox, so that the first cell does not wait for it."""
         from sandbox_kernel.errors import SandboxError
 
         try:
-            self.state.runner.warm(self.state.defaults)
+            self._runner.warm(self._first_defaults)
         except SandboxError as error:
             self.log.warning("no sandbox could be made ready: %s", error)  # the first cell shows the same error
 
-    # -- kernel information ---------------------------------------------------------------------------------------
+    def _import_rest(self) -> None:
+        """Import what the first cell needs, while its sandbox starts."""
+        import sandbox_kernel.notebook.page.late_wire
+        import sandbox_kernel.notebook.page.reply_parts
+        import sandbox_kernel.notebook.page.stdin_channel  # noqa: F401
+
+        _ = self.state, self.history
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    async def answer(self, kind: str, content: Content) -> Content | None:
+        """See ``request_loop.Answers``."""
+        find = self._answers.get(kind)
+        return None if find is None else await find(content)
+
+    @cached_property
+    def _answers(self) -> Mapping[str, Callable[[Content], Awaitable[Content]]]:
+        """What answers each type of request; a method gets the content and returns that of the reply."""
+        return {
+            "kernel_info_request": self._kernel_info,
+            "connect_request": self._connect,
+            "comm_info_request": self._comm_info,
+            "interrupt_request": self._interrupt,
+            "usage_request": self._usage,
+            "debug_request": self.do_debug_request,
+            "sandbox_request": self._side_panel,
+            "shutdown_request": lambda content: self.do_shutdown(bool(content.get("restart"))),
+            "is_complete_request": lambda content: self.do_is_complete(content["code"]),
+            "history_request": lambda content: self.do_history(**content),
+            "complete_request": lambda content: self.do_complete(content["code"], content["cursor_pos"]),
+            "inspect_request": lambda content: self.do_inspect(
+                content["code"], content["cursor_pos"], content.get("detail_level", 0)
+            ),
+        }
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """Kernel information. That of the base class imports debugpy here, where nothing is debugged."""
+        """What the kernel is and can do. debugpy is not imported here, where nothing is debugged."""
+        from sandbox_kernel.notebook.kernel_facts import KERNEL_INFO
+
         debugger = find_spec("debugpy") is not None
-        features = ["kernel subshells"] if self._supports_kernel_subshells else []
-        return {
-            "protocol_version": PROTOCOL_VERSION,
-            "implementation": self.implementation,
-            "implementation_version": self.implementation_version,
-            "language_info": self.language_info,
-            "banner": self.banner,
-            "help_links": self.help_links,
-            "supported_features": [*features, "debugger"] if debugger else features,
-            "debugger": debugger,
-        }
+        features = ["kernel subshells", "debugger"] if debugger else ["kernel subshells"]
+        return {**KERNEL_INFO, "supported_features": features, "debugger": debugger}
+
+    async def _kernel_info(self, content: Content) -> Content:
+        return {"status": "ok", **self.kernel_info}
+
+    async def _connect(self, content: Content) -> Content:
+        return {"status": "ok", **self._ports}
+
+    async def _comm_info(self, content: Content) -> Content:
+        wanted = content.get("target_name")
+        comms = list(self.comm_manager.comms.items())
+        found = {name: {"target_name": one.target_name} for name, one in comms if wanted in (None, one.target_name)}
+        return {"status": "ok", "comms": found}
+
+    async def _usage(self, content: Content) -> Content:
+        return await asyncio.get_running_loop().run_in_executor(None, self._usage_meter.reply)
+
+    @cached_property
+    def _usage_meter(self) -> Any:
+        from sandbox_kernel.notebook.protocol.usage import UsageMeter
+
+        return UsageMeter()
+
+    def comm_message(self, kind: str, message: Content) -> None:
+        """See ``request_loop.Answers``."""
+        getattr(self.comm_manager, kind)(None, None, message)
+
+    def _publish_comm(self, kind: str, content: Content, metadata: Any, buffers: Any, topic: Any) -> None:
+        from sandbox_kernel.notebook.protocol.request_loop import PRESENT
+
+        request = PRESENT.get() or self._loop.last
+        parent = request.message if request is not None else None
+        topic = topic.encode() if isinstance(topic, str) else topic
+        self._loop.publish(kind, content, parent, metadata=metadata, buffers=buffers, topic=topic)
 
     @property
     def execution_count(self) -> int:
         """The number of the next cell."""
         return self._number + 1
 
-    @execution_count.setter
-    def execution_count(self, value: int) -> None:
-        """Do nothing: the base class also counts silent cells, so ``do_execute`` counts instead."""
-
     # -- running cells -----------------------------------------------------------------------------------------------
 
-    async def do_execute(
-        self,
-        code: str,
-        silent: bool,
-        store_history: bool = True,
-        user_expressions: Mapping[str, str] | None = None,
-        allow_stdin: bool = False,
-        *,
-        cell_meta: object = None,
-        cell_id: object = None,
-    ) -> dict[str, object]:
-        """Called by the base class for each ``execute_request``, one at a time on each (sub)shell."""
+    async def execute(self, request: Request) -> Content:
+        """Run a cell and return the content of the reply; one at a time on each (sub)shell."""
         from sandbox_kernel.notebook.editor.explain import is_question
         from sandbox_kernel.notebook.editor.history import HistoryEntry
         from sandbox_kernel.notebook.execution import CellExecution
@@ -172,8 +214,15 @@ class SandboxKernel(Kernel):
         from sandbox_kernel.session.cell.front_end import unanswered
         from sandbox_kernel.untrusted.json_value import encodable
 
+        asked = request.content
+        code, silent, allow_stdin = asked["code"], bool(asked.get("silent")), bool(asked.get("allow_stdin"))
+        cell_id = request.message["metadata"].get("cellId")
         number = self.execution_count
-        counted = store_history and not silent
+        if not silent:
+            # Messages are UTF-8: a lone surrogate would make sending this message fail, and with it the reply.
+            echo = {"code": encodable(str(code)), "execution_count": number}
+            self._loop.publish("execute_input", echo, request.message)
+        counted = bool(asked.get("store_history", True)) and not silent
         # nbval runs all cells without history, so that all have the same number; a cell is named by its own.
         name = number + self._uncounted
         if counted:
@@ -184,48 +233,43 @@ class SandboxKernel(Kernel):
         if is_question(code):
             page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
             return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
-        parent = self.get_parent("shell")
-        ident = self._get_shell_context_var(self._shell_parent_ident)
         if self._debugger is not None:
             await self._debugger.before_cell()
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
-        wire = Wire(self, parent, number, silent=silent, watched=allow_stdin and cell_id is not None)
+        wire = Wire(self, request.message, number, silent=silent, watched=allow_stdin and cell_id is not None)
         if wire.watched():
-            self._kept.begin(parent, str(cell_id), number)
+            self._kept.begin(request.message, str(cell_id), number)
         with self._running.cell() as cancel:
-            channel = StdinChannel(self.session, self.stdin_socket, parent, ident)
+            channels = self._channels
+            channel = StdinChannel(channels, channels.stdin, request.message, request.idents)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
-            asked = user_expressions or {}
+            expressed = asked.get("user_expressions") or {}
             # A page has buttons for what a console is asked.
             question = questions.question if allow_stdin and cell_id is None and not silent else None
             where = str(cell_id or "")
             execution = CellExecution(
-                self.state, wire, questions.ask, cancel, name, where, asked, silent=silent, question=question
+                self.state, wire, questions.ask, cancel, name, where, expressed, silent=silent, question=question
             )
             done = await execution.run(code)
-        self._kept.end(parent)
+        self._kept.end(request.message)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)
         if counted:
             self.history.add(HistoryEntry(number, encodable(str(code)), done.value))
         if done.failure is not None:
             return {"status": "error", "execution_count": number, **failure_fields(done.failure)}
-        reply = done.reply or unanswered(asked)
+        reply = done.reply or unanswered(expressed)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
 
-    async def sandbox_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+    async def _side_panel(self, content: Content) -> Content:
         """Answer the side panel of the page, between cells; see ``side_panel``."""
         with self._running.cell() as cancel:
-            content = await self.panel_desk.answer(parent.get("content"), cancel)
-        if self.session is not None:
-            self.session.send(stream, "sandbox_reply", content, parent, ident=ident)
+            return await self.panel_desk.answer(content, cancel)
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent; see ``kernel_door.KernelPublisher``."""
-        if (session := self.session) is not None:
-            send = partial(session.send, self.iopub_socket, kind, dict(content), dict(parent), self._topic(kind))
-            self._kept.send(kind, content, parent, send)
+        self._kept.send(kind, content, parent, partial(self._loop.publish, kind, content, parent))
 
     def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
         """See ``kernel_door.KernelPublisher``."""
@@ -252,28 +296,15 @@ class SandboxKernel(Kernel):
             ipywidgets.register_comm_target()
             self._widgets_enabled = True
 
-    def _publish_execute_input(self, code: object, parent: Mapping[str, object], execution_count: int) -> None:
-        from sandbox_kernel.untrusted.json_value import encodable
-
-        # Messages are UTF-8: a lone surrogate would make sending this message fail, and with it the reply.
-        super()._publish_execute_input(encodable(str(code)), parent, execution_count)
-
     # -- stopping ----------------------------------------------------------------------------------------------------
 
-    async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Stop all running cells. Called on the control thread. The base class raises SIGINT; see ``interrupts``."""
+    async def _interrupt(self, content: Content) -> Content:
+        """Stop all running cells."""
         self._running.interrupt()
-        if self.session is not None:
-            self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
-
-    def pre_handler_hook(self) -> None:
-        """Install no signal handler: that of the base class lets SIGINT end the event loop."""
-
-    def post_handler_hook(self) -> None:
-        """See ``pre_handler_hook``."""
+        return {"status": "ok"}
 
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
-        """Stop all cells and close all sandboxes. Called on the control thread."""
+        """Stop all cells and close all sandboxes."""
         from sandbox_kernel.errors import SandboxError
         from sandbox_kernel.notebook.kept_files import before_shutdown
 
@@ -286,16 +317,10 @@ class SandboxKernel(Kernel):
         await loop.run_in_executor(None, self.state.close)
         return {"status": "ok", "restart": restart}
 
-    async def _progressively_terminate_all_children(self) -> None:
-        """Do nothing. The base class signals every child process and waits for up to half a minute.
-
-        Here ``do_shutdown`` and the pool end the child processes, and jails end when this process does.
-        """
-
     # -- the debugger ------------------------------------------------------------------------------------------------
 
     async def do_debug_request(self, msg: object) -> dict[str, object]:
-        """Answer a page's debugger. Called on the control thread, one request at a time."""
+        """Answer a page's debugger. The control channel has one request at a time."""
         if self._debugger is None:
             from sandbox_kernel.notebook.debugger import NotebookDebugger
 

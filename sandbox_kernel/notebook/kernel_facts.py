@@ -30,3 +30,12 @@ BANNER = (
     "%%sandbox LANGUAGE runs a cell in another language or under other limits, %sandbox sets the notebook's defaults,\n"
     "%sandbox report shows what is held back on this machine, %sandbox help lists everything."
 )
+
+KERNEL_INFO: dict[str, object] = {
+    "protocol_version": PROTOCOL_VERSION,
+    "implementation": "sandbox-kernel",
+    "implementation_version": __version__,
+    "language_info": LANGUAGE_INFO,
+    "banner": BANNER,
+    "help_links": HELP_LINKS,
+}

@@ -7,11 +7,10 @@ something, takes the turn, and hands the output on. All other messages are kept 
 from __future__ import annotations
 
 import contextlib
-import os
+import select
 import threading
 import weakref
 
-from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.session.present_worker import PresentWorker, StillBusy
 
 #: How long a session may be held open by this thread after it was dropped.
@@ -21,55 +20,59 @@ MAX_READS = 20_000
 
 
 class BetweenCells:
-    """The listener of one session. ``idle`` starts listening, ``busy`` stops it; both return at once."""
+    """The listener of one session. ``idle`` starts listening, ``busy`` stops it; the caller of either has the turn.
+
+    The thread waits at an epoll that stays: what a worker says while a cell runs does not wake it.
+    """
 
     def __init__(self, present: PresentWorker) -> None:
         self._present = weakref.ref(present)
-        self._idle = threading.Event()
+        self._epoll: select.epoll | None = None
+        self._fd = -1
         self._reads = 0
-        self._thread: threading.Thread | None = None
 
     def idle(self) -> None:
         """The session waits for a cell, and a front end listens: begin, in a thread that is made once."""
+        self.busy()
+        present = self._present()
+        live = present.live if present is not None else None
+        if live is None or live.channel.closed:
+            return
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            threading.Thread(
+                target=self._listen, args=(self._epoll,), name="sandbox-between-cells", daemon=True
+            ).start()
         self._reads = 0
-        self._idle.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._listen, name="sandbox-between-cells", daemon=True)
-            self._thread.start()
+        with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
+            self._epoll.register(live.channel.fileno(), select.EPOLLIN)
+            self._fd = live.channel.fileno()
 
     def busy(self) -> None:
         """A cell begins: its own thread reads now."""
-        self._idle.clear()
+        if self._fd >= 0 and self._epoll is not None:
+            with contextlib.suppress(OSError, ValueError):  # closed with its worker
+                self._epoll.unregister(self._fd)
+        self._fd = -1
 
-    def _listen(self) -> None:
-        while True:
-            self._idle.wait(_LOOK_S)
-            present = self._present()
-            if present is None or present.closed:
-                return
-            if self._idle.is_set() and not self._hear(present):
-                self._idle.clear()
-            del present
+    def _listen(self, epoll: select.epoll) -> None:
+        with contextlib.closing(epoll):
+            while True:
+                found = epoll.poll(_LOOK_S)
+                present = self._present()
+                if present is None or present.closed:
+                    return
+                if found:
+                    self._hear(present)
+                del present
 
-    def _hear(self, present: PresentWorker) -> bool:
-        """Wait for a message and hand it on; False when there is nothing to listen to until the next cell."""
-        live = present.live
-        if live is None or live.channel.closed:
-            return False
-        try:
-            # A descriptor of our own: the worker's may be closed while we wait, and its number used again.
-            fd = os.dup(live.channel.fileno())
-        except OSError:
-            return False
-        try:
-            if not readable(fd, _LOOK_S):
-                return True
-        finally:
-            os.close(fd)
+    def _hear(self, present: PresentWorker) -> None:
+        """Hand on what has come; a session whose turn another thread has is left to it."""
         with contextlib.suppress(StillBusy), present.lock(_LOOK_S):
-            if present.live is live and self._idle.is_set():
-                self._reads += 1
-                live.hear()
-                return self._reads < MAX_READS and not live.channel.closed
-        # Another thread has the turn, or the session has another worker: ``idle`` and ``busy`` say what comes next.
-        return True
+            live = present.live
+            if self._fd < 0 or live is None:
+                return
+            self._reads += 1
+            live.hear()
+            if self._reads >= MAX_READS or live.channel.closed:
+                self.busy()

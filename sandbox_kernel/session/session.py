@@ -194,12 +194,15 @@ class Session(TimeTravel):
         with contextlib.closing(stop):
             return self._run(asked, stop)
 
-    def _run(self, asked: CellRequest, stop: Stop) -> ExecResult:
-        """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too."""
+    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+        """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too.
+
+        With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
+        """
         order = make_order(self._spec, self.memory_mb, asked)
         try:
-            with host_trouble(), self._supervisor.turn() as worker, self._stoppable(stop):
-                return self._supervisor.run(worker, order, stop)
+            with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
+                return self._supervisor.run(worker, order, stop, settles=settles)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -240,6 +243,7 @@ class Session(TimeTravel):
 
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
+        loop = asyncio.get_running_loop()
         self._supervisor.refuse_if_closed()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
@@ -254,21 +258,24 @@ class Session(TimeTravel):
             on_input=on_this_loop(on_input),
             on_display=on_display,
             on_usage=on_usage,
-            loop=asyncio.get_running_loop(),
+            loop=loop,
             front_end=front_end,
         )
         check_listeners(asked)
 
         def work(bridge: LoopBridge) -> ExecResult:
             on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
-            return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop)
+            return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop, settles=True)
 
         try:
             return await in_thread(work, cancel, self._threads)
         finally:
-            # While the caller shows the result: the checkpoint that the next cell would wait for.
-            if not self._supervisor.closed:
-                self._threads.submit(self._supervisor.make_ready)
+            # After the caller has shown the result, if it does that without waiting: the checkpoint of this cell.
+            loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        if not self._supervisor.closed and self._threads is not None:
+            self._threads.submit(self._supervisor.make_ready)
 
     @property
     def present_state(self) -> tuple[str, int]:

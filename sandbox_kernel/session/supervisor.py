@@ -41,6 +41,8 @@ from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 _GONE = "its sandbox was ended"
 #: How long a line of ours may take.
 QUIET_S = 10.0
+#: How long ``make_ready`` waits for the turn, which a listener between cells may have for a moment.
+_READY_S = 1.0
 
 
 class WorkerSupervisor(PresentWorker):
@@ -51,8 +53,11 @@ class WorkerSupervisor(PresentWorker):
         return BetweenCells(self)
 
     @contextlib.contextmanager
-    def turn(self, patience_s: float | None = None) -> Iterator[JailedWorker]:
-        """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``."""
+    def turn(self, patience_s: float | None = None, *, settles: bool = False) -> Iterator[JailedWorker]:
+        """Wait for the turn, and have a worker that waits. ``patience_s``: see ``lock``.
+
+        With ``settles``, the caller calls ``make_ready`` afterwards, and what has time until then is left to it.
+        """
         self.refuse_if_closed()
         with self.lock(patience_s):
             self._between_cells.busy()
@@ -65,18 +70,22 @@ class WorkerSupervisor(PresentWorker):
                     self.rights.renew(self, live)
                 yield live
             finally:
-                if self.live is not None and self.live.late.listens:
-                    self._between_cells.idle()
+                if not settles:
+                    self._listen()
+
+    def _listen(self) -> None:
+        if self.live is not None and self.live.late.listens:
+            self._between_cells.idle()
 
     #: A worker that could not be made ready between cells, and why; the next turn deals with it.
     _unready: tuple[JailedWorker, SessionError | GateLost] | None = None
 
     def make_ready(self) -> None:
-        """Take in the checkpoint of the last cell, now that nobody waits; the next turn raises what went wrong.
+        """Keep the state after the last cell, now that nobody waits; the next turn raises what went wrong.
 
-        Does nothing when another thread has the turn: that one makes the worker ready itself.
+        Does nothing when another thread keeps the turn: that one makes the worker ready itself.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(timeout=_READY_S):
             return
         try:
             live = self.live
@@ -85,13 +94,16 @@ class WorkerSupervisor(PresentWorker):
                     live.prepare()
                 except (SessionError, GateLost) as error:
                     self._unready = live, error
+                self._listen()
         finally:
             self._lock.release()
 
-    def run(self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None) -> ExecResult:
+    def run(
+        self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None, *, settles: bool = False
+    ) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
 
-        ``again`` is the node whose cell is run again; None for a new cell.
+        ``again`` is the node whose cell is run again; None for a new cell. ``settles``: see ``turn``.
         """
         live.limit_memory(order.memory_mb * MIB)
         if order.memory_mb > self.memory_mb:
@@ -99,7 +111,7 @@ class WorkerSupervisor(PresentWorker):
             self.memory_mb = order.memory_mb
             self._news.append(notes.more_memory(order.memory_mb))
         try:
-            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb), again)
+            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb), again, settles)
         finally:
             if self.live is live and live.jail.alive:
                 live.limit_memory(self.memory_mb * MIB)
@@ -110,7 +122,7 @@ class WorkerSupervisor(PresentWorker):
             raise SessionError(_GONE)
 
     def _run(
-        self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame, again: int | None = None
+        self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame, again: int | None, later: bool
     ) -> ExecResult:
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
             self._news += self.files.bring(live)
@@ -129,7 +141,7 @@ class WorkerSupervisor(PresentWorker):
         if kept:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 if again is None:
-                    live.commit(cell_text(order, end))
+                    live.commit(cell_text(order, end), later=later)
                 else:
                     live.recommit(again)
         else:
@@ -322,7 +334,7 @@ class WorkerSupervisor(PresentWorker):
             lost = live.unfrozen or "no checkpoint was left"
             try:
                 live.end_worker()
-                back = live.recover(strict=end.how is Ending.PROTOCOL)
+                back = live.recover(strict=end.how is Ending.PROTOCOL, patient=for_memory)
                 if back is not None:
                     cells = [cell_name(live.tree.records[node]) for node in line[: before - back.cell]]
                     gone = [notes.lost_on_gpu(cells, on_card)] if cells else []

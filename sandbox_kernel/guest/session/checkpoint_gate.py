@@ -27,7 +27,7 @@ import time
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signals, end_all, signal_same
+from .held import Held, Refused, await_ends, await_no_signals, end_all, makes_no_more_calls, signal_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,18 +196,22 @@ class CheckpointGate:
         """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
         Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
-        ``strict`` they are killed too.
+        ``strict`` they are killed too. With ``patient`` the memory of what was killed is free afterwards.
         """
         cell = order["cell"]
         chosen = self.held.pop(cell, None)
         if chosen is None:
             return {"ok": False, "pid": 0, "reason": "the checkpoint is gone", "folder": ""}
         try:
-            return self.let_take_over(chosen, cell, order["keep"], strict=order["strict"])
+            return self.let_take_over(chosen, cell, order["keep"], strict=order["strict"], patient=order["patient"])
         finally:
             chosen.close()
 
-    def let_take_over(self, chosen: Held, cell: int, keep: List[int], *, strict: bool) -> Dict[str, Any]:
+    def worker_is_harmless(self) -> bool:
+        """Whether the worker, which was killed, can do nothing any more."""
+        return makes_no_more_calls(self.worker)
+
+    def let_take_over(self, chosen: Held, cell: int, keep: List[int], *, strict: bool, patient: bool) -> Dict[str, Any]:
         """Carry out ``handover``: kill, restore the work folder, wake the checkpoint."""
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
@@ -224,12 +228,14 @@ class CheckpointGate:
                 for pid, started in alive.items()
                 if pid == self.worker or started not in (stay.get(pid), known.get(pid))
             }
-            if not victims:
+            # A worker that started no processes need not be gone, only harmless: nothing waits for its place.
+            quick = not patient and list(victims) == [self.worker]
+            if not victims or (quick and self.worker_is_harmless()):
                 break
             if time.monotonic() > deadline:
                 reason = "the processes of the cell could not be killed"
                 return {"ok": False, "pid": 0, "reason": reason, "folder": ""}
-            end_all(victims, deadline)
+            end_all(victims, deadline, self.worker_is_harmless if quick else None)
             self.reap()
         for pid, started in alive.items():
             signal_same(pid, started, signal.SIGCONT)

@@ -14,9 +14,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Set
 
-EVERY_SIGNAL = signal.valid_signals()
+EVERY_SIGNAL = _signal.valid_signals()
 #: References taken before the first cell, because a cell may replace these functions.
-_mask, _pending, _take, _raise = _signal.pthread_sigmask, _signal.sigpending, _signal.sigwait, signal.raise_signal
+set_mask, _pending, _take, _raise = _signal.pthread_sigmask, _signal.sigpending, _signal.sigwait, signal.raise_signal
+SIG_BLOCK, SIG_SETMASK = _signal.SIG_BLOCK, _signal.SIG_SETMASK
 _handler_of, _handle = _signal.getsignal, _signal.signal
 
 
@@ -37,7 +38,7 @@ class Signals:
 
         A signal that came just before may still run its handler in here; if that raises, call this again.
         """
-        _mask(signal.SIG_BLOCK, EVERY_SIGNAL)
+        set_mask(SIG_BLOCK, EVERY_SIGNAL)
         for number in EVERY_SIGNAL:
             handler = _handler_of(number)
             if callable(handler) and handler is not self._note:
@@ -58,4 +59,4 @@ class Signals:
         while self._late:
             # It stays pending until the mask is cleared below.
             _raise(self._late.pop())
-        _mask(signal.SIG_SETMASK, [])
+        set_mask(SIG_SETMASK, [])

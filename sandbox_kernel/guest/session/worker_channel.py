@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
 import struct
 import threading
 
-from .signals import EVERY_SIGNAL
+from .signals import EVERY_SIGNAL, SIG_BLOCK, SIG_SETMASK, set_mask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ MAX_FRAME = 16 << 20
 _DESCRIPTOR = struct.Struct("i")
 #: The most strings, opening brackets and commas in one frame; the host counts them too.
 MAX_PARTS = 320_000
+#: How much is read at once. Python asks the system for memory, and gives it back, for each read of much more.
+_CHUNK = 1 << 16
 
 
 def parts(value: Any) -> int:
@@ -54,16 +55,16 @@ class HostChannel:
         if len(data) > MAX_FRAME or (len(data) > MAX_PARTS and parts(message) > MAX_PARTS):
             return False
         # Read the mask before changing it: an interrupt may be raised by the very call that changes it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        before = set_mask(SIG_BLOCK, [])
         try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, EVERY_SIGNAL)
+            set_mask(SIG_BLOCK, EVERY_SIGNAL)
             with self.lock:
                 self._socket.sendall(struct.pack(">I", len(data)) + data)
         except OSError:
             # The cell closed our descriptor, or the host is gone. Without a host the worker has to end.
             os._exit(125)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            set_mask(SIG_SETMASK, before)
         return True
 
     def receive(self) -> Dict[str, Any]:
@@ -76,7 +77,7 @@ class HostChannel:
                     message: Dict[str, Any] = json.loads(data)
                     return message
             try:
-                part, extra, _, _ = self._socket.recvmsg(1 << 20, socket.CMSG_SPACE(_DESCRIPTOR.size))
+                part, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_DESCRIPTOR.size))
             except OSError:
                 os._exit(125)
             if not part:

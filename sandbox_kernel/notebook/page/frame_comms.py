@@ -72,6 +72,11 @@ class FrameComms:
                 self._tell(display.life, gate, [message])
         return True
 
+    @property
+    def in_use(self) -> bool:
+        """Whether any session has had a widget."""
+        return bool(self._gates)
+
     def with_state(self, display: SessionDisplay) -> SessionDisplay:
         """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
         data = display.data.get(FRAME)

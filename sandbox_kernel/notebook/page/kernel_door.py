@@ -1,7 +1,7 @@
 """Sends the messages of one cell to the page, each with that cell's request as its parent.
 
-The base class takes the parent from a context variable, which is wrong in other threads: output from a reader thread
-would appear below the latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
+A parent from a context variable would be wrong in other threads: output from a reader thread would appear below the
+latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from sandbox_kernel.notebook.page.widgets import RunPanel, view
 from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value
 from sandbox_kernel.untrusted.json_value import encodable
 
 if TYPE_CHECKING:
     from sandbox_kernel.notebook.page.late_wire import LateWire
+    from sandbox_kernel.notebook.page.widgets import RunPanel
     from sandbox_kernel.session.cell.displays import SessionDisplay
 
 
@@ -99,6 +99,8 @@ class LivePanel:
         self._wire = wire
         self._panel = panel
         self._id = uuid.uuid4().hex
+        from sandbox_kernel.notebook.page.widgets import view  # most cells end before they have a panel
+
         wire._display(view(panel.widget, "running"), {}, self._id)
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:

@@ -1,7 +1,7 @@
 """``input()`` of a sandboxed program, over Jupyter's stdin channel.
 
-The base class's ``raw_input`` blocks the event loop, so that interrupts and the Stop button do not work. Here a prompt
-waits on the loop, and ends when the cell is cancelled. Each prompt begins with ``PROMPT_MARK``, so that a program that
+A prompt waits on the event loop and does not block it, so that interrupts and the Stop button work meanwhile; it ends
+when the cell is cancelled. Each prompt begins with ``PROMPT_MARK``, so that a program that
 asks for a "Jupyter password" does not look like Jupyter.
 """
 

@@ -143,10 +143,10 @@ class PythonSession(Session):
                 return self._load_copy(worker, node, copy)
         return super().checkout(where)
 
-    def _run(self, asked: CellRequest, stop: Stop) -> ExecResult:
+    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
         before = self._supervisor.live
         left = before.tree.present if before is not None else 0
-        result = super()._run(asked, stop)
+        result = super()._run(asked, stop, settles=settles)
         if not result.rolled_back or not self._copies:
             return result
         with host_trouble(), self._supervisor.turn() as worker:

@@ -175,20 +175,21 @@ class GateClient:
             if wait:
                 self._await("drop")
 
-    def handover(self, cell: int, keep: tuple[int, ...], *, strict: bool) -> str | None:
+    def handover(self, cell: int, keep: tuple[int, ...], *, strict: bool, patient: bool) -> str | None:
         """Order the handover: the checkpoint of a cell becomes the worker and the work folder is restored.
 
         Args:
             cell: the cell whose checkpoint takes over.
             keep: cells whose checkpoints stay; the gate ends all others.
             strict: also end the processes that earlier cells left running.
+            patient: wait until the memory of what is ended is free.
 
         Returns:
             None when the checkpoint was gone. Otherwise why the files were not restored; empty when they were.
 
         """
         self.settle()
-        self._order({"op": "handover", "cell": cell, "keep": list(keep), "strict": strict})
+        self._order({"op": "handover", "cell": cell, "keep": list(keep), "strict": strict, "patient": patient})
         answer = self._await("handover")
         if answer.get("ok") is not True:
             return None

@@ -1,9 +1,10 @@
 """One jail with a worker in it, and the checkpoints of that worker.
 
 After each cell ``commit`` orders a checkpoint from the worker and a copy of the work folder from the gate, and does not
-wait. ``prepare`` waits for both before the next cell. When a cell has to be ended, ``end_worker`` kills the worker and
-``recover`` rolls back: the gate kills what the cell started, restores the work folder and wakes the newest checkpoint,
-which becomes the worker. One thread at a time uses a ``JailedWorker`` (``WorkerSupervisor`` ensures that).
+wait; with ``later`` even the orders wait for ``prepare``. ``prepare`` waits for both before the next cell. When a cell
+has to be ended, ``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started,
+restores the work folder and wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
+``JailedWorker`` (``WorkerSupervisor`` ensures that).
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ class JailedWorker:
         self._budget = Budget(limit_bytes=memory_bytes)
         self._processes = processes + OWN_PROCESSES
         self._freezing = False
+        #: Whether the checkpoint of the present state is still to be ordered.
+        self._unordered = False
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
         self.late = LateOutput(self.life)
@@ -186,10 +189,17 @@ class JailedWorker:
         """How many cells are in the present state."""
         return self.tree.here.depth
 
-    def commit(self, cell: CellText) -> None:
-        """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once."""
+    def commit(self, cell: CellText, *, later: bool = False) -> None:
+        """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once.
+
+        With ``later``, the next ``prepare`` gives the orders: a reply does not wait for them, and no code of the user
+        is sent before them.
+        """
         self.tree.grow(cell)
-        self._keep_state()
+        if later:
+            self._unordered = True
+        else:
+            self._keep_state()
 
     def begin_again(self) -> None:
         """Make the present state the beginning of the history: a saved state was loaded."""
@@ -221,6 +231,9 @@ class JailedWorker:
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy that ``commit`` ordered; called before the worker gets a new message."""
+        if self._unordered:
+            self._unordered = False
+            self._keep_state()
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
@@ -441,15 +454,16 @@ class JailedWorker:
             self.keeper.kill_worker()
         self.jail.meter.release()
 
-    def go_back(self, target: Checkpoint, *, strict: bool = False) -> RolledBack | None:
+    def go_back(self, target: Checkpoint, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """End the worker and make a checkpoint the worker; returns None when that checkpoint is gone.
 
         All other checkpoints stay, those of later cells too. The state gets a new checkpoint at once. With ``strict``,
-        processes that earlier cells left running are ended too.
+        processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
         self._leaving = []
         self._end_debugger()
-        files = self.keeper.handover(target.node, self.tree.taken_over(target.node), strict=strict)
+        keep = self.tree.taken_over(target.node)
+        files = self.keeper.handover(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
         if files is None:
@@ -472,11 +486,11 @@ class JailedWorker:
         self._freeze()
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
-    def recover(self, *, strict: bool = False) -> RolledBack | None:
+    def recover(self, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """Go back to the present state, or its nearest ancestor that is alive; returns None when none is."""
         self._finish_freezing()
         while (target := self.tree.nearest()) is not None:
-            back = self.go_back(target, strict=strict)
+            back = self.go_back(target, strict=strict, patient=patient)
             if back is not None:
                 return back
         return None

@@ -13,7 +13,7 @@ import pytest
 
 from sandbox_kernel.guest.gate import alive
 from sandbox_kernel.guest.gate.alive import descendants as processes
-from sandbox_kernel.guest.session.held import Held, Refused, await_ends, signal_same
+from sandbox_kernel.guest.session.held import Held, Refused, await_ends, makes_no_more_calls, signal_same
 
 #: Its first thread ends while another one goes on; it says when that is so.
 WITHOUT_ITS_FIRST_THREAD = """
@@ -106,3 +106,21 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         assert not held.alive
         held.close()
         assert half.pid not in processes(os.getpid())
+
+
+def test_a_process_makes_calls_as_long_as_any_of_its_threads_does() -> None:
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD], stdout=subprocess.PIPE) as half:
+        assert half.stdout is not None
+        assert half.stdout.readline() == b"Z\n"
+        assert not makes_no_more_calls(half.pid)
+        held = Held(half.pid, parents=(os.getpid(),), worker=0, before=LATER)
+        held.end()
+        await_ends([held], 10.0)
+        held.close()
+        assert makes_no_more_calls(half.pid), "it has ended, and was not collected"
+    assert makes_no_more_calls(half.pid), "it is gone"
+
+
+def test_a_process_that_sleeps_or_computes_makes_calls(child: subprocess.Popen[bytes]) -> None:
+    assert not makes_no_more_calls(child.pid)
+    assert not makes_no_more_calls(os.getpid())

@@ -1,0 +1,159 @@
+"""The five sockets of a kernel. Messages are made, signed and checked by ``jupyter_client.session``.
+
+A ZeroMQ socket announces messages on a descriptor once, and any call on the socket may take the announcement away. So
+after each call that touched a socket ``Channels`` looks whether something is left to be read.
+"""
+
+# mypy: disallow-untyped-calls=False, disallow-any-unimported=False
+# pyzmq and jupyter_client have no types here.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import zmq
+from jupyter_client.session import utcnow
+
+Frames = list[bytes]
+_LINGER_MS = 1000
+
+
+class Channels:
+    """Bound sockets by name. ``send`` may be called on any thread, everything else on the loop's.
+
+    Args:
+        where: addresses, ports, keys and the session (``jupyter_client.connect.ConnectionFileMixin``). Ports that are 0
+            are chosen, and set there.
+
+    """
+
+    def __init__(self, where: Any) -> None:
+        self.session = where.session
+        self._context = zmq.Context()
+        self._lock = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._readers: dict[Any, Callable[[], None]] = {}
+        self.shell = _bound(self._context, where, "shell", zmq.ROUTER)
+        self.control = _bound(self._context, where, "control", zmq.ROUTER)
+        self.stdin = _bound(self._context, where, "stdin", zmq.ROUTER)
+        self.iopub = _bound(self._context, where, "iopub", zmq.XPUB)
+        # A context of its own: libzmq takes the GIL to free large messages, and a heart must not wait for that.
+        self._heart_context = zmq.Context()
+        heart = _bound(self._heart_context, where, "hb", zmq.ROUTER)
+        threading.Thread(target=_beat, args=(heart,), name="heartbeat", daemon=True).start()
+
+    def send(
+        self,
+        socket: Any,
+        kind: str,
+        content: Mapping[str, object],
+        parent: Mapping[str, object] | None = None,
+        ident: bytes | Sequence[bytes] | None = None,
+        *,
+        metadata: Mapping[str, object] | None = None,
+        buffers: Sequence[bytes] | None = None,
+    ) -> None:
+        """Send one message."""
+        with self._lock:
+            if not socket.closed:
+                self.session.send(socket, kind, dict(content), parent, ident, buffers, metadata=metadata)
+                self._look(socket)
+
+    def recv(self, socket: Any, flags: int) -> tuple[Any, Any]:
+        """Return the identities and the message that waits; a pair of None without one."""
+        with self._lock:
+            found: tuple[Any, Any] = self.session.recv(socket, flags)
+            return found
+
+    def listen(self, socket: Any, take: Callable[[Frames], None]) -> None:
+        """Call ``take`` on this loop with the frames of every message that comes."""
+        self._loop = asyncio.get_running_loop()
+        self._readers[socket] = lambda: self._read(socket, take)
+        self._loop.add_reader(socket.FD, self._readers[socket])
+        self._loop.call_soon(self._readers[socket])
+
+    def read_now(self, socket: Any) -> None:
+        """Take in every message that has arrived."""
+        self._readers[socket]()
+
+    def _read(self, socket: Any, take: Callable[[Frames], None]) -> None:
+        while not socket.closed:
+            try:
+                with self._lock:
+                    frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            take(frames)
+
+    def _look(self, socket: Any) -> None:
+        reader = self._readers.get(socket)
+        if reader is not None and self._loop is not None and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel ends
+                self._loop.call_soon_threadsafe(reader)
+
+    def welcome(self, frames: Frames) -> None:
+        """Greet a new subscriber of iopub: from this message on it misses none."""
+        topic = frames[0][1:]
+        if frames[0][:1] == b"\x01":
+            with contextlib.suppress(UnicodeDecodeError):
+                self.send(self.iopub, "iopub_welcome", {"subscription": topic.decode()}, {}, topic or None)
+
+    def now(self) -> object:
+        """Return the time of day, for messages."""
+        return utcnow()
+
+    def close(self) -> None:
+        """Close all sockets. Messages that are still to be sent get a second."""
+        with self._lock:
+            for socket in self._readers:
+                if self._loop is not None:
+                    self._loop.remove_reader(socket.FD)
+            self._readers.clear()
+            for socket in (self.shell, self.control, self.stdin, self.iopub):
+                socket.close()
+        self._context.term()
+        self._heart_context.term()
+
+
+def _bound(context: Any, where: Any, channel: str, kind: int) -> Any:
+    socket = context.socket(kind)
+    socket.linger = _LINGER_MS
+    if kind == zmq.ROUTER:
+        socket.router_handover = 1  # a client that connects again under its old name gets its messages
+    if where.curve_secretkey is not None:
+        socket.curve_secretkey, socket.curve_publickey = where.curve_secretkey, where.curve_publickey
+        socket.curve_server = True
+    port = getattr(where, f"{channel}_port")
+    if where.transport == "tcp":
+        address = f"tcp://{where.ip}"
+        port = _bind(socket, address, port)
+    else:
+        port = port or next(number for number in range(1, 10_000) if not os.path.exists(f"{where.ip}-{number}"))
+        socket.bind(f"ipc://{where.ip}-{port}")
+    setattr(where, f"{channel}_port", port)
+    return socket
+
+
+def _bind(socket: Any, address: str, port: int) -> int:
+    if port:
+        socket.bind(f"{address}:{port}")
+        return port
+    chosen: int = socket.bind_to_random_port(address)
+    return chosen
+
+
+def _beat(socket: Any) -> None:
+    """Send back whatever comes, without Python, until the context ends."""
+    while True:
+        try:
+            zmq.proxy(socket, socket)
+        except zmq.ContextTerminated:
+            socket.close()
+            return
+        except zmq.ZMQError:  # a signal came
+            continue

@@ -1,0 +1,252 @@
+"""Reads requests, lets the kernel answer them in their order, and sends replies and status messages.
+
+Requests of the shell, of each subshell and of the control channel wait in a *lane* each, and lanes do not wait for each
+other: cells run in threads of their sessions, so one loop serves all. ipykernel has a thread for each channel instead,
+and each message passes three of them (docs/decisions.md has the measurement).
+"""
+
+# mypy: disallow-untyped-calls=False
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.notebook.protocol.channels import Channels, Frames
+
+Json = Mapping[str, Any]
+_COMMS = ("comm_open", "comm_msg", "comm_close")
+#: Requests that only the control channel takes.
+_CONTROL = (
+    "debug_request",
+    "usage_request",
+    "create_subshell_request",
+    "delete_subshell_request",
+    "list_subshell_request",
+)
+
+
+class Answers(Protocol):
+    """What the loop needs of a kernel: ``answer`` for every request but cells and comms."""
+
+    log: logging.Logger
+
+    async def answer(self, kind: str, content: Json) -> Json | None:
+        """Return the content of the reply; None for a kind of request that the kernel does not know."""
+
+    async def execute(self, request: Request) -> Json:
+        """Run a cell and return the content of its reply."""
+
+    def comm_message(self, kind: str, message: Json) -> None:
+        """Take a message of a page's widget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request of a client, checked for its signature."""
+
+    socket: Any
+    idents: list[bytes]
+    message: Json
+
+    @property
+    def kind(self) -> str:
+        """The type of the message."""
+        return str(self.message["header"]["msg_type"])
+
+    @property
+    def content(self) -> Json:
+        """The content of the message."""
+        content: Json = self.message["content"]
+        return content
+
+
+#: The request that the running code belongs to.
+PRESENT: contextvars.ContextVar[Request | None] = contextvars.ContextVar("present_request", default=None)
+
+
+class Lane:
+    """Requests that are handled one after the other."""
+
+    def __init__(self, handle: Callable[[Request, Lane, bool], Awaitable[None]]) -> None:
+        self._handle = handle
+        self._waiting: deque[Request] = deque()
+        self._to_abort = 0
+        self._work: asyncio.Future[None] | None = None
+        #: Whether a cell runs.
+        self.in_cell = False
+
+    def put(self, request: Request) -> None:
+        """Handle a request after those that wait."""
+        self._waiting.append(request)
+        if self._work is None:
+            self._work = asyncio.ensure_future(self._handle_all())
+
+    def take_comms(self) -> list[Request]:
+        """Return the comm messages that wait, which wait no longer: the cell that begins may need them."""
+        found = [request for request in self._waiting if request.kind in _COMMS]
+        if found:
+            self._waiting = deque(request for request in self._waiting if request.kind not in _COMMS)
+        return found
+
+    def abort_waiting(self) -> None:
+        """Let the cells that wait now not run."""
+        self._to_abort = len(self._waiting)
+
+    async def _handle_all(self) -> None:
+        try:
+            while self._waiting:
+                abort, self._to_abort = self._to_abort > 0, max(0, self._to_abort - 1)
+                await self._handle(self._waiting.popleft(), self, abort)
+        finally:
+            self._work = None
+
+
+class RequestLoop:
+    """Serves one kernel over its channels; ``run`` returns after a shutdown request."""
+
+    def __init__(self, channels: Channels, kernel: Answers) -> None:
+        self._channels = channels
+        self._kernel = kernel
+        self._ended = asyncio.Event()
+        self._topic = f"kernel.{uuid.uuid4()}"
+        #: The last request of the shell: what threads send belongs to it.
+        self.last: Request | None = None
+        self._control = Lane(self._serve)
+        self._lanes: dict[str | None, Lane] = {None: Lane(self._serve)}
+
+    async def run(self) -> None:
+        """Serve until a client has asked for the end."""
+        channels = self._channels
+        channels.listen(channels.iopub, channels.welcome)
+        channels.listen(channels.control, self._take_control)
+        channels.listen(channels.shell, self._take_shell)
+        await self._ended.wait()
+
+    def publish(self, kind: str, content: Json, parent: Json | None, **more: Any) -> None:
+        """Send a message to all clients; may be called on any thread."""
+        topic = more.pop("topic", None) or f"{self._topic}.{kind}".encode()
+        self._channels.send(self._channels.iopub, kind, content, parent, topic, **more)
+
+    def reply(self, request: Request, content: Json, *, metadata: Json | None = None) -> None:
+        """Answer a request."""
+        kind = request.kind.rsplit("_", 1)[0] + "_reply"
+        self._channels.send(request.socket, kind, content, request.message, request.idents, metadata=metadata)
+
+    def _request(self, socket: Any, frames: Frames) -> Request | None:
+        session = self._channels.session
+        try:
+            idents, rest = session.feed_identities(frames)
+            message = session.deserialize(rest)
+            str(message["header"]["msg_type"])
+        except Exception:
+            self._kernel.log.exception("a message that is none, or has a wrong signature, was dropped")
+            return None
+        return Request(socket=socket, idents=idents, message=message)
+
+    def _take_control(self, frames: Frames) -> None:
+        request = self._request(self._channels.control, frames)
+        if request is not None:
+            self._control.put(request)
+
+    def _take_shell(self, frames: Frames) -> None:
+        request = self._request(self._channels.shell, frames)
+        if request is None:
+            return
+        name = request.message["header"].get("subshell_id")
+        lane = self._lanes.get(name)
+        if lane is None:
+            self._unknown_subshell(request, name)
+        elif request.kind in _COMMS and lane.in_cell:
+            self._beside_cell(request)
+        else:
+            lane.put(request)
+
+    def _unknown_subshell(self, request: Request, name: object) -> None:
+        self._status("busy", request)
+        error = {"ename": "UnknownSubshellError", "evalue": f"there is no subshell {name!r}", "traceback": []}
+        self.reply(request, {"status": "error", **error}, metadata={**self._started(), "status": "error"})
+        self._status("idle", request)
+
+    def _status(self, state: str, request: Request) -> None:
+        self.publish("status", {"execution_state": state}, request.message)
+
+    async def _serve(self, request: Request, lane: Lane, abort: bool) -> None:
+        PRESENT.set(request)
+        if lane is not self._control:
+            self.last = request
+        self._status("busy", request)
+        try:
+            await self._handle(request, lane, abort)
+        except Exception:
+            self._kernel.log.exception("a %s could not be answered", request.kind)
+        self._status("idle", request)
+        if request.kind == "shutdown_request":
+            self._ended.set()
+
+    async def _handle(self, request: Request, lane: Lane, abort: bool) -> None:
+        kind = request.kind
+        if kind == "execute_request":
+            if abort:
+                self.reply(request, {"status": "aborted"}, metadata={**self._started(), "status": "aborted"})
+            else:
+                await self._execute(request, lane)
+        elif kind in _COMMS:
+            self._comm(request)
+        elif kind in _CONTROL and lane is not self._control:
+            self._kernel.log.warning("a %s came on the shell channel; only the control channel takes it", kind)
+        elif kind.endswith("_subshell_request"):
+            self.reply(request, self._subshells(kind, request.content))
+        elif (content := await self._kernel.answer(kind, request.content)) is not None:
+            self.reply(request, content)
+            if kind == "shutdown_request":
+                self.publish("shutdown_reply", content, request.message)
+        else:
+            self._kernel.log.warning("unknown type of message: %r", kind)
+
+    def _beside_cell(self, request: Request) -> None:
+        """Handle a comm message for which the running cell may wait; the shell's status is the cell's."""
+        contextvars.copy_context().run(self._comm, request)
+
+    def _comm(self, request: Request) -> None:
+        PRESENT.set(request)
+        try:
+            self._kernel.comm_message(request.kind, request.message)
+        except Exception:
+            self._kernel.log.exception("a %s could not be handled", request.kind)
+
+    async def _execute(self, request: Request, lane: Lane) -> None:
+        started = self._started()
+        for waiting in lane.take_comms():
+            self._beside_cell(waiting)
+        lane.in_cell = True
+        try:
+            content = await self._kernel.execute(request)
+        finally:
+            lane.in_cell = False
+        self.reply(request, content, metadata=started)
+        asked = request.content
+        if content["status"] == "error" and not asked.get("silent") and asked.get("stop_on_error", True):
+            self._channels.read_now(self._channels.shell)
+            lane.abort_waiting()
+
+    def _started(self) -> dict[str, object]:
+        return {"started": self._channels.now()}
+
+    def _subshells(self, kind: str, content: Json) -> Json:
+        if kind == "create_subshell_request":
+            name = str(uuid.uuid4())
+            self._lanes[name] = Lane(self._serve)
+            return {"status": "ok", "subshell_id": name}
+        if kind == "list_subshell_request":
+            return {"status": "ok", "subshell_id": [name for name in self._lanes if name is not None]}
+        name = str(content["subshell_id"])
+        if self._lanes.pop(name, None) is None:
+            return {"status": "error", "evalue": f"there is no subshell {name!r}"}
+        return {"status": "ok"}

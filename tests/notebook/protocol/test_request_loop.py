@@ -1,0 +1,172 @@
+"""The loop of the protocol over real sockets, with a kernel whose answers the test decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from jupyter_client.connect import ConnectionFileMixin
+from jupyter_client.session import Session
+
+from sandbox_kernel.notebook.protocol.channels import Channels
+from sandbox_kernel.notebook.protocol.request_loop import Request, RequestLoop
+
+PATIENCE_MS = 30_000
+
+
+class Kernel:
+    """Cells are ``wait NAME``, ``fail``, or anything else, which succeeds."""
+
+    log = logging.getLogger("test")
+
+    def __init__(self) -> None:
+        self.gates: dict[str, asyncio.Event] = {}
+        self.comms: list[str] = []
+
+    async def answer(self, kind: str, content: Any) -> Any:
+        return {"status": "ok"} if kind in ("kernel_info_request", "shutdown_request") else None
+
+    async def execute(self, request: Request) -> Any:
+        code = request.content["code"]
+        if code.startswith("wait "):
+            await self.gates.setdefault(code[5:], asyncio.Event()).wait()
+        if code.startswith("open "):
+            self.gates.setdefault(code[5:], asyncio.Event()).set()
+        return {"status": "error" if code == "fail" else "ok"}
+
+    def comm_message(self, kind: str, message: Any) -> None:
+        self.comms.append(message["content"]["comm_id"])
+
+
+class Client:
+    """Sockets of a client; what it asks, it asks in a thread of its own, while the loop runs."""
+
+    def __init__(self, where: ConnectionFileMixin) -> None:
+        self.session = Session(key=where.session.key)
+        self.context = zmq.Context()
+        self.shell = self._socket(where, "shell")
+        self.control = self._socket(where, "control")
+
+    def _socket(self, where: ConnectionFileMixin, channel: str) -> Any:
+        socket = self.context.socket(zmq.DEALER)
+        socket.connect(where._make_url(channel))
+        return socket
+
+    def send(self, socket: Any, kind: str, content: dict[str, Any] | None = None, **header: Any) -> str:
+        message = self.session.msg(kind, content or {})
+        message["header"].update(header)
+        self.session.send(socket, message)
+        return str(message["header"]["msg_id"])
+
+    def replies(self, socket: Any, count: int) -> dict[str, Any]:
+        found = {}
+        while len(found) < count:
+            assert socket.poll(PATIENCE_MS), "no reply came"
+            _, message = self.session.recv(socket)
+            found[message["parent_header"]["msg_id"]] = message["content"]
+        return found
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Callable[[Callable[[Client, Kernel], object]], Kernel]:
+    """Runs a client in a thread against a served kernel, then asks for the end."""
+
+    async def serve(ask: Callable[[Client, Kernel], object]) -> Kernel:
+        where = ConnectionFileMixin(transport="ipc", ip=str(tmp_path / "kernel"))
+        where.session = Session(key=b"secret")
+        where.curve_secretkey = where.curve_publickey = None
+        channels, kernel = Channels(where), Kernel()
+        loop = RequestLoop(channels, kernel)
+
+        def client() -> None:
+            one = Client(where)
+            try:
+                ask(one, kernel)
+            finally:
+                one.send(one.control, "shutdown_request", {"restart": False})
+                one.context.destroy(linger=1000)
+
+        try:
+            work: Awaitable[None] = asyncio.get_running_loop().run_in_executor(None, client)
+            await asyncio.wait_for(loop.run(), 60)
+            await work
+        finally:
+            channels.close()
+        return kernel
+
+    return lambda ask: asyncio.run(serve(ask))
+
+
+def cell(code: str) -> dict[str, str]:
+    return {"code": code}
+
+
+def test_a_cell_of_a_subshell_does_not_wait_for_the_main_shell(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        client.send(client.control, "create_subshell_request")
+        (name,) = (reply["subshell_id"] for reply in client.replies(client.control, 1).values())
+        first = client.send(client.shell, "execute_request", cell("wait a"))
+        second = client.send(client.shell, "execute_request", cell("open a"), subshell_id=name)
+        assert list(client.replies(client.shell, 2)) in ([first, second], [second, first])
+        client.send(client.control, "delete_subshell_request", {"subshell_id": name})
+        assert client.replies(client.control, 1).popitem()[1]["status"] == "ok"
+        client.send(client.shell, "execute_request", cell("1"), subshell_id=name)
+        assert client.replies(client.shell, 1).popitem()[1]["ename"] == "UnknownSubshellError"
+
+    served(ask)
+
+
+def test_cells_that_wait_behind_an_error_are_aborted_and_one_that_comes_later_runs(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        sent = [client.send(client.shell, "execute_request", cell(code)) for code in ("wait a", "fail", "1", "2")]
+        client.send(client.control, "create_subshell_request")
+        (name,) = (reply["subshell_id"] for reply in client.replies(client.control, 1).values())
+        opener = client.send(client.shell, "execute_request", cell("open a"), subshell_id=name)
+        found = client.replies(client.shell, 5)
+        assert [found[one]["status"] for one in (*sent, opener)] == ["ok", "error", "aborted", "aborted", "ok"]
+        client.send(client.shell, "execute_request", cell("3"))
+        assert client.replies(client.shell, 1).popitem()[1]["status"] == "ok"
+
+    served(ask)
+
+
+def test_a_message_with_a_wrong_signature_is_not_answered(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        right, client.session = client.session, Session(key=b"another")
+        client.send(client.shell, "kernel_info_request")
+        client.session = right
+        good = client.send(client.shell, "kernel_info_request")
+        assert list(client.replies(client.shell, 1)) == [good]
+
+    served(ask)
+
+
+def test_a_comm_message_reaches_the_kernel_while_a_cell_runs(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        client.send(client.shell, "execute_request", cell("wait a"))
+        client.send(client.shell, "comm_msg", {"comm_id": "one", "data": {}})
+        client.send(client.control, "create_subshell_request")
+        (name,) = (reply["subshell_id"] for reply in client.replies(client.control, 1).values())
+        client.send(client.shell, "kernel_info_request", subshell_id=name)
+        client.replies(client.shell, 1)
+        assert kernel.comms == ["one"]
+        client.send(client.shell, "execute_request", cell("open a"), subshell_id=name)
+        client.replies(client.shell, 2)
+
+    served(ask)
+
+
+def test_comm_messages_are_handled_in_the_order_in_which_they_were_sent(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        for name in "abc":
+            client.send(client.shell, "comm_msg", {"comm_id": name, "data": {}})
+        client.send(client.shell, "execute_request", cell("1"))
+        client.replies(client.shell, 1)
+        assert kernel.comms == ["a", "b", "c"]
+
+    served(ask)
