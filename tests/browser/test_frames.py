@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import ARTIFACTS
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 PLOTLY = "import plotly.graph_objects as go\nfig = go.Figure(go.Bar(x=['a', 'b'], y=[3, 5]))\nfig"
 

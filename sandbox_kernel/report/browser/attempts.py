@@ -1,7 +1,7 @@
 """What the frames of the report try in the user's browser, and the page in which they try it. Pure.
 
 Only attempts that do no harm where a browser lets them through: they ask for nothing, store nothing and go to no other
-host. ``tests/browser/frame_probes`` has many more.
+host. ``tests/browser/frames/frame_probes`` has many more.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from sandbox_kernel.untrusted.frames.document import frame
-from tests.browser.listeners import Listeners
+from tests.browser.frames.listeners import Listeners
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
 

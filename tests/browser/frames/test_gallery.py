@@ -12,7 +12,7 @@ import pytest
 from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Request, expect
 
-from tests.browser.gallery import FIGURES, WIDGETS, Gallery, cell_index, opened_in_lab
+from tests.browser.frames.gallery import FIGURES, WIDGETS, Gallery, cell_index, opened_in_lab
 from tests.browser.lab_page import LabPage
 from tests.conftest import need
 

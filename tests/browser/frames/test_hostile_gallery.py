@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.hostile_gallery import CELLS, hostile_notebook
+from tests.browser.frames.hostile_gallery import CELLS, hostile_notebook
+from tests.browser.frames.listeners import Listeners
 from tests.browser.lab_page import LabPage
-from tests.browser.listeners import Listeners
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(500)]
 

@@ -5,8 +5,8 @@ Each cell reaches only for listeners of the test: HTTP is the address U, and TCP
 
 from __future__ import annotations
 
+from tests.browser.frames.listeners import Listeners
 from tests.browser.lab_page import code_cell, notebook_of
-from tests.browser.listeners import Listeners
 
 #: What each cell begins with.
 ADDRESSES = "U, TCP, UDP = {url!r}, {tcp!r}, {udp!r}\nfrom IPython.display import *\n"
