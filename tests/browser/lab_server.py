@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-START_SECONDS = 60
+START_SECONDS = 180
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab")
 
 #: Nothing that asks, advertises or reaches for the network while a test looks at the page.

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 MIME = "application/vnd.sandbox-kernel.offers+json"
 
@@ -31,3 +31,28 @@ def test_an_offer_in_a_notebook_file_is_text_and_its_buttons_do_nothing(lab: Lab
     expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")
     expect(lab.cell(0).locator(".jp-InputPrompt")).to_have_text("[1]:")
     lab.screenshot("offer")
+
+
+def test_a_file_that_a_cell_lacked_is_allowed_by_a_button_and_the_cell_runs_again(lab: LabPage) -> None:
+    folder = lab.server.folder / "lacking"
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    (folder / "data" / "seen.txt").write_text("from the owner")
+    (folder / "data" / "other.txt").write_text("not for it")
+    cells = (code_cell("x = 7\nprint(x, open('data/seen.txt').read())"), code_cell("open('data/other.txt')"))
+    lab.server.write_notebook("lacking/lacks.ipynb", notebook_of(*cells, kernel="sandbox"))
+    lab.open("lacking/lacks.ipynb")
+    lab.select_cell(0)
+    lab.command("notebook:run-cell")
+    lab.output(0).get_by_role("button", name="Allow for this session: data/seen.txt").click()
+    expect(lab.output(0)).to_contain_text("7 from the owner")
+    lab.wait_for_idle()
+    lab.select_cell(1)
+    lab.command("notebook:run-cell")
+    never = lab.output(1).get_by_role("button", name="Never: data/other.txt")
+    lab.screenshot("offers")
+    never.focus()
+    lab.page.keyboard.press("Enter")
+    expect(lab.output(1).get_by_role("status")).to_contain_text("Not asked again")
+    lab.command("notebook:run-cell")
+    expect(never).to_have_count(0)
+    expect(lab.output(1)).to_contain_text("FileNotFoundError")
