@@ -20,6 +20,7 @@ TIME_OF_DAY = {
     "backends/wasm/booted.py": "in which days an image is made anew",
     "guest/session/folder_copies.py": "files that are as young as the copy are compared by content",
     "guest/wasm/python/image_boot.py": "logging shows the time since the program began, not since the image was made",
+    "guest/wasm/images/interrupt_words.py": "the guest asked for it, while its image is made",
     "guest/wasm/wasi/quickjs_calls.py": "the guest asked for it",
     "guest/wasm/wasi/file_calls.py": "the guest asked for it",
     "guest/wasm/wasi/world_calls.py": "the guest asked for it",
