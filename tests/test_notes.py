@@ -48,6 +48,7 @@ def test_every_function_words_a_note_of_its_own_kind(function) -> None:
 
 def test_every_kind_has_a_function_that_words_it() -> None:
     made = {function(*_arguments(function)).kind for function in WORDED}
+    made |= {note.kind for note in notes.shared_by_states(1, 1, 1)}
     assert made == set(NoteKind) - {NoteKind.OTHER}
 
 

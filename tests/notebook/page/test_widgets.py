@@ -24,9 +24,14 @@ def find(widget, kind):
     return found
 
 
+def run_again(widget):
+    (button,) = (button for button in find(widget, ipywidgets.Button) if button.description == "Run again")
+    return button
+
+
 @pytest.mark.parametrize("document", [{}, {"lines": None}, {"lines": "x"}, {"lines": [3, {}]}])
 def test_a_strange_document_is_drawn_or_said_to_be_empty(document):
-    assert find(report_widget(document), ipywidgets.HTML)[0].value
+    assert any(part.value for part in find(report_widget(document), ipywidgets.HTML))
 
 
 def test_the_filter_and_the_button_change_the_table():
@@ -39,8 +44,10 @@ def test_the_filter_and_the_button_change_the_table():
         return {"lines": [], "measured_at": 1e9}
 
     widget = report_widget(DOCUMENT, measure)
-    kinds = (ipywidgets.ToggleButtons, ipywidgets.HTML, ipywidgets.Button, ipywidgets.IntProgress, ipywidgets.Label)
-    (choice,), (table,), (button,), (bar,), (when,) = (find(widget, kind) for kind in kinds)
+    kinds = (ipywidgets.ToggleButtons, ipywidgets.IntProgress, ipywidgets.Label)
+    (choice,), (bar,), (when,) = (find(widget, kind) for kind in kinds)
+    table = next(part for part in find(widget, ipywidgets.HTML) if part.value)
+    button = run_again(widget)
     assert "ENOENT" in table.value
     assert "\\href" not in table.value
     assert choice.style.button_width == "auto"
@@ -61,7 +68,7 @@ def test_a_measurement_that_fails_is_said_on_the_page():
         raise OSError("no room")
 
     widget = report_widget(DOCUMENT, measure)
-    (button,), (when,) = (find(widget, kind) for kind in (ipywidgets.Button, ipywidgets.Label))
+    button, (when,) = run_again(widget), find(widget, ipywidgets.Label)
     button.click()
     for thread in threading.enumerate():
         if thread.name == "sandbox-report":
