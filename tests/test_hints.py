@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.agent.answer import result_answer
+from sandbox_kernel.agent.answer import result_answer, with_hints
 from sandbox_kernel.errors import SandboxTimeout
 from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
@@ -105,7 +105,7 @@ def test_an_error_carried_no_hint() -> None:
 
 
 def test_a_model_that_ran_into_a_limit_was_not_told_what_to_ask_for() -> None:
-    answer = result_answer(ExecResult(status=Status.TIMEOUT, timeout=30.0))
+    answer = result_answer(with_hints(ExecResult(status=Status.TIMEOUT, timeout=30.0)))
     assert answer["notes"] == ["the time was over; to give it more: timeout_secs=120"]
 
 

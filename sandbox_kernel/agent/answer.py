@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from sandbox_kernel.errors import MemoryExceeded, SandboxError, SandboxTimeout
@@ -50,6 +50,11 @@ def result_answer(result: ExecResult, output_bytes: int = OUTPUT_BYTES) -> Answe
     """Return the answer for the result of a run."""
     status = _STATUS[result.status]
     return _answer(status, "" if status == "success" else _why(result), result, output_bytes)
+
+
+def with_hints(result: ExecResult) -> ExecResult:
+    """Return the result with notes on what a model could ask for; for MCP, whose answers are read by models alone."""
+    return replace(result, notes=(*result.notes, *hints(result, _TOOL)))
 
 
 def with_failures(answer: Answer) -> Answer:
@@ -119,7 +124,7 @@ def _more(result: ExecResult, output_bytes: int) -> Answer:
             {"path": change.path, "kind": change.kind, "type": change.type, "size": change.size}
             for change in result.changes[:_MOST_ITEMS]
         ],
-        "notes": [note[:_MOST_TEXT] for note in (*result.notes, *hints(result, _TOOL))[:_MOST_ITEMS]],
+        "notes": [note[:_MOST_TEXT] for note in result.notes[:_MOST_ITEMS]],
         "rolled_back": result.rolled_back,
     }
     if len(result.changes) > _MOST_ITEMS:

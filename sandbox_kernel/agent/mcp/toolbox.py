@@ -17,7 +17,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sandbox_kernel.agent.answer import Answer, bounded, error_answer, result_answer, storable, with_failures
+from sandbox_kernel.agent.answer import (
+    Answer,
+    bounded,
+    error_answer,
+    result_answer,
+    storable,
+    with_failures,
+    with_hints,
+)
 from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.box_backend import BoxBackend
 from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
@@ -168,7 +176,7 @@ class Toolbox:
             result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
         complete = replace(result, timeout=result.timeout or float(timeout))
         answer = {
-            **with_failures(result_answer(complete, self.exec.limits.output_bytes)),
+            **with_failures(result_answer(with_hints(complete), self.exec.limits.output_bytes)),
             "session": name,
             **_shown(result),
         }
