@@ -22,7 +22,7 @@ from benchmarks.markdown_section import replace_section, table
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.opening.open_session import open_session
 
-BEGIN, END = "<!-- printed: kishu -->", "<!-- /printed: kishu -->"
+BEGIN, END = "<!-- table: kishu -->", "<!-- /table: kishu -->"
 #: Notebooks of Kishu's tests that need neither network nor files.
 NOTEBOOKS = ("simple", "numpy", "test_unserializable_var")
 _FRAME = "import numpy as np, pandas as pd\ndf = pd.DataFrame(np.random.rand(1_250_000, 10))"
