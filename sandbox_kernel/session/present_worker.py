@@ -53,7 +53,7 @@ class PresentWorker:
         self._lock = threading.Lock()
         self._owner: int | None = None
         #: Notes for the result of the next cell.
-        self._news: list[Note] = []
+        self._pending_notes: list[Note] = []
         #: The history of the worker before this one.
         self._past: StateTree | None = None
 
@@ -93,7 +93,7 @@ class PresentWorker:
         elif self.live is not None:
             self._past = self.live.tree
         self.end()
-        self._news = []
+        self._pending_notes = []
         if not self.closed:
             with contextlib.suppress(SandboxError):
                 self.live = self._begin()

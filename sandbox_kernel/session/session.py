@@ -281,7 +281,7 @@ class Session(TimeTravel):
     def present_state(self) -> tuple[str, int]:
         """The random name of the present worker, and the number of the state that it is in; empty without a worker."""
         worker = self._supervisor.live
-        return ("", 0) if worker is None else (worker.life, worker.tree.present)
+        return ("", 0) if worker is None else (worker.worker_id, worker.tree.present)
 
     def deliver(
         self,

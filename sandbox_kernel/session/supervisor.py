@@ -109,7 +109,7 @@ class WorkerSupervisor(PresentWorker):
         if order.memory_mb > self.memory_mb:
             # What a cell makes with more memory is there for the next ones, which must be able to hold it.
             self.memory_mb = order.memory_mb
-            self._news.append(notes.more_memory(order.memory_mb))
+            self._pending_notes.append(notes.more_memory(order.memory_mb))
         try:
             return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb), again, settles)
         finally:
@@ -125,7 +125,7 @@ class WorkerSupervisor(PresentWorker):
         self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame, again: int | None, later: bool
     ) -> ExecResult:
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
-            self._news += self.files.bring(live)
+            self._pending_notes += self.files.bring(live)
         meter = live.jail.meter
         meter.reset_peak()
         # Processes of earlier cells may hold every place already; that is not this cell's doing.
@@ -135,7 +135,7 @@ class WorkerSupervisor(PresentWorker):
         end = cell.watch()
         # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
         meter.last_look()
-        told, self._news = self._news, []
+        told, self._pending_notes = self._pending_notes, []
         back: RolledBack | None = None
         kept = end.how is Ending.DONE and not self._must_go_back(live, end)
         if kept:
@@ -285,9 +285,9 @@ class WorkerSupervisor(PresentWorker):
             if unready is not None and unready[0] is live:
                 raise unready[1]
             live.prepare()
-            if live.keeper.gone is None:
+            if live.gate.gone is None:
                 return live
-            problem = f"ended with {_describe(live.keeper.gone)}"
+            problem = f"ended with {_describe(live.gate.gone)}"
         except SessionError as error:
             problem = str(error)
         except GateLost:
@@ -303,7 +303,7 @@ class WorkerSupervisor(PresentWorker):
                 back = live.recover(strict=True)
                 live.prepare()
                 if back is not None and back.cell == before:
-                    self._news = [notes.worker_replaced(problem)]
+                    self._pending_notes = [notes.worker_replaced(problem)]
                     return live
                 if back is not None:
                     raise SessionError(

@@ -152,7 +152,7 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
         raise ContentRefused(_NEVER[mime])
     if mime == "application/json":
         return check_json(value), ()
-    cleaner = _TEXTUAL.get(mime)
+    cleaner = _CLEANERS.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
         raise ContentRefused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
     # nbformat allows text as a list of lines.
@@ -183,7 +183,7 @@ def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
     return markdown_to_html(text)
 
 
-_TEXTUAL: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
+_CLEANERS: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
     "text/plain": lambda text: (safe_text(text), ()),
     "text/html": _html,
     "text/markdown": _markdown,

@@ -36,7 +36,7 @@ class Ending(StrEnum):
     #: The worker broke the rules of its channel.
     PROTOCOL = "protocol"
     #: A callback of the caller raised an exception, or the host could not go on watching.
-    FAILED = "failed"
+    HOST_FAILED = "host_failed"
     #: The whole jail is gone.
     LOST = "lost"
 
@@ -60,7 +60,7 @@ STOPPED = {
     Ending.CANCEL: Status.INTERRUPTED,
     Ending.INTERRUPT: Status.INTERRUPTED,
     Ending.PROTOCOL: Status.KILLED,
-    Ending.FAILED: Status.INTERRUPTED,
+    Ending.HOST_FAILED: Status.INTERRUPTED,
     Ending.LOST: Status.KILLED,
 }
 #: The statuses that name one limit.

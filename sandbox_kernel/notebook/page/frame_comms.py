@@ -67,9 +67,9 @@ class FrameComms:
         except ContentRefused:
             return True
         with self._lock:
-            gate = self._gates.setdefault(display.life, CommGate())
+            gate = self._gates.setdefault(display.worker_id, CommGate())
             if gate.from_session(message):
-                self._tell(display.life, gate, [message])
+                self._tell(display.worker_id, gate, [message])
         return True
 
     @property
@@ -84,33 +84,33 @@ class FrameComms:
         if not isinstance(data, Mapping) or not isinstance(widget, Mapping):
             return display
         with self._lock:
-            gate = self._gates.get(display.life)
+            gate = self._gates.get(display.worker_id)
             found = gate.replay(str(widget.get("model_id"))) if gate is not None else []
         made = saved_widget(data, found)
         return display if made is None else replace(display, data={**display.data, "text/html": made})
 
     def settled(self, session: Session, *, went_back: bool) -> None:
         """The session has run something, or has gone back: pages follow it."""
-        life, state = session.present_state
+        worker_id, state = session.present_state
         with self._lock:
-            gate = self._gates.get(life)
+            gate = self._gates.get(worker_id)
             if gate is not None and (news := gate.settled(state, went_back=went_back)):
-                self._tell(life, gate, news)
+                self._tell(worker_id, gate, news)
 
     def settle_all(self) -> None:
         """Look at every session: line commands may have moved or ended any of them."""
         alive = {}
         for session in self._sessions():
-            life, _ = session.present_state
-            alive[life] = session
+            worker_id, _ = session.present_state
+            alive[worker_id] = session
             self.settled(session, went_back=False)
         with self._lock:
-            for life in [life for life in self._gates if life not in alive]:
-                gate = self._gates.pop(life)
-                self._tell(life, gate, gate.close_all())
+            for worker_id in [worker_id for worker_id in self._gates if worker_id not in alive]:
+                gate = self._gates.pop(worker_id)
+                self._tell(worker_id, gate, gate.close_all())
 
-    def _tell(self, life: str, gate: CommGate, messages: list[CommMessage]) -> None:
-        data = {"type": "comms", "gate": life, "epoch": gate.epoch, **_packed(messages)}
+    def _tell(self, worker_id: str, gate: CommGate, messages: list[CommMessage]) -> None:
+        data = {"type": "comms", "gate": worker_id, "epoch": gate.epoch, **_packed(messages)}
         for page in self._pages:
             page.send(data, buffers=[part for message in messages for part in message.buffers])
 
@@ -118,36 +118,36 @@ class FrameComms:
 
     def _received(self, page: Any, message: Mapping[str, Any]) -> None:
         data = message.get("content", {}).get("data", {})
-        if not isinstance(data, Mapping) or not isinstance(life := data.get("gate"), str):
+        if not isinstance(data, Mapping) or not isinstance(worker_id := data.get("gate"), str):
             return
         if data.get("type") == "attach":
-            self._attach(page, life, str(data.get("model")))
+            self._attach(page, worker_id, str(data.get("model")))
         elif data.get("type") == "comm":
             try:
                 checked = comm_of_page(data.get("msg"), list(message.get("buffers") or []))
             except ContentRefused:
                 return
             with self._lock:
-                gate = self._gates.get(life)
+                gate = self._gates.get(worker_id)
                 if gate is None or not gate.from_page(checked, data.get("epoch")):
                     return
                 self._work = self._work or ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-widgets")
-                self._work.submit(self._deliver, page, life, gate.epoch, checked)
+                self._work.submit(self._deliver, page, worker_id, gate.epoch, checked)
 
-    def _attach(self, page: Any, life: str, model: str) -> None:
+    def _attach(self, page: Any, worker_id: str, model: str) -> None:
         with self._lock:
-            gate = self._gates.get(life)
+            gate = self._gates.get(worker_id)
             found = gate.replay(model) if gate is not None else []
             epoch = gate.epoch if gate is not None else 0
-            data = {"type": "state", "gate": life, "model": model, "epoch": epoch, **_packed(found)}
+            data = {"type": "state", "gate": worker_id, "model": model, "epoch": epoch, **_packed(found)}
             page.send(data, buffers=[part for message in found for part in message.buffers])
 
-    def _deliver(self, page: Any, life: str, epoch: int, message: CommMessage) -> None:
+    def _deliver(self, page: Any, worker_id: str, epoch: int, message: CommMessage) -> None:
         """Run the callbacks of one message in its session; on the thread for widgets."""
-        session = next((one for one in self._sessions() if one.present_state[0] == life), None)
+        session = next((one for one in self._sessions() if one.present_state[0] == worker_id), None)
         printed: list[str] = []
         with self._lock:
-            gate = self._gates.get(life)
+            gate = self._gates.get(worker_id)
             if session is None or gate is None or gate.epoch != epoch:
                 return
         try:
@@ -163,7 +163,7 @@ class FrameComms:
         except SandboxError as error:
             printed.append(f"[{error}]\n")
         text = plain("".join(printed))[-MAX_PRINTED:]
-        page.send({"type": "done", "gate": life, "id": message.message_id, "printed": text})
+        page.send({"type": "done", "gate": worker_id, "id": message.message_id, "printed": text})
 
     def _shown(self, display: SessionDisplay, printed: list[str]) -> None:
         if not self.take(display) and isinstance(text := display.data.get("text/plain"), str):

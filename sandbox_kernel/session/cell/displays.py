@@ -28,22 +28,23 @@ class SessionDisplay(Display):
     An ``update`` changes what was shown under its id. A ``clear`` takes away everything; its metadata says whether to
     ``wait`` for the next output. Its data is what a page may show; ``removed`` says what else the sandbox sent.
 
-    ``display_id`` is the program's own word, and every program may choose the same. ``life`` is chosen by the host, at
-    random, once for each life of a session. A page that shows several sessions goes by ``page_id``, which holds both.
+    ``display_id`` is the program's own word, and every program may choose the same. ``worker_id`` is chosen by the
+    host, at random, for each worker of a session. A page that shows several sessions goes by ``page_id``, which holds
+    both.
     """
 
     display_id: str | None = None
-    life: str = ""
+    worker_id: str = ""
     #: None where nobody has cleaned it yet.
     removed: tuple[str, ...] | None = None
 
     @property
     def page_id(self) -> str:
-        """The name of this display on a page, which no other life of any session can name; empty without an id."""
+        """The name of this display on a page, which no other worker of any session can name; empty without an id."""
         if self.display_id is None:
             return ""
         # As a digest: of a word of the sandbox neither the length nor the characters matter then.
-        return f"sandbox:{self.life}:{sha256(self.display_id.encode('utf-8', 'replace')).hexdigest()[:32]}"
+        return f"sandbox:{self.worker_id}:{sha256(self.display_id.encode('utf-8', 'replace')).hexdigest()[:32]}"
 
 
 OnDisplay = Callable[[SessionDisplay], None]
@@ -55,11 +56,11 @@ class Displays:
     def __init__(
         self,
         on_display: OnDisplay | None = None,
-        life: str = "",
+        worker_id: str = "",
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._on_display = on_display
-        self._life = life
+        self._worker_id = worker_id
         self._is_over = is_over
         self._items: list[SessionDisplay] = []
         self._room = MAX_BYTES
@@ -89,13 +90,13 @@ class Displays:
         # Imported by the first cell that shows something.
         from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 
-        clean = sanitize_display(frame.data, frame.metadata, gate=self._life)
+        clean = sanitize_display(frame.data, frame.metadata, gate=self._worker_id)
         item = SessionDisplay(
             data=clean.data,
             metadata=clean.metadata,
             kind=frame.kind,
             display_id=frame.display_id,
-            life=self._life,
+            worker_id=self._worker_id,
             removed=clean.removed,
         )
         if frame.kind == "update":
@@ -110,7 +111,7 @@ class Displays:
         if self._comms < 0 or self._is_over():
             self.dropped += 1
             return
-        self._hand_on(SessionDisplay(data={COMM: frame.data[COMM]}, kind="comm", life=self._life))
+        self._hand_on(SessionDisplay(data={COMM: frame.data[COMM]}, kind="comm", worker_id=self._worker_id))
 
     def clear(self, frame: OutputCleared) -> None:
         """Take away what was shown, now or with the next display."""

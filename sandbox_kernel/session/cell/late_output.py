@@ -1,7 +1,7 @@
 """Output of threads and tasks that comes when their cell has ended: handed to the front end of that cell.
 
 The worker is hostile: a cell number that is not known is dropped, and each cell may send so much and no more. One
-``LateOutput`` belongs to one life of a session and is used by the thread that has the turn.
+``LateOutput`` belongs to one worker of a session and is used by the thread that has the turn.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class LateOutput:
     """The cells of one worker whose front ends still listen.
 
     Args:
-        life: the name of the worker's life, part of the ids of its displays.
+        worker_id: the name of the worker's worker_id, part of the ids of its displays.
 
     """
 
-    def __init__(self, life: str) -> None:
-        self._life = life
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
         self._rooms: OrderedDict[int, _Room] = OrderedDict()
 
     def follow(self, cell: int, listener: LateListener) -> None:
@@ -90,21 +90,23 @@ class LateOutput:
         if room is not None and COMM in message.data:
             room.comms -= 1
             if room.comms >= 0:
-                room.listener.display(SessionDisplay(data={COMM: message.data[COMM]}, kind="comm", life=self._life))
+                room.listener.display(
+                    SessionDisplay(data={COMM: message.data[COMM]}, kind="comm", worker_id=self._worker_id)
+                )
             return
         if room is None or not room.take(0, message.size):
             return
         # Imported by the first cell that shows something.
         from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 
-        clean = sanitize_display(message.data, message.metadata, gate=self._life)
+        clean = sanitize_display(message.data, message.metadata, gate=self._worker_id)
         room.listener.display(
             SessionDisplay(
                 data=clean.data,
                 metadata=clean.metadata,
                 kind="update" if message.kind == "update" else "display",
                 display_id=message.display_id,
-                life=self._life,
+                worker_id=self._worker_id,
                 removed=clean.removed,
             )
         )

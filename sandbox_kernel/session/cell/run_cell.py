@@ -50,7 +50,7 @@ class Cell(WatchLoop):
         self.live, self.order, self.stop = live, order, stop
         asked = order.request
         self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, asked.on_output)
-        self.displays = Displays(guarded(asked.on_display), live.life, self._is_over)
+        self.displays = Displays(guarded(asked.on_display), live.worker_id, self._is_over)
         self.done: CellDone | None = None
         self.problem = ""
         self.failure: BaseException | None = None
@@ -86,7 +86,7 @@ class Cell(WatchLoop):
                     self._ask_to_stop()
             self._look_again()
         except ListenerFailed as error:
-            self.ending, self.failure = Ending.FAILED, error
+            self.ending, self.failure = Ending.HOST_FAILED, error
         except GateLost:
             self.ending = Ending.LOST
         except SessionError as error:
@@ -94,7 +94,7 @@ class Cell(WatchLoop):
         except SandboxError as error:
             self.ending, self.problem = Ending.LOST, str(error)
         except OSError as error:
-            self.ending, self.failure = Ending.FAILED, told(error)
+            self.ending, self.failure = Ending.HOST_FAILED, told(error)
         finally:
             self.selector.close()
             if self._question is not None:
@@ -108,7 +108,7 @@ class Cell(WatchLoop):
             duration_s=time.monotonic() - self._started,
             interrupted=self._interrupt_at is not None,
             disk_full=self.limits.disk_full,
-            code=self.live.keeper.gone,
+            code=self.live.gate.gone,
             problem=self.problem,
             told_of_gpu=self.live.told_of_gpu(self.done),
             failure=self.failure,
@@ -124,7 +124,7 @@ class Cell(WatchLoop):
         live = self.live
         for fd in self.output.captures:
             self.when_readable(fd, self._read_output)
-        self.when_readable(live.keeper, self._read_gate)
+        self.when_readable(live.gate, self._read_gate)
         self.when_readable(live.channel, self._talk_to_worker)
         self.when_readable(live.jail.init_fd, self._jail_died)
         self.when_readable(self.stop, self._stopped)
@@ -179,8 +179,8 @@ class Cell(WatchLoop):
             self.selector.unregister(fd)
 
     def _read_gate(self, fd: int) -> None:
-        self.live.keeper.read()
-        if self.live.keeper.gone is not None:
+        self.live.gate.read()
+        if self.live.gate.gone is not None:
             # What it said before it died is still in the socket.
             while not self.has_ended() and (messages := self.live.channel.read()):
                 for message in messages:
@@ -209,12 +209,12 @@ class Cell(WatchLoop):
         if self._began and not self._signalled:
             self._signalled = True
             self._again_at = time.monotonic() + min(_AGAIN_S, self.order.grace_s / 2)
-            self.live.keeper.interrupt()
+            self.live.gate.interrupt()
 
     def _interrupt_again(self) -> None:
         """Interrupt the cell a second time: the first interrupt may have been lost (``CheckpointGate.interrupt``)."""
         self._again_at = None
-        self.live.keeper.interrupt(again=True)
+        self.live.gate.interrupt(again=True)
 
     def _take(self, message: FromWorker) -> None:
         match message:

@@ -120,8 +120,8 @@ class JailedWorker:
         self.calls = calls
         self.proxy = proxy
         #: A random name of this worker, part of its display ids on the page; the guest never gets it.
-        self.life = secrets.token_hex(8)
-        self.keeper = GateClient(jail)
+        self.worker_id = secrets.token_hex(8)
+        self.gate = GateClient(jail)
         self.channel = WorkerChannel(jail.channel)
         self.tree = StateTree(keep)
         self.cell_id = 0
@@ -133,7 +133,7 @@ class JailedWorker:
         self._unordered = False
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
-        self.late = LateOutput(self.life)
+        self.late = LateOutput(self.worker_id)
         #: Nodes that were given up and whose checkpoints still look at their variables.
         self._leaving: list[int] = []
         self._lost: tuple[int, ...] = ()
@@ -161,10 +161,10 @@ class JailedWorker:
         hatch = None
         if self.calls is not None:
             step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
-        self.keeper.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
+        self.gate.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
         if step.asks_to_fork:
             self.permits = receive_permits(self.jail.channel, PATIENCE_S)
-        self.channel.listen_to(self.keeper.worker)
+        self.channel.listen_to(self.gate.worker)
         ready = self._await(Ready)
         self.names = ready.names
         self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker))
@@ -219,7 +219,7 @@ class JailedWorker:
     def _copy_files(self) -> None:
         """Order a copy of the work folder; the host itself copies a layer."""
         if self.layer is None:
-            self.keeper.snapshot(self.tree.present)
+            self.gate.snapshot(self.tree.present)
         else:
             self.layer.take(self.tree.present, [item.node for item in self.tree.living()])
 
@@ -227,7 +227,7 @@ class JailedWorker:
         """Copy the work folder again, after the host has changed files in it between cells."""
         if self.tree.keep > 0:
             self._copy_files()
-            self.keeper.settle()
+            self.gate.settle()
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy that ``commit`` ordered; called before the worker gets a new message."""
@@ -238,15 +238,15 @@ class JailedWorker:
             frozen = self._await(Frozen)
             self._freezing = False
             if self.permits is not None:
-                self.permits.withdraw(self.keeper.worker)
+                self.permits.withdraw(self.gate.worker)
             self._keep(frozen)
-            self.keeper.settle()
+            self.gate.settle()
             self._make_room()
-        self.keeper.settle()
-        self.keeper.read()
+        self.gate.settle()
+        self.gate.read()
         self._note_lost()
-        if self.keeper.gone is None and self.channel.speaker_is_dead:
-            self.keeper.await_gone()
+        if self.gate.gone is None and self.channel.speaker_is_dead:
+            self.gate.await_gone()
 
     def _keep(self, frozen: Frozen) -> None:
         """Add a new checkpoint. The worker's report may be false: the gate checks the process, we check the node."""
@@ -259,7 +259,7 @@ class JailedWorker:
         if not frozen.pid:
             self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
-        self.keeper.hold(node, frozen.pid)
+        self.gate.hold(node, frozen.pid)
         item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
         told, beside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.beside
         self.tree.here.lacks = (*told, *notes.shared_by_states(beside.sockets, beside.databases, beside.children))
@@ -272,14 +272,14 @@ class JailedWorker:
                 self.ask("looks", " ".join(map(str, self._leaving)), 0, LOOK_S)
         unseen = [node for node in nodes if self.looks and not self.tree.records[node].looked]
         self._look(unseen)
-        self.keeper.drop([*self._leaving, *(node for node in nodes if node not in unseen)])
+        self.gate.drop([*self._leaving, *(node for node in nodes if node not in unseen)])
         self._leaving = unseen
 
     def _look(self, nodes: list[int]) -> None:
         """Let the checkpoints of these nodes look at their variables, each in a fork that ends afterwards."""
         held = (self.tree.records[node].checkpoint for node in nodes)
         self._permit([item.pid for item in held if item is not None])
-        self.keeper.look(nodes)
+        self.gate.look(nodes)
 
     def _permit(self, processes: Sequence[int]) -> None:
         """Let each of these processes, by its pid inside, fork once, where forks are the host's decision."""
@@ -289,11 +289,11 @@ class JailedWorker:
 
     def permit_fork(self) -> None:
         """Let the worker fork once: it saves its variables in a fork."""
-        self._permit([self.keeper.worker])
+        self._permit([self.gate.worker])
 
     def _note_lost(self) -> None:
         """Remove checkpoints that the gate has reported as ended without our order."""
-        lost, self.keeper.lost = self.keeper.lost, set()
+        lost, self.gate.lost = self.gate.lost, set()
         gone = self.tree.remove(lost)
         self._lost += gone
         if self.tree.present in gone:
@@ -301,7 +301,7 @@ class JailedWorker:
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the list holds no checkpoint that has ended."""
-        self.keeper.lives(self.tree.present)
+        self.gate.lives(self.tree.present)
         self._note_lost()
 
     def take_lost(self) -> list[int]:
@@ -314,21 +314,21 @@ class JailedWorker:
     def _freeze(self) -> None:
         """Order a checkpoint. Raises the process limit by one first: the cell may have used it up."""
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 1)
-        self._permit([self.keeper.worker])
+        self._permit([self.gate.worker])
         self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
         self._freezing = True
 
     def _make_room(self) -> None:
         """Drop checkpoints until everything fits into the limit, then set the limits for the next cell."""
         meter = self.jail.meter
-        self._budget = replace(self._budget, copies_bytes=self.keeper.copies_bytes)
+        self._budget = replace(self._budget, copies_bytes=self.gate.copies_bytes)
         if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
             # A removed file takes disk space as long as a checkpoint has it open.
             while (node := self.tree.give_up(for_memory=True)) is not None:
-                self.keeper.drop([node], wait=True)
+                self.gate.drop([node], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
             while self._budget.crowded(meter.held_bytes()) and (node := self.tree.give_up(for_memory=True)) is not None:
-                self.keeper.drop([node], wait=True)
+                self.gate.drop([node], wait=True)
         self._relimit()
 
     def _relimit(self) -> None:
@@ -432,7 +432,7 @@ class JailedWorker:
         going = [node for node in nodes if node != self.tree.present and node in records and records[node].checkpoint]
         for node in going:
             records[node].checkpoint = None
-        self.keeper.drop(going)
+        self.gate.drop(going)
 
     def look_at_variables(self) -> None:
         """Find out what the variables are at each living node that was not looked at yet; called between cells."""
@@ -450,8 +450,8 @@ class JailedWorker:
 
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the handover that follows ends the processes that it started."""
-        if self.keeper.gone is None and not self.channel.kill_speaker():
-            self.keeper.kill_worker()
+        if self.gate.gone is None and not self.channel.kill_speaker():
+            self.gate.kill_worker()
         self.jail.meter.release()
 
     def go_back(self, target: Checkpoint, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
@@ -463,12 +463,12 @@ class JailedWorker:
         self._leaving = []
         self._end_debugger()
         keep = self.tree.taken_over(target.node)
-        files = self.keeper.handover(target.node, keep, strict=strict, patient=patient)
+        files = self.gate.handover(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
         if files is None:
             return None
-        self.channel.listen_to(self.keeper.worker)
+        self.channel.listen_to(self.gate.worker)
         try:
             restored = self._await(Restored)
         except SessionError:
@@ -563,7 +563,7 @@ class JailedWorker:
             if self.channel.closed:
                 # The gate may report how the worker ended.
                 if readable(self.jail.control.fileno(), LAST_WORD_S):
-                    self.keeper.read()
+                    self.gate.read()
                 raise SessionError("the worker is gone")
             if self.channel.wants_to_write:
                 self.channel.write_some()
@@ -571,6 +571,6 @@ class JailedWorker:
             if left <= 0:
                 raise SessionError(f"the worker did not answer within {timeout_s:g} s")
             if not readable(self.channel.fileno(), min(left, 0.05)):
-                self.keeper.read()
-                if self.keeper.gone is not None and not readable(self.channel.fileno(), 0):
+                self.gate.read()
+                if self.gate.gone is not None and not readable(self.channel.fileno(), 0):
                     raise SessionError("the worker is gone")

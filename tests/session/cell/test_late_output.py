@@ -29,7 +29,7 @@ def shown(cell: int, kind: str = "display", size: int = 10) -> DisplayShown:
 
 
 def test_text_reaches_its_own_cell_only() -> None:
-    late, one, two = LateOutput("life"), Heard(), Heard()
+    late, one, two = LateOutput("worker"), Heard(), Heard()
     late.follow(1, one)
     late.follow(2, two)
     late.text(LateText(1, "stderr", "a"))
@@ -39,22 +39,22 @@ def test_text_reaches_its_own_cell_only() -> None:
 
 
 def test_a_display_is_cleaned_and_belongs_to_the_life_of_the_session() -> None:
-    late, heard = LateOutput("life"), Heard()
+    late, heard = LateOutput("worker"), Heard()
     late.follow(1, heard)
     late.display(shown(1))
     late.display(shown(1, "result"))
     late.display(shown(1, "update"))
     assert [item.kind for item in heard.shown] == ["display", "display", "update"]
-    assert all(item.data == {"text/plain": "x"} and item.life == "life" for item in heard.shown)
+    assert all(item.data == {"text/plain": "x"} and item.worker_id == "worker" for item in heard.shown)
 
 
 def test_a_message_of_a_widget_is_handed_on_as_one_and_bounded() -> None:
-    late, heard = LateOutput("life"), Heard()
+    late, heard = LateOutput("worker"), Heard()
     late.follow(1, heard)
     for _ in range(MAX_COMMS + 9):
         late.display(DisplayShown(1, 0, "display", {COMM: {"kind": "comm_msg"}}, {}, None, 10))
     assert len(heard.shown) == MAX_COMMS
-    assert {(item.kind, item.life) for item in heard.shown} == {("comm", "life")}
+    assert {(item.kind, item.worker_id) for item in heard.shown} == {("comm", "worker")}
 
 
 def test_too_much_of_any_kind_is_cut_once() -> None:
@@ -64,7 +64,7 @@ def test_too_much_of_any_kind_is_cut_once() -> None:
         "bytes": lambda late: [late.display(shown(1, size=8 << 20)) for _ in range(9)],
     }
     for flood in floods.values():
-        late, heard = LateOutput("life"), Heard()
+        late, heard = LateOutput("worker"), Heard()
         late.follow(1, heard)
         flood(late)
         assert heard.cuts == 1
@@ -74,7 +74,7 @@ def test_too_much_of_any_kind_is_cut_once() -> None:
 
 
 def test_old_cells_are_forgotten() -> None:
-    late = LateOutput("life")
+    late = LateOutput("worker")
     for cell in range(MAX_CELLS + 1):
         late.follow(cell, Heard())
     assert not late.knows(0)
