@@ -90,7 +90,9 @@ function meters(facts, measured) {
   const megabyte = 1 << 20;
   const peak = amount(measured.peak_memory_bytes);
   const memory = meter('memory', peak === null ? null : peak / megabyte, amount(facts.memory_limit_mb), megabytesText);
-  return [time, memory].filter((one) => one !== null);
+  const onCard = amount(measured.peak_gpu_memory_bytes);
+  const card = meter('GPU memory', onCard === null ? null : onCard / megabyte, amount(facts.gpu_memory_limit_mb), megabytesText);
+  return [time, memory, card].filter((one) => one !== null);
 }
 
 function meter(label, used, limit, text) {
@@ -118,6 +120,8 @@ function rows(facts, measured) {
     ['compile time', show(amount(measured.compile_duration_s), secondsText)],
     ['CPU time', show(amount(measured.cpu_s), secondsText)],
     ['peak memory', show(amount(measured.peak_memory_bytes), bytesText)],
+    ['GPU memory limit', show(amount(facts.gpu_memory_limit_mb), megabytesText)],
+    ['peak GPU memory', show(amount(measured.peak_gpu_memory_bytes), bytesText)],
     ['standard output', cut('stdout_truncated', show(whole(measured.stdout_bytes), bytesText))],
     ['standard error', cut('stderr_truncated', show(whole(measured.stderr_bytes), bytesText))],
     ['fuel used', show(whole(measured.fuel_used), String)],

@@ -16,18 +16,22 @@ from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.kernel_facts import PROTOCOL_VERSION
-from sandbox_kernel.notebook.options.cell_options import HERE_VARIABLE
+from sandbox_kernel.notebook.options.cell_options import GPU_VARIABLE, HERE_VARIABLE
 
 NAME = "sandbox"
 DISPLAY_NAME = "Sandbox"
 LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
-def kernel_json(display_name: str, executable: str, here: str | None = None) -> dict[str, object]:
+def kernel_json(
+    display_name: str, executable: str, here: str | None = None, gpu: str | None = None
+) -> dict[str, object]:
     """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``.
 
-    ``here`` is the folder that cells work on; ``.`` is the notebook's own.
+    ``here`` is the folder that cells work on; ``.`` is the notebook's own. ``gpu`` are the cards that they may use.
     """
+    chosen = {name: value for name, value in (("here", here), ("gpu", gpu)) if value is not None}
+    metadata: dict[str, object] = {"debugger": True, "supported_encryption": ["curve"]}
     spec: dict[str, object] = {
         "argv": [executable, "-m", "sandbox_kernel", "-f", "{connection_file}"],
         "display_name": display_name,
@@ -36,12 +40,13 @@ def kernel_json(display_name: str, executable: str, here: str | None = None) -> 
         # A signal would end an async kernel; see ``interrupts``.
         "interrupt_mode": "message",
         "kernel_protocol_version": PROTOCOL_VERSION,
-        "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+        "metadata": metadata,
     }
-    if here is not None:
+    if chosen:
         # Jupyter passes a kernel its variables and not the metadata, which is for people and tools.
-        spec["env"] = {HERE_VARIABLE: here}
-        spec["metadata"] = {"debugger": False, "supported_encryption": ["curve"], "sandbox_kernel": {"here": here}}
+        variables = {"here": HERE_VARIABLE, "gpu": GPU_VARIABLE}
+        spec["env"] = {variables[name]: value for name, value in chosen.items()}
+        metadata["sandbox_kernel"] = chosen
     return spec
 
 
@@ -52,6 +57,7 @@ def install(
     name: str = NAME,
     display_name: str = DISPLAY_NAME,
     here: str | None = None,
+    gpu: str | None = None,
 ) -> Path:
     """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
     from jupyter_client.kernelspec import KernelSpecManager
@@ -65,7 +71,7 @@ def install(
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
         folder = Path(made) / "spec"
         folder.mkdir()
-        spec = kernel_json(display_name, sys.executable, here)
+        spec = kernel_json(display_name, sys.executable, here, gpu)
         (folder / "kernel.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
         for logo in LOGOS:
             shutil.copyfile(logos / logo, folder / logo)

@@ -177,4 +177,6 @@ def _measured(result: ExecResult) -> str:
         parts.append(f"CPU {result.cpu_seconds:.2f} s")
     if result.peak_memory_bytes is not None:
         parts.append(f"peak {result.peak_memory_bytes / (1 << 20):.0f} MB")
+    if result.peak_gpu_memory_bytes is not None:
+        parts.append(f"GPU peak {result.peak_gpu_memory_bytes / (1 << 20):.0f} MB")
     return f"\n  {', '.join(parts)}"

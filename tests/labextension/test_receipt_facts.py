@@ -62,6 +62,13 @@ def test_every_fact_and_measurement_of_a_result_is_shown(evaluate: Evaluate) -> 
     assert shown["isolation"] == "isolated process"
 
 
+def test_memory_of_a_gpu_is_shown_where_a_cell_used_one(evaluate: Evaluate) -> None:
+    shown = read_result(evaluate, ExecResult(peak_gpu_memory_bytes=512 << 20, gpu_memory_limit_mb=1024))
+    assert ["peak GPU memory", "512 MB"] in shown["rows"]  # type: ignore[operator]
+    meter = {"label": "GPU memory", "fraction": 0.5, "level": "low", "used": "512 MB", "text": "512 MB of 1 GB"}
+    assert meter in shown["meters"]  # type: ignore[operator]
+
+
 def test_only_a_run_with_nothing_notable_is_slim(evaluate: Evaluate) -> None:
     good = ExecResult(language="python", isolation="process+sandbox")
     refused = Violation(rule="network", subject="a.org", reason="no network")

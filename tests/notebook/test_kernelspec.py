@@ -10,6 +10,7 @@ from PIL import Image
 
 from sandbox_kernel import InvalidRequest
 from sandbox_kernel.notebook.kernelspec import LOGOS, install, kernel_json
+from sandbox_kernel.notebook.options.cell_options import first_defaults
 
 SPEC = Path(__file__).parents[2] / "kernelspec" / "sandbox"
 
@@ -69,3 +70,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "share").write_text("a file, not a folder")
     with pytest.raises(InvalidRequest, match="try --user or --prefix"):
         install(False, str(tmp_path), False, "sandbox", "Sandbox")
+
+
+def test_cards_for_every_new_notebook_are_in_the_kernelspec_and_become_its_defaults(monkeypatch) -> None:
+    spec = kernel_json("Sandbox", "python3", gpu="0,1")
+    assert spec["metadata"]["sandbox_kernel"] == {"gpu": "0,1"}
+    for name, value in spec["env"].items():
+        monkeypatch.setenv(name, value)
+    assert first_defaults().gpu == "0,1"

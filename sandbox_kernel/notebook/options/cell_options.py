@@ -22,6 +22,7 @@ from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 
 #: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
 HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
+GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
@@ -183,12 +184,13 @@ class CellOptions:
 
 
 def first_defaults() -> CellOptions:
-    """Return the defaults of a new notebook: none, but for a folder that ``SANDBOX_KERNEL_HERE`` names.
+    """Return the defaults of a new notebook: none, but for a folder or cards that the environment names.
 
-    ``sandbox-kernel install --here`` writes that variable into the kernelspec. ``1`` means the notebook's own folder.
+    ``sandbox-kernel install --here`` and ``--gpu`` write these variables into the kernelspec. The folder ``1`` is the
+    notebook's own.
     """
-    here = os.environ.get(HERE_VARIABLE, "").strip()
-    return CellOptions(here=None if here in ("", "0") else "." if here == "1" else here)
+    here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
+    return CellOptions(here=None if here in ("", "0") else "." if here == "1" else here, gpu=gpu or None)
 
 
 T = TypeVar("T")
