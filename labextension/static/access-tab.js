@@ -11,6 +11,9 @@ export function accessTab(body, { link, run, editLimits }) {
 
   const measure = () =>
     run(async () => {
+      // The command may come before the tab was drawn for the first time.
+      panel = link.current;
+      overview ??= readOverview(await link.ask(panel, 'overview'));
       report = readReport(await link.ask(panel, 'report'));
       draw();
       return `Measured: ${report.lines.length} lines.`;

@@ -198,7 +198,7 @@ def test_report_and_stop_have_buttons(lab_with_panel: LabPage) -> None:
     open_cells(lab, "stop.ipynb", endless)
     tool(lab, "report").click()
     measured = panel(lab).get_by_role("region", name="measured report")
-    expect(measured.locator("tr").filter(has_text="enforced").first).to_be_visible()
+    expect(measured.locator("tr").filter(has_text="enforced").first).to_be_visible(timeout=200_000)
     lab.start_all()
     expect(lab.output(0)).to_contain_text("going")
     tool(lab, "stop").click()
