@@ -92,7 +92,10 @@ def test_where_a_cell_ends_in_another_way_this_time_the_session_stays_where_it_w
 def test_after_the_jail_was_lost_the_history_can_be_run_again(session: Session, value: Value) -> None:
     session.run("x = 1")
     session.run("x += 1")
+    worker = session._supervisor.live
+    assert worker is not None
     session._supervisor.kill()
+    worker.jail.wait_dead()  # a short cell would otherwise end before its worker does
     with pytest.raises(SessionError, match="its state is lost"):
         session.run("x")
     tree = session.history()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import sys
 import traceback
 
@@ -29,8 +30,16 @@ def the_loop() -> Any:
         return None
     import asyncio
 
-    with stepped_out(asyncio):
-        return async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
+    loop = getattr(async_helpers, "_asyncio_event_loop", None)
+    if loop is not None and not loop.is_closed():
+        return loop
+    # An interrupt in the middle would leave half a loop, whose end prints an error.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with stepped_out(asyncio):
+            return async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
