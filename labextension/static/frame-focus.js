@@ -42,13 +42,19 @@ export function guardFocus(isOurs, isActivated, remove) {
       inside = null;
     });
   }
-  const giveBack = (frame) => {
-    const recent = [...(thefts.get(frame) ?? []), now()].filter((time) => now() - time < SHORT_WHILE_MILLISECONDS);
-    thefts.set(frame, recent);
+  const takeBack = (frame) => {
     frame.blur();
     window.focus();
     last?.focus();
+  };
+  const count = (frame) => {
+    const recent = [...(thefts.get(frame) ?? []), now()].filter((time) => now() - time < SHORT_WHILE_MILLISECONDS);
+    thefts.set(frame, recent);
     if (recent.length >= MOST_THEFTS) remove(frame);
+  };
+  const giveBack = (frame) => {
+    takeBack(frame);
+    count(frame);
   };
   const check = async () => {
     const frame = document.activeElement;
@@ -58,8 +64,14 @@ export function guardFocus(isOurs, isActivated, remove) {
     const since = (time) => now() - time;
     const facts = { sinceTab: since(tab), sinceOwnEvent: since(own), sinceLeft: since(left.get(frame) ?? -Infinity) };
     const answer = whoAsked({ ...facts, isActive, isPointerThere });
-    if (answer === 'yes' || (answer === 'ask' && (await isActivated(frame)))) inside = frame;
-    else if (document.activeElement === frame) giveBack(frame);
+    if (answer === 'no') return giveBack(frame);
+    if (answer === 'ask') {
+      // Meanwhile the keyboard is the page's: what the user types must not go into the frame.
+      takeBack(frame);
+      if (!(await isActivated(frame))) return count(frame);
+      frame.focus();
+    }
+    inside = frame;
   };
   addEventListener('blur', () => setTimeout(check)); // activeElement is set after the event
 }

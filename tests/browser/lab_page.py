@@ -126,10 +126,10 @@ class LabPage:
         self.cell(index).locator(".jp-InputPrompt").click()
 
     def edit_cell(self, index: int, text: str) -> None:
-        """Type over the whole text of a cell, key by key."""
+        """Type over the whole text of a cell, key by key, as fast as a quick typist."""
         self.cell(index).locator(".cm-content").click()
         self.page.keyboard.press("Control+a")
-        self.page.keyboard.type(text)
+        self.page.keyboard.type(text, delay=40)
 
     def wait_for_colour(self, index: int, word: str, colour: str) -> None:
         """Wait until the first occurrence of a word in a cell's program is drawn in this colour."""

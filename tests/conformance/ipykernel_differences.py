@@ -26,6 +26,9 @@ DIFFERENCES: dict[str, tuple[str, ...]] = {
     "aborted, as after any error; ipykernel's debugger asks again.": (
         "test_kernel.py::test_interrupt_during_pdb_set_trace",
     ),
+    "The kernel makes no IPython profile on the host; sessions have one inside. The test looks for that of the host.": (
+        "test_kernel.py::test_sys_path_profile_dir",
+    ),
     "The kernel object lives outside of the sandbox: get_ipython().kernel does not exist inside.": (
         "test_kernel.py::test_parent_header_and_ident",
     ),

@@ -218,6 +218,16 @@ def test_line_commands_answer(kernel):
     assert "no running" in kernel.run("%sandbox undo python --session never-made")[0]["evalue"]
 
 
+def test_a_page_that_connected_while_a_cell_ran_waited_for_its_end(kernel):
+    """The page asks what the kernel is before it shows anything, and the answer came after the cell."""
+    cell = kernel.kc.execute("input('wait')", allow_stdin=True)
+    kernel.kc.get_stdin_msg(timeout=60)  # the cell runs
+    asked = kernel.send("kernel_info_request", {})
+    assert kernel.reply(asked)["status"] == "ok"
+    kernel.kc.input("go on")
+    assert kernel.reply(cell)["status"] == "ok"
+
+
 def test_the_debugger_says_that_it_is_not_started(kernel):
     request = kernel.send("debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, "control")
     reply = kernel.reply(request, channel="control")

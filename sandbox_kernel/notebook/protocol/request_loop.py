@@ -22,6 +22,8 @@ from sandbox_kernel.notebook.protocol.channels import Channels, Frames
 
 Json = Mapping[str, Any]
 _COMMS = ("comm_open", "comm_msg", "comm_close")
+#: Requests that a page sends when it connects; they need no session, and do not wait for a running cell.
+_GREETINGS = ("kernel_info_request", "connect_request", "comm_info_request")
 #: Requests that only the control channel takes.
 _CONTROL = (
     "debug_request",
@@ -79,8 +81,9 @@ class Lane:
         self._waiting: deque[Request] = deque()
         self._to_abort = 0
         self._work: asyncio.Future[None] | None = None
-        #: Whether a cell runs.
+        #: Whether a cell runs, and the request that is being handled.
         self.in_cell = False
+        self.present: Request | None = None
 
     def put(self, request: Request) -> None:
         """Handle a request after those that wait."""
@@ -103,9 +106,10 @@ class Lane:
         try:
             while self._waiting:
                 abort, self._to_abort = self._to_abort > 0, max(0, self._to_abort - 1)
-                await self._handle(self._waiting.popleft(), self, abort)
+                self.present = self._waiting.popleft()
+                await self._handle(self.present, self, abort)
         finally:
-            self._work = None
+            self._work = self.present = None
 
 
 class RequestLoop:
@@ -118,6 +122,7 @@ class RequestLoop:
         self._topic = f"kernel.{uuid.uuid4()}"
         #: The last request of the shell: what threads send belongs to it.
         self.last: Request | None = None
+        self._greetings: set[asyncio.Future[None]] = set()
         self._control = Lane(self._serve)
         self._lanes: dict[str | None, Lane] = {None: Lane(self._serve)}
 
@@ -165,12 +170,16 @@ class RequestLoop:
             self._unknown_subshell(request, name)
         elif request.kind in _COMMS and lane.in_cell:
             self._beside_cell(request)
+        elif request.kind in _GREETINGS and lane.in_cell:
+            greeting = asyncio.ensure_future(self._greet(request, lane))
+            self._greetings.add(greeting)
+            greeting.add_done_callback(self._greetings.discard)
         else:
             lane.put(request)
 
     def _unknown_subshell(self, request: Request, name: object) -> None:
         self._status("busy", request)
-        error = {"ename": "UnknownSubshellError", "evalue": f"there is no subshell {name!r}", "traceback": []}
+        error = {"ename": "UnknownSubshellError", "evalue": f"Unknown subshell_id {name!r}", "traceback": []}
         self.reply(request, {"status": "error", **error}, metadata={**self._started(), "status": "error"})
         self._status("idle", request)
 
@@ -209,6 +218,17 @@ class RequestLoop:
                 self.publish("shutdown_reply", content, request.message)
         else:
             self._kernel.log.warning("unknown type of message: %r", kind)
+
+    async def _greet(self, request: Request, lane: Lane) -> None:
+        """Answer a page that has connected while a cell runs; it is then told that the kernel is busy."""
+        cell = lane.present
+        self._status("busy", request)
+        content = await self._kernel.answer(request.kind, request.content)
+        if content is not None:
+            self.reply(request, content)
+        self._status("idle", request)
+        if lane.in_cell and cell is not None:
+            self._status("busy", cell)
 
     def _beside_cell(self, request: Request) -> None:
         """Handle a comm message for which the running cell may wait; the shell's status is the cell's."""
