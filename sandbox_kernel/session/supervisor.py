@@ -224,6 +224,7 @@ class WorkerSupervisor(PresentWorker):
             if target is None:
                 raise CheckpointGone(f"{asked}: that state is gone; nothing was changed, and the session is as it was")
             back = live.go_back(target)
+            live.drop_output()
             if back is None:
                 back = live.recover()
                 raise CheckpointGone(f"{asked}: that state is gone; {self._went_on(back)}")
@@ -301,6 +302,7 @@ class WorkerSupervisor(PresentWorker):
             if problem:
                 live.end_worker()
                 back = live.recover(strict=True)
+                live.drop_output()
                 live.prepare()
                 if back is not None and back.cell == before:
                     self._pending_notes = [notes.worker_replaced(problem)]

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
 #: The most displays of background threads, and of their bytes, that are kept for the next cell.
+#: How often a pipe is read to empty it; a process that goes on writing must not keep the host busy.
+_PIPE_READS = 32
 _MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
 #: How long to wait, after the channel was closed, for the gate's report of how the worker ended.
 LAST_WORD_S = 0.5
@@ -494,6 +496,14 @@ class JailedWorker:
             if back is not None:
                 return back
         return None
+
+    def drop_output(self) -> None:
+        """Forget what a worker that ended between cells has left in its pipes: the next cell did not print it."""
+        for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
+            with contextlib.suppress(OSError):
+                for _ in range(_PIPE_READS):
+                    if not os.read(fd, 1 << 16):
+                        break
 
     def memory_exceeded(self) -> bool:
         """Whether the worker exceeds the session's memory limit.
