@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -176,3 +177,11 @@ def contrast(drawn: Locator) -> float:
     }"""
     ratio: float = drawn.evaluate(script)
     return ratio
+
+
+def expect_contrast(drawn: Locator, what: str) -> None:
+    """Wait until text can be read: a theme's colours come after the theme."""
+    deadline = time.monotonic() + 30
+    while (found := contrast(drawn)) < 4.5 and time.monotonic() < deadline:
+        drawn.page.wait_for_timeout(100)
+    assert found >= 4.5, what

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult, Status
-from sandbox_kernel.notebook import cell_sessions, execution
+from sandbox_kernel.notebook import cell_sessions, execution, line_commands
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
@@ -105,7 +105,7 @@ def test_defaults_stay_as_they_were_when_a_command_fails():
 
 def test_an_interrupt_is_answered_at_once_although_a_command_goes_on(monkeypatch):
     release = threading.Event()
-    monkeypatch.setattr(execution, "run_command", lambda command, desk: release.wait(30) or ())
+    monkeypatch.setattr(line_commands, "run_command", lambda command, desk: release.wait(30) or ())
 
     async def go():
         cancel, door = asyncio.Event(), Door()

@@ -204,11 +204,11 @@ def test_a_request_that_was_not_run_is_an_error_with_its_own_name():
 
 
 def test_updates_and_clearings_keep_to_displays_of_the_sandbox():
-    update = SessionDisplay(data={"text/plain": "b"}, kind="update", display_id="x\x1b[2J" * 99, life="0123")
+    update = SessionDisplay(data={"text/plain": "b"}, kind="update", display_id="x\x1b[2J" * 99, worker_id="0123")
     message, _ = render_display(update)
     assert message.update
     assert re.fullmatch("sandbox:0123:[0-9a-f]{32}", message.display_id)
-    assert render_display(replace(update, life="4567"))[0].display_id != message.display_id
+    assert render_display(replace(update, worker_id="4567"))[0].display_id != message.display_id
     assert render_display(replace(update, display_id="x"))[0].display_id != message.display_id
     clear = SessionDisplay(data={}, metadata={"wait": True}, kind="clear")
     assert render_display(clear) == (ClearOutput(wait=True), ())

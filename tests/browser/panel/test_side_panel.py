@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
-from tests.browser.test_receipt import contrast
+from tests.browser.test_receipt import expect_contrast
 from tests.notebook.side_panel.test_panel_answers import PNG
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -220,7 +220,7 @@ def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabP
         shown = panel(lab)
         assert shown.evaluate("(node) => node.scrollWidth <= node.clientWidth")
         for text in (states(lab).nth(1).locator("code"), shown.locator(".jp-SandboxPanel-changed").nth(1)):
-            assert contrast(text) >= 4.5, theme
+            expect_contrast(text, theme)
         lab.screenshot(f"side-panel-480-{theme[11:].lower()}")
         lab.page.evaluate("() => void window.jupyterapp.commands.execute('sandbox-kernel:limits')")
         dialog = lab.page.locator(".jp-Dialog-content")
@@ -228,7 +228,7 @@ def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabP
         assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 480
-        assert contrast(dialog.locator("small").first) >= 4.5, theme
+        expect_contrast(dialog.locator("small").first, theme)
         lab.screenshot(f"limits-dialog-480-{theme[11:].lower()}")
         lab.page.keyboard.press("Escape")
         expect(dialog).to_have_count(0)
