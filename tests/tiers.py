@@ -19,7 +19,7 @@ from pathlib import Path
 #: Test functions whose cases together take less than this run in full.
 QUICK_FUNCTION_S = 0.5
 #: A function whose cheapest case takes longer than this runs in ``make test-all`` alone.
-LONG_CASE_S = 2.5
+LONG_CASE_S = 1.8
 
 RECORD = Path(__file__).with_name("durations.json")
 

@@ -335,8 +335,9 @@ class WorkerSupervisor(PresentWorker):
         if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
             try:
+                patient = for_memory or not live.has_room()
                 live.end_worker()
-                back = live.recover(strict=end.how is Ending.PROTOCOL, patient=for_memory)
+                back = live.recover(strict=end.how is Ending.PROTOCOL, patient=patient)
                 if back is not None:
                     cells = [cell_name(live.tree.records[node]) for node in line[: before - back.cell]]
                     gone = [notes.lost_on_gpu(cells, on_card)] if cells else []

@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
 #: The most displays of background threads, and of their bytes, that are kept for the next cell.
+#: The part of its memory limit below which a session has room for a checkpoint that wakes beside a dying worker.
+_ROOMY = 0.5
 #: How often a pipe is read to empty it; a process that goes on writing must not keep the host busy.
 _PIPE_READS = 32
 _MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
@@ -496,6 +498,10 @@ class JailedWorker:
             if back is not None:
                 return back
         return None
+
+    def has_room(self) -> bool:
+        """Whether a checkpoint can wake before the memory of the worker, which is to be ended, is free."""
+        return self.jail.meter.usage_bytes() < _ROOMY * self._budget.limit_bytes
 
     def drop_output(self) -> None:
         """Forget what a worker that ended between cells has left in its pipes: the next cell did not print it."""

@@ -9,7 +9,9 @@ import pytest
 from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.model import NoteKind
 from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.session import Session
 from tests.jail.headless import END_MAIN_THREAD
 from tests.jail.walls_and_groups import TIERS, Tier
 
@@ -105,5 +107,11 @@ def test_a_worker_that_ends_its_own_main_thread_is_ended_with_its_cell(backend: 
         ended = session.run(hide, timeout=10)
         # Where memory is refused and not counted, the thread ends of that, and the worker with it.
         assert ended.status in (Status.MEMORY_EXCEEDED, Status.KILLED), ended
-        assert ended.rolled_back, ended
-        assert session.run("kept").displays[0].data["text/plain"] == "1"
+        if not kept(session):
+            # The kernel does not see a process without a main thread when it looks for one to end, and takes another: a
+            # checkpoint, or all of the sandbox (docs/security.md). The result says what is lost.
+            assert {note.kind for note in ended.notes} & {NoteKind.STATE_LOST, NoteKind.ROLLED_BACK}, ended
+
+
+def kept(session: Session) -> bool:
+    return session.run("print(globals().get('kept'))").stdout == "1\n"
