@@ -12,7 +12,10 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.wrapped.wrap_options import WrapOptions, from_arguments
 
 
-def test_a_wrapped_kernel_is_listed_with_what_it_may_touch_and_removed(wrap, jupyter_folder, tmp_path, capsys):
+def test_a_wrapped_kernel_is_listed_with_what_it_may_touch_and_removed(wrap, tmp_path, monkeypatch, capsys):
+    # A folder of its own: other tests of this process have wrapped the same kernel.
+    jupyter_folder = tmp_path / "jupyter"
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(jupyter_folder))
     wrap("python3", "--memory", "1G", "--timeout", "30s", "--mount", f"{tmp_path}:/data", "--allow-net", "example.org")
     assert main(["wrapped"]) == 0
     text = capsys.readouterr().out
