@@ -224,6 +224,8 @@ class ProcessBackend(BlockingBackend):
             on_usage=on_usage,
             on_input=on_input,
             stdin_from=stdin_from,
+            functions=functions,
+            loop=loop,
         )
         return replace(result, notes=(notes.folder_copied(why), *result.notes))
 
