@@ -35,8 +35,8 @@ NOT_REACHED = (
     "which ipykernel does not do (back to back, large heaps). A start is bubblewrap, Python and IPython one after the "
     "other, beside jupyter_client, whose package imports its clients and managers too. An idle kernel holds a worker, "
     "its first checkpoint, a template and a spare beside itself. A rollback ends a process, restores a folder, wakes "
-    "another, and each of them answers first. A fresh run takes about 12 ms of CPU, most of it in the jail (copied pages, "
-    "namespaces) and not in the host, so sixteen cores cannot do 1500 a second."
+    "another, and each of them answers first. A fresh run takes about 12 ms of CPU, most of it in the jail (copied "
+    "pages, namespaces) and not in the host, so sixteen cores cannot do 1500 a second."
 )
 
 
