@@ -266,6 +266,14 @@ class NotebookSessions:
         if old is not None:
             old.session.close()
 
+    def close_unused(self) -> None:
+        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
+        with self._lock:
+            unused = [key for key, held in self._held.items() if not held.used]
+            sessions = [self._held.pop(key).session for key in unused]
+        for session in sessions:
+            session.close()
+
     def close(self) -> None:
         """Close all sessions; may be called twice."""
         with self._lock:
