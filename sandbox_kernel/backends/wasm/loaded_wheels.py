@@ -15,38 +15,33 @@ from sandbox_kernel.backends.wasm.module_key import EngineSwitches
 from sandbox_kernel.backends.wasm.prepare import run_preparation
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.wasm_job import COMPILED, TrustedFile, packages_job
-from sandbox_kernel.backends.wasm.wheels import SITE, Wheels
+from sandbox_kernel.backends.wasm.wheels import Wheels
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 
 MEMORY, LOADED = "memory.img", "loaded.json"
-#: Where programs see the zip with the wheels.
+#: Where programs see the files of the wheels.
 PLACE = "/wheels"
-#: Most bytes of memories and of zips in the store; the least recently used go first.
+#: Most bytes of memories and of files in the store; the least recently used go first.
 _MOST_BYTES = 1 << 30
 _MEMORY_NAME, _SITE_NAME = "memory-", "wheels-"
 
 
 @dataclass(frozen=True)
 class LoadedWheels:
-    """The entries of the store with the zip of the wheels, and with the memory in which they are imported."""
+    """The folder with the files of wheels, and the entry of the store with the memory in which they are imported."""
 
-    site: StoreEntry
+    folder: str
     memory: StoreEntry
-
-    @property
-    def path(self) -> str:
-        """The zip, as programs see it."""
-        return f"{PLACE}/{SITE}"
 
     @property
     def paths(self) -> tuple[str, str]:
         """The folders of the host that a jail must see."""
-        return (self.site.path, self.memory.path)
+        return (self.folder, self.memory.path)
 
     @property
     def preopen(self) -> dict[str, object]:
-        """The folder of the zip, as a folder of a guest."""
-        return {"host": self.site.path, "guest": PLACE, "writable": False}
+        """The folder of the files, as a folder of a guest."""
+        return _preopen(self.folder)
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -69,18 +64,22 @@ def load_wheels(
 
     """
     site_name = f"{_SITE_NAME}{wheels.digest[:40]}"
-    site = store.find(site_name) or store.add(site_name, {SITE: wheels.site})
     name = f"{_MEMORY_NAME}{_key(wheels, image.files)}"
     memory = store.find(name)
+    folder = store.trees.get(site_name, wheels.files)
     if memory is None:
-        made = _make(enforcer, wheels, image, site, switches)
+        made = _make(enforcer, wheels, image, folder, switches)
         for prefix in (_MEMORY_NAME, _SITE_NAME):
             store.prune(prefix, _MOST_BYTES)
-        site = store.find(site_name) or store.add(site_name, {SITE: wheels.site})
+        folder = store.trees.get(site_name, wheels.files)
         memory = store.add(name, made)
     store.touch(name)
     store.touch(site_name)
-    return LoadedWheels(site, memory)
+    return LoadedWheels(folder, memory)
+
+
+def _preopen(folder: str) -> dict[str, object]:
+    return {"host": folder, "guest": PLACE, "writable": False}
 
 
 def _key(wheels: Wheels, image: Mapping[str, str]) -> str:
@@ -88,17 +87,12 @@ def _key(wheels: Wheels, image: Mapping[str, str]) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:40]
 
 
-def _make(
-    enforcer: str, wheels: Wheels, image: StoreEntry, site: StoreEntry, switches: EngineSwitches
-) -> dict[str, bytes]:
-    given = [TrustedFile(image.file(COMPILED)), TrustedFile(image.file(FACTS)), TrustedFile(site.path)]
-    folder = {"host": site.path, "guest": PLACE, "writable": False}
+def _make(enforcer: str, wheels: Wheels, image: StoreEntry, folder: str, switches: EngineSwitches) -> dict[str, bytes]:
+    given = [TrustedFile(image.file(COMPILED)), TrustedFile(image.file(FACTS)), TrustedFile(folder)]
     try:
         return run_preparation(
             enforcer,
-            lambda jail: packages_job(
-                jail, image, folder, f"{PLACE}/{SITE}", wheels.modules, (MEMORY, LOADED), switches
-            ),
+            lambda jail: packages_job(jail, image, _preopen(folder), PLACE, wheels.modules, (MEMORY, LOADED), switches),
             given,
             (MEMORY, LOADED),
         )

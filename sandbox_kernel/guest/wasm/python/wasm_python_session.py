@@ -18,6 +18,7 @@ import wasmtime
 from ...session.worker import CellEngine, Worker
 from ..endings import GuestExit, describe_trap
 from ..engine import make_engine
+from ..guest_fetch import NoNetwork, Stopped, ask_host, failed
 from ..guest_files import Folders
 from ..images.memory_file import map_memory, write_memory
 from ..javascript.host_calls import write_all
@@ -25,6 +26,7 @@ from ..javascript.quickjs import Export
 from ..plan import Preopen, read_switches
 from ..wasi.all_calls import PlainWasi
 from ..wasi.file_calls import LETTER_BOX
+from .own_sources import source_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +37,14 @@ _LIBRARY = "/usr/local/lib"
 _FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
 _ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
 _BOOT = """import sys, types
-sys.modules["_sandbox"] = types.ModuleType("_sandbox")
-exec(compile({source!r}, "<sandbox>", "exec"), sys.modules["_sandbox"].__dict__)
+for name, source in {sources!r}.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
 sys.modules["_sandbox"].begin()
-del sys, types
+del sys, types, name, source
 """
+#: Programs that run in the guest before the first cell, by the names of their modules.
+_PROGRAMS = {"_site": "wasi_python_site.py", "_cells": "cell_code.py", "_sandbox": "cell_boot.py"}
 
 
 @dataclass(frozen=True)
@@ -83,9 +88,13 @@ class WasmPythonEngine(CellEngine):
             map_memory(self, image)
             self._unpack()
         else:
-            with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cell_boot.py")) as file:
-                if self._turn(_BOOT.format(source=file.read())):
-                    raise wasmtime.WasmtimeError("the session's own program failed")
+            folder = os.path.dirname(os.path.abspath(__file__))
+            sources = {}
+            for name, program in _PROGRAMS.items():
+                with open(os.path.join(folder, program), encoding="utf-8") as file:
+                    sources[name] = file.read()
+            if self._turn(_BOOT.format(sources=sources)):
+                raise wasmtime.WasmtimeError("the session's own program failed")
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
@@ -115,6 +124,10 @@ class WasmPythonEngine(CellEngine):
             self._unpack()
         elif op == "ended":
             self._ended()
+        elif op == "source":
+            return json.dumps(source_of(str(letter.get("name", "")))).encode()
+        elif op == "fetch":
+            return self._fetched(letter.get("request"))
         elif op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
             self.worker.show({**shown, "display_id": None})
@@ -132,6 +145,17 @@ class WasmPythonEngine(CellEngine):
             return json.dumps({"value": self.worker.input(prompt, False)}).encode()
         except EOFError:
             return b"{}"
+
+    def _fetched(self, request: object) -> bytes:
+        """Let the host fetch something by the rules of the sandbox; its answer says what went wrong."""
+        try:
+            return ask_host(json.dumps(request).encode(), self.wasi.stop)
+        except NoNetwork:
+            return b'{"off": true}'
+        except Stopped:
+            return failed("interrupted")
+        except OSError as error:
+            return failed(str(error))
 
     def _unpack(self) -> None:
         """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""
