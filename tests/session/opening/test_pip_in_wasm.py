@@ -14,7 +14,7 @@ import pytest
 from sandbox_kernel import Sandbox, SandboxPolicy
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.model import ExecResult, Status
-from sandbox_kernel.session.opening.open_wasm import WasmSession, open_wasm_session
+from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 from tests.package_index import HOST, PACKAGE, package_index
 from tests.session.opening.test_light_python import LightBackend
 
@@ -183,3 +183,29 @@ def test_a_cell_can_await_and_keeps_one_loop(session: WasmSession) -> None:
     )
     assert (stopped.status, stopped.rolled_back) == (Status.INTERRUPTED, False), stopped.stderr
     assert value(session.run("x, await slow()")) == "(1, 7)"
+
+
+def test_a_restart_begins_with_what_was_installed_loaded(folder: Path) -> None:
+    put_wheel(folder, "bye-1.0-py3-none-any.whl", {"bye.py": "import os; os._exit(3)"})
+    policy = SandboxPolicy().mount(folder, "/wheelhouse")
+    loaded = "import sys; 'top' in sys.modules, 'low' in sys.modules"
+    with Sandbox(policy, "wasm") as box:
+        backend = LightBackend(policy)
+        with open_wasm_session(backend, "python", share=box._link()) as session:
+            session.run(f"%pip install {FROM} top", timeout=PATIENCE_S)
+            session.restart()
+            assert value(session.run(loaded)) == "(True, True)"
+            assert value(session.run("import top, low; top.text, low.v")) == "('by path', '1.5')"
+            session.run("low.v = 'changed'")
+            with session.fork() as other:
+                assert value(other.run("import low; low.v")) == "'changed'"
+            session.save(folder / "saved")
+            with open_wasm_session(backend, "python", share=box._link()) as second:
+                assert value(second.run("import low; low.v")) == "'1.5'"
+            with load_wasm_session(backend, folder / "saved", share=box._link()) as again:
+                assert value(again.run("low.v, top.text")) == "('changed', 'by path')"
+            # One that ends Python when it is imported is imported by who asks for it.
+            session.run(f"%pip install {FROM} bye", timeout=PATIENCE_S)
+            session.restart()
+            assert value(session.run(loaded)) == "(False, False)"
+            assert value(session.run("import top; top.text")) == "'by path'"

@@ -249,7 +249,8 @@ def begin(env: dict[str, str] | None = None) -> None:
     sys.dont_write_bytecode = True  # files that the user did not make
     sys.path.insert(0, "/box")
     # Where %pip installs; last, so that no package takes the place of a module of Python itself.
-    sys.path.append("/box/packages")
+    if "/box/packages" not in sys.path:
+        sys.path.append("/box/packages")
 
 
 def load(path: str, modules: list[str]) -> None:
@@ -263,6 +264,7 @@ def load(path: str, modules: list[str]) -> None:
             failed.append(name)
     boot = sys.modules["_boot"]
     boot._baked.update(sys.modules)
+    sys.path_importer_cache.clear()
     boot.gc.collect()
     boot.gc.freeze()
     _send(op="loaded", failed=failed)
