@@ -1,6 +1,8 @@
 // Keeps the keyboard for the user: code in a frame may call focus() at any time and would get what the user types
-// elsewhere. Focus that a frame takes without a click in it goes back; after the fifth time in a short while the frame
-// is removed.
+// elsewhere. Focus that a frame takes without a click in it goes back. A frame that has done it is hidden while the user
+// types or clicks in the page, because a hidden frame gets no focus (an inert one does); after the fifth time in a short
+// while it is removed.
+const TYPING_MILLISECONDS = 1000;
 const TAB_MILLISECONDS = 200;
 const ACTIVATION_MILLISECONDS = 6000;
 const SHORT_WHILE_MILLISECONDS = 10000;
@@ -17,9 +19,10 @@ export function whoAsked({ sinceTab, sinceOwnEvent, sinceLeft, isActive, isPoint
   return sinceLeft > ACTIVATION_MILLISECONDS ? 'ask' : 'no';
 }
 
-// `isActivated(frame)` asks the outer document of a frame; `remove(frame)` ends one that goes on.
-export function guardFocus(isOurs, isActivated, remove) {
+// `frames()` lists our frames, `isActivated(frame)` asks the outer document of one, `remove(frame)` ends one that goes on.
+export function guardFocus(frames, isActivated, remove) {
   let last = null;
+  let showing = null;
   let over = null;
   let inside = null;
   let tab = -Infinity;
@@ -30,18 +33,32 @@ export function guardFocus(isOurs, isActivated, remove) {
   addEventListener('focusin', ({ target }) => {
     if (target.tagName !== 'IFRAME') last = target;
   });
+  const show = () => {
+    for (const frame of frames()) frame.style.display = '';
+  };
+  const hideThieves = () => {
+    clearTimeout(showing);
+    for (const frame of frames()) if (thefts.has(frame)) frame.style.display = 'none';
+    showing = setTimeout(show, TYPING_MILLISECONDS);
+  };
   const follow = (name, use) => addEventListener(name, use, { capture: true, passive: true });
   follow('pointerover', ({ target }) => {
     over = target;
   });
   for (const name of ['keydown', 'pointerdown', 'pointerup', 'touchend']) {
-    follow(name, ({ key }) => {
+    follow(name, () => {
       own = now();
-      if (key === 'Tab') tab = own;
       if (inside) left.set(inside, own);
       inside = null;
+      hideThieves();
     });
   }
+  // Tab goes into a frame, unless an editor has used the key. This listener comes after those of the page.
+  addEventListener('keydown', ({ key, defaultPrevented }) => {
+    if (key !== 'Tab' || defaultPrevented) return;
+    tab = now();
+    show();
+  });
   const takeBack = (frame) => {
     frame.blur();
     window.focus();
@@ -50,6 +67,7 @@ export function guardFocus(isOurs, isActivated, remove) {
   const count = (frame) => {
     const recent = [...(thefts.get(frame) ?? []), now()].filter((time) => now() - time < SHORT_WHILE_MILLISECONDS);
     thefts.set(frame, recent);
+    hideThieves();
     if (recent.length >= MOST_THEFTS) remove(frame);
   };
   const giveBack = (frame) => {
@@ -58,7 +76,7 @@ export function guardFocus(isOurs, isActivated, remove) {
   };
   const check = async () => {
     const frame = document.activeElement;
-    if (frame?.tagName !== 'IFRAME' || !isOurs(frame)) return;
+    if (frame?.tagName !== 'IFRAME' || !frames().includes(frame)) return;
     const isActive = navigator.userActivation?.isActive ?? true;
     const isPointerThere = over === frame || frame.parentElement === over;
     const since = (time) => now() - time;

@@ -97,7 +97,7 @@ export async function framesPlugin(shared) {
       registry.addFactory({ safe: true, mimeTypes: [FRAME], createRenderer: () => new Frame() }, 0);
       registry.addFactory({ safe: true, mimeTypes: [LIBRARY], createRenderer: () => new Library() }, 0);
       guardFocus(
-        (frame) => Boolean(frame.closest('.jp-SandboxFrame')),
+        () => [...views].map(({ iframe }) => iframe).filter(Boolean),
         async (frame) => (await viewOf(frame)?.isActivated()) ?? false,
         (frame) => viewOf(frame)?.stop('This output was stopped: it took the keyboard.'),
       );

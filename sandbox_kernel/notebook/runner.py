@@ -29,7 +29,7 @@ from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
 from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
@@ -89,7 +89,9 @@ class CellRunner:
         self.kept = kept
         self._lock = threading.Lock()
         self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
-        self.sessions = NotebookSessions(self.box)
+        #: Changes to folders of the user that the last kernel left and no cell has told of: the folder, and how many.
+        self.changes_found: list[tuple[str, int]] = []
+        self.sessions = NotebookSessions(self.box, kept)
 
     async def run(
         self, plan: CellPlan, io: CellIO, *, variables: Mapping[str, str] | None = None, stdin: str | None = None
@@ -220,11 +222,22 @@ class CellRunner:
                 if like is not None:
                     made.share_files(like)
                 elif here is not None:
-                    made.work_on(here)
+                    self._work_on(made, here, policy)
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
                     made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
             return self._boxes[key]
+
+    def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy) -> None:
+        """Let a new sandbox work on a folder of the user, with the changes to it that the last kernel left."""
+        found = box.work_on(here, changes_place(self.kept, here, policy))
+        if found:
+            self.changes_found.append((here, found))
+
+    def boxes_on_folders(self) -> list[Sandbox]:
+        """Return the sandboxes that work on a folder of the user."""
+        with self._lock:
+            return [box for box in self._boxes.values() if box.here is not None]
 
     def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
         """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.

@@ -401,6 +401,15 @@ class Session(TimeTravel):
         with self._supervisor.turn() as worker:
             self._supervisor.files.write(worker, plain_path(path), data)
 
+    def keep_large_files(self, place: str) -> None:
+        """Keep files that are too large to be shared for a later session; called before the first cell.
+
+        Args:
+            place: a folder of the host that no other user can change; files in it are put into the work folder.
+
+        """
+        self._supervisor.files.keep_large(place)
+
     def clear_files(self) -> None:
         """Remove all files of the work folder; waits for a running cell. Undo brings them back.
 

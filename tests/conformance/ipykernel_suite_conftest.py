@@ -12,6 +12,11 @@ import pytest
 PATIENCE_S = 20
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Know the option of pytest-cov, whose value a test asks for; nothing is covered here."""
+    parser.addoption("--cov", default=None)
+
+
 def pytest_configure() -> None:
     """Let every new kernel run a cell before its test begins, and let ``wait_for_idle`` be patient.
 

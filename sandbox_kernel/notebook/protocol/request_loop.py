@@ -268,5 +268,5 @@ class RequestLoop:
             return {"status": "ok", "subshell_id": [name for name in self._lanes if name is not None]}
         name = str(content["subshell_id"])
         if self._lanes.pop(name, None) is None:
-            return {"status": "error", "evalue": f"there is no subshell {name!r}"}
+            return {"status": "error", "evalue": f"Unknown subshell_id {name!r}"}
         return {"status": "ok"}

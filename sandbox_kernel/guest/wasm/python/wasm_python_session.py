@@ -18,8 +18,9 @@ import wasmtime
 from ...session.worker import CellEngine, Worker
 from ..endings import GuestExit, describe_trap
 from ..engine import make_engine
-from ..guest_fetch import NoNetwork, Stopped, ask_host, failed
+from ..guest_fetch import fetched
 from ..guest_files import Folders
+from ..host_line import HostLine, failed, python_sources
 from ..images.memory_file import map_memory, write_memory
 from ..javascript.host_calls import write_all
 from ..javascript.quickjs import Export
@@ -84,6 +85,7 @@ class WasmPythonEngine(CellEngine):
         self.wasi.memory, self.wasi.store = self.memory, self.store
         self.number = 0
         self.told: dict[str, Any] = {}
+        self.line: HostLine | None = None
         if image is not None:
             map_memory(self, image)
             self._unpack()
@@ -95,6 +97,11 @@ class WasmPythonEngine(CellEngine):
                     sources[name] = file.read()
             if self._turn(_BOOT.format(sources=sources)):
                 raise wasmtime.WasmtimeError("the session's own program failed")
+
+    def offer(self, line: HostLine) -> None:
+        """Let cells call host functions; called before ``begin``."""
+        self.line = line
+        self._call("offer", python_sources(), line.listing)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
@@ -120,6 +127,8 @@ class WasmPythonEngine(CellEngine):
             return b"{}"
         if op == "input":
             return self._asked(str(letter.get("prompt", "")))
+        if op == "host":
+            return b'{"answer": ' + self._called(str(letter.get("message")).encode("utf-8", "replace")) + b"}"
         if op == "matplotlib":
             self._unpack()
         elif op == "ended":
@@ -127,7 +136,7 @@ class WasmPythonEngine(CellEngine):
         elif op == "source":
             return json.dumps(source_of(str(letter.get("name", "")))).encode()
         elif op == "fetch":
-            return self._fetched(letter.get("request"))
+            return fetched(json.dumps(letter.get("request")).encode(), self.wasi.stop)
         elif op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
             self.worker.show({**shown, "display_id": None})
@@ -146,16 +155,11 @@ class WasmPythonEngine(CellEngine):
         except EOFError:
             return b"{}"
 
-    def _fetched(self, request: object) -> bytes:
-        """Let the host fetch something by the rules of the sandbox; its answer says what went wrong."""
-        try:
-            return ask_host(json.dumps(request).encode(), self.wasi.stop)
-        except NoNetwork:
-            return b'{"off": true}'
-        except Stopped:
-            return failed("interrupted")
-        except OSError as error:
-            return failed(str(error))
+    def _called(self, message: bytes) -> bytes:
+        """Call a host function and return its answer."""
+        if self.line is None:
+            return failed("ConnectionLost", "this session has no host functions")
+        return self.line.answer(message)
 
     def _unpack(self) -> None:
         """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""
