@@ -19,6 +19,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.receipt import describe_isolation
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -158,7 +159,10 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
             print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
         for note in result.notes:
             print(_printable(f"[{note}]"), file=sys.stderr)
-        print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
+        print(
+            f"[{describe_end(result)} · {result.duration:.3f} s · {describe_isolation(result.isolation)}]",
+            file=sys.stderr,
+        )
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124
