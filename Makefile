@@ -74,6 +74,7 @@ $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(TEST_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test,mcp,dask]'
+	$(BIN)/python tests/wrapped/classroom_environment.py
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox_kernel.ground.import_path import leave_present_folder
+
 
 def main() -> None:
     """Start the kernel or the command line. Called by the kernelspec (``-f FILE``) and from a shell."""
@@ -38,4 +40,5 @@ def _connection_file(words: list[str]) -> str:
 
 
 if __name__ == "__main__":
+    leave_present_folder()
     main()

@@ -23,4 +23,4 @@ def execute(options: argparse.Namespace) -> NoReturn:
         raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
     tour = Path("notebooks") / "tour.ipynb"
     target = options.notebook or (str(tour) if tour.exists() else ".")
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", target])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "jupyterlab", target])

@@ -48,7 +48,7 @@ def _prepare_in_background(names: Sequence[str]) -> int:
     log_path = os.path.join(WasmStore().folder, ".prepare.log")
     with open(log_path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "sandbox_kernel", "prepare", *names],
+            [sys.executable, "-P", "-m", "sandbox_kernel", "prepare", *names],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     print(f"preparing in the background as process {child.pid}; messages are in {log_path}")

@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"memory limit of the kernel and its processes ({DEFAULT_MEMORY_MB}M)",
     )  # fmt: skip
     add("-t", "--timeout", type=duration, metavar="60s", help="time limit of one cell (none)")
+    add("--record", default="", metavar="FILE", help="add what each kernel did to this file, when it ends")
     add("--display-name", default="", help="the name in the launcher (the kernel's, and 'sandboxed')")
     add("--name", dest="new_name", default="", help="the name of the wrapped kernel (sandbox-NAME)")
     where = parser.add_mutually_exclusive_group()
@@ -36,6 +37,7 @@ def execute(options: argparse.Namespace) -> int:
     from sandbox_kernel.policy.from_options import make_policy
     from sandbox_kernel.wrapped.kernelspecs import command_of, find_original, wrap
     from sandbox_kernel.wrapped.needed_files import needed_files
+    from sandbox_kernel.wrapped.record import check_path
     from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
     original = find_original(options.name)
@@ -53,6 +55,7 @@ def execute(options: argparse.Namespace) -> int:
         domains=tuple(options.allow_net),
         memory_mb=options.memory,
         timeout_s=options.timeout,
+        record=check_path(options.record) if options.record else "",
     )
     needed_files(chosen.command, chosen.env, chosen.resource_dir)
     prefix = sys.prefix if options.sys_prefix else options.prefix

@@ -1,9 +1,10 @@
-"""``sandbox-kernel wrapped``: list the wrapped kernels with what each may touch."""
+"""``sandbox-kernel wrapped``: list the wrapped kernels with what each may touch, or what recorded ones did."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    parser.add_argument("--record", metavar="FILE", help="what kernels wrapped with --record FILE did, instead")
 
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
     from sandbox_kernel.wrapped.kernelspecs import wrapped_kernels
 
+    if options.record is not None:
+        return _show_record(options.record, as_json=options.json)
     kernels = wrapped_kernels()
     if options.json:
         print(json.dumps([_facts(kernel) for kernel in kernels], indent=2))
@@ -30,6 +34,22 @@ def execute(options: argparse.Namespace) -> int:
         for name, value in _facts(kernel).items():
             if name not in ("name", "display_name"):
                 print(f"  {name.replace('_', ' ')}: {_shown(value)}")
+    return 0
+
+
+def _show_record(path: str, *, as_json: bool) -> int:
+    """Print what each kernel of a record did, by the folder in which it was started."""
+    from sandbox_kernel.wrapped.record import describe, read
+
+    records = read(path)
+    if as_json:
+        print(json.dumps([asdict(record) for record in records], indent=2))
+        return 0
+    for record in sorted(records, key=lambda each: each.folder):
+        lines = list(describe(record))
+        print(f"{record.folder}: {record.cells} cells" + ("" if lines else ", nothing was stopped"))
+        for line in lines:
+            print(f"  {line}")
     return 0
 
 

@@ -33,7 +33,8 @@ def kernel_json(
     chosen = {name: value for name, value in (("here", here), ("gpu", gpu)) if value is not None}
     metadata: dict[str, object] = {"debugger": True, "supported_encryption": ["curve"]}
     spec: dict[str, object] = {
-        "argv": [executable, "-m", "sandbox_kernel", "-f", "{connection_file}"],
+        # -P: a module beside the notebook must not be imported by this process, which is outside the jail.
+        "argv": [executable, "-P", "-m", "sandbox_kernel", "-f", "{connection_file}"],
         "display_name": display_name,
         # Used by papermill, for file types, and to find a kernel for a notebook whose own is missing.
         "language": "python",

@@ -1,7 +1,11 @@
-"""``python -m sandbox_kernel.wrapped``: the launcher, as kernelspecs start it."""
+"""``python -P -m sandbox_kernel.wrapped``: the launcher, as kernelspecs start it."""
 
 import sys
 
-from sandbox_kernel.wrapped.launcher import main
+from sandbox_kernel.ground.import_path import leave_present_folder
+
+leave_present_folder()
+
+from sandbox_kernel.wrapped.launcher import main  # noqa: E402 - after the path is clean
 
 sys.exit(main())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, WrapOptions, from_arguments
+from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, START, WrapOptions, from_arguments
 
 #: The key of our metadata in a kernelspec.
 METADATA = "sandbox_kernel"
@@ -91,7 +91,7 @@ def command_of(original: Original) -> tuple[str, ...]:
 def kernel_json(original: Original, options: WrapOptions, display_name: str) -> dict[str, object]:
     """Return the content of kernel.json of a wrapped kernel."""
     return {
-        "argv": [sys.executable, "-m", LAUNCHER, "-f", "{connection_file}", *options.to_arguments()],
+        "argv": [sys.executable, *START, "-f", "{connection_file}", *options.to_arguments()],
         "display_name": display_name,
         "language": original.language,
         # The launcher turns the message into a signal where the kernel needs one.
@@ -174,4 +174,4 @@ def _read(name: str, folder: str) -> WrappedKernel | None:
 
 def starts_us(argv: Sequence[str]) -> bool:
     """Whether a kernelspec starts the Sandbox kernel or the launcher: its cells run in a sandbox already."""
-    return any(word in ("sandbox_kernel", LAUNCHER) for word in argv[1:3])
+    return any(word in ("sandbox_kernel", LAUNCHER) for word in argv[1:4])

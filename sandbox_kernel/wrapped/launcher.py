@@ -10,11 +10,16 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.wrapped import record
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
+
+if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
 _OWN_MEMORY = 3 << 30
@@ -43,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outside.close()
         kernel.stop()
         kernel.join()
+    _record(kernel, relay)
     if sum(relay.dropped.values()):
         counts = ", ".join(f"{count} {reason}" for reason, count in relay.dropped.items() if count)
         _say(f"messages of the kernel that were dropped: {counts}")
@@ -50,6 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if end.failure:
         _say(end.failure)
     return end.exit_code if end.exit_code is not None and end.exit_code >= 0 else 1
+
+
+def _record(kernel: InnerKernel, relay: Relay) -> None:
+    """Add what this kernel did to the record, if one was asked for."""
+    verdict = kernel.end.verdict
+    if not kernel.options.record:
+        return
+    made = relay.recorder.finish(_here(), verdict.limit if verdict is not None else None, sum(relay.dropped.values()))
+    try:
+        record.append(kernel.options.record, made)
+    except SandboxError as error:
+        _say(str(error))
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # the folder was removed
+        return ""
 
 
 class _Wanted:

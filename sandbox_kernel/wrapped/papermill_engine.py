@@ -20,7 +20,7 @@ from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.wrapped.kernelspecs import METADATA, starts_us
 
 PROVISIONER = "sandbox-provisioner"
-SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer")
+SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record")
 #: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.
 _LATER_S = 30
 

@@ -25,7 +25,8 @@ from sandbox_kernel.notebook.options.units import parse_duration, parse_megabyte
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.from_options import make_policy
 from sandbox_kernel.wrapped.needed_files import needed_files
-from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, WrapOptions
+from sandbox_kernel.wrapped.record import check_path
+from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, START, WrapOptions
 
 
 class SandboxProvisioner(LocalProvisioner):
@@ -37,6 +38,7 @@ class SandboxProvisioner(LocalProvisioner):
     mounts = List(Unicode(), help="host paths to show, as HOST:GUEST[:rw]").tag(config=True)
     domains = List(Unicode(), help="domains that a kernel may reach, as DOMAIN[:PORT]").tag(config=True)
     enforcer = Unicode("auto", help="auto or bubblewrap").tag(config=True)
+    record = Unicode("", help="file to which what each kernel did is added; empty for none").tag(config=True)
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Replace the kernel's command by the launcher. This method is called from ``KernelManager.pre_start_kernel``.
@@ -68,9 +70,10 @@ class SandboxProvisioner(LocalProvisioner):
             memory_mb=parse_megabytes(self.memory, "memory"),
             timeout_s=parse_duration(self.timeout, "timeout") if self.timeout else None,
             enforcer=self.enforcer,
+            record=check_path(self.record) if self.record else "",
         )
         if LAUNCHER in options.command:
             raise InvalidRequest("this kernel is wrapped already: its kernelspec needs no provisioner")
         make_policy(options.policy or None, options.mounts, options.domains)
         needed_files(options.command, options.env, options.resource_dir)
-        return [sys.executable, "-m", LAUNCHER, "-f", file, *options.to_arguments()]
+        return [sys.executable, *START, "-f", file, *options.to_arguments()]

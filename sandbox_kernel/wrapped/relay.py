@@ -25,6 +25,7 @@ from sandbox_kernel.wrapped.clean_replies import CompletionRequest, clean_reply
 from sandbox_kernel.wrapped.inner_connection import InnerConnection
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel, take_connection
 from sandbox_kernel.wrapped.outside import OutsideSockets
+from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.wire import Packet, Signer, from_json, joined, split, to_json
 from sandbox_kernel.wrapped.zmtp import ZmtpError
 
@@ -58,6 +59,7 @@ class Relay:
         self._session = uuid.uuid4().hex
         self._shutting_down = False
         self._timed_out = False
+        self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
 
@@ -148,6 +150,7 @@ class Relay:
         self._remember_route(str(header.get("msg_id")), packet.routing)
         if kind == "execute_request":
             self._clock.sent(str(header.get("msg_id")), SentCell(header, tuple(packet.routing)))
+            self.recorder.sent(str(header.get("msg_id")))
             self._outputs.begin()
         elif kind == "complete_request":
             self._remember_completion(str(header.get("msg_id")), packet)
@@ -235,6 +238,8 @@ class Relay:
             clean = self._outputs.clean(kind, content)
             if kind == "status" and content.get("execution_state") == "idle":
                 self._finish(parent_id, parent)
+            elif kind == "error" and clean is not None:
+                self.recorder.failed(parent_id, clean)
             routing = [kind.encode()]
         else:
             clean = clean_reply(kind, content, self._completions.pop(parent_id, None))
@@ -248,6 +253,7 @@ class Relay:
             self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
         if channel == "iopub":
             for words in self._outputs.take_removed():
+                self.recorder.removed += 1
                 self._print(parent, kernel_words.removed(words))
 
     def _finish(self, message_id: str, parent: Table) -> None:
@@ -268,6 +274,7 @@ class Relay:
             self._kernel.stop()
             return
         self._clock.interrupted = True
+        self.recorder.interrupted(str(running.header.get("msg_id")))
         self._print(running.header, kernel_words.interrupted(limit))
         if self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
@@ -290,6 +297,7 @@ class Relay:
         """Show in the notebook why the kernel ended, and finish every cell that it had."""
         name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
         error = kernel_words.error(name, words)
+        self.recorder.ended(name, words)
         cells = self._clock.all()
         if not cells:
             self._publish("error", {}, error)

@@ -15,6 +15,8 @@ from sandbox_kernel.limits import DEFAULT_MEMORY_MB, check_memory_mb, check_time
 
 #: The name of the launcher for ``python -m``.
 LAUNCHER = "sandbox_kernel.wrapped"
+#: How Python starts it. With -P no module beside the notebook is imported by this process, which is outside the jail.
+START = ("-P", "-m", LAUNCHER)
 #: Stands for the kernel's own connection file. A front end replaces Jupyter's ``{connection_file}`` everywhere.
 INNER_FILE = "{inner_connection_file}"
 INTERRUPT_MODES = ("signal", "message")
@@ -37,6 +39,7 @@ class WrapOptions:
         memory_mb: The memory limit of the kernel and all its processes.
         timeout_s: The time limit of one cell; None for no limit.
         enforcer: The tool that builds the walls: ``auto``, ``bubblewrap`` or ``landlock``.
+        record: The file to which what the kernel did is added at its end; empty for none.
 
     """
 
@@ -50,6 +53,7 @@ class WrapOptions:
     memory_mb: int = DEFAULT_MEMORY_MB
     timeout_s: float | None = None
     enforcer: str = "auto"
+    record: str = ""
 
     def __post_init__(self) -> None:
         if not self.command or not all(isinstance(word, str) and "\0" not in word for word in self.command):
@@ -69,6 +73,7 @@ class WrapOptions:
         words += [f"--timeout-s={self.timeout_s:g}"] if self.timeout_s is not None else []
         words += [f"--policy={self.policy}"] if self.policy else []
         words += [f"--enforcer={self.enforcer}"] if self.enforcer != "auto" else []
+        words += [f"--record={self.record}"] if self.record else []
         words += [f"--resource-dir={self.resource_dir}"] if self.resource_dir else []
         words += [f"--mount={each}" for each in self.mounts]
         words += [f"--allow-net={each}" for each in self.domains]
@@ -86,6 +91,7 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
     add("--interrupt", default="signal", choices=INTERRUPT_MODES, help="how the kernel is interrupted")
     add("--policy", default="", help="policy file or preset")
     add("--enforcer", default="auto", help="auto, bubblewrap or landlock")
+    add("--record", default="", help="the file to which what the kernel did is added")
     add("--resource-dir", default="", help="the folder of the kernelspec")
     add("--mount", action="append", default=[], help="show a host path inside")
     add("--allow-net", action="append", default=[], help="let the kernel reach a domain")
@@ -103,5 +109,6 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
         memory_mb=given.memory_mb,
         timeout_s=given.timeout_s,
         enforcer=given.enforcer,
+        record=given.record,
     )
     return given.connection_file, options

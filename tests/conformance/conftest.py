@@ -18,7 +18,7 @@ def kernelspec(tmp_path_factory):
     (share / "kernels" / "sandbox").symlink_to(ROOT / "kernelspec" / "sandbox")
     patch = pytest.MonkeyPatch()
     patch.setenv("JUPYTER_PATH", str(share))
-    patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
     patch.setenv("IPYTHONDIR", str(share / "ipython"))
     yield share
     patch.undo()

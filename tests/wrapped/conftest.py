@@ -14,9 +14,9 @@ from tests.conformance.conftest import Client
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def jupyter_folder(tmp_path_factory):
-    """Jupyter's folders of this run: kernels that tests wrap go here."""
+    """Jupyter's folders of this file: kernels that tests wrap go here."""
     share = tmp_path_factory.mktemp("jupyter")
     patch = pytest.MonkeyPatch()
     patch.setenv("JUPYTER_DATA_DIR", str(share))
@@ -24,13 +24,13 @@ def jupyter_folder(tmp_path_factory):
     patch.setenv("JUPYTER_CONFIG_DIR", str(share / "config"))
     patch.setenv("JUPYTER_PATH", "")
     patch.setenv("IPYTHONDIR", str(share / "ipython"))
-    patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
     patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     yield share
     patch.undo()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def wrap(jupyter_folder):
     """Wrap a kernel with the real command; returns the name of the wrapped kernel."""
 

@@ -30,7 +30,7 @@ def test_a_wrapped_kernel_is_listed_with_what_it_may_touch_and_removed(wrap, tmp
 def test_the_kernelspec_starts_the_launcher_and_is_interrupted_by_message(wrap, jupyter_folder):
     name = wrap("python3", "--display-name", "Python, walled", as_name="mine")
     spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
-    assert spec["argv"][1:3] == ["-m", "sandbox_kernel.wrapped"]
+    assert spec["argv"][1:4] == ["-P", "-m", "sandbox_kernel.wrapped"]
     assert spec["interrupt_mode"] == "message"
     assert spec["display_name"] == "Python, walled"
     assert "env" not in spec
@@ -45,7 +45,7 @@ def test_variables_of_a_kernelspec_are_for_the_kernel_and_not_for_the_launcher(w
     name = wrap("with-env")
     spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
     assert "env" not in spec
-    _, options = from_arguments(spec["argv"][3:])
+    _, options = from_arguments(spec["argv"][4:])
     assert options.env == {"LD_PRELOAD": "/x.so", "A": "b=c"}
 
 

@@ -8,6 +8,8 @@ import signal
 import psutil
 from jupyter_client import BlockingKernelClient
 
+from tests.conformance.test_modules_beside import leave_modules
+
 
 def outputs_of(kernel, code, kind):
     return [content for each, content in kernel.run(code)[1] if each == kind]
@@ -23,6 +25,16 @@ def test_the_packages_of_the_kernel_are_there_and_the_home_folder_is_not(kernel)
     home = os.path.expanduser("~")
     shown = kernel.text(f"import os; print(os.listdir({home!r}) if os.path.exists({home!r}) else 'nothing')")
     assert ".ssh" not in shown and ".bash_history" not in shown and ".config" not in shown
+
+
+def test_the_folder_of_the_notebook_is_not_shown_and_its_modules_are_not_imported_outside(
+    wrap, start, tmp_path, monkeypatch
+):
+    told = leave_modules(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    kernel = start(wrap("python3"))
+    assert kernel.text(f"import os; print(os.path.exists({str(tmp_path)!r}))") == "False\n"
+    assert not told.exists()
 
 
 def test_the_kernel_has_no_network_and_no_processes_of_the_host(kernel):

@@ -83,7 +83,7 @@ def fetch_command(package: Package, folder: str) -> list[str]:
     if package.registry == "pypi":
         wanted = f"{package.name}=={package.version}"
         return [
-            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
+            sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
             "--disable-pip-version-check", "--dest", folder, wanted,
         ]  # fmt: skip
     wanted = f"{package.name}@{package.version}"

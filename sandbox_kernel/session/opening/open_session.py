@@ -219,6 +219,7 @@ def open_session(
             limits=limits,
             share=share.another() if share is not None else None,
             chosen=chosen,
+            functions=functions,
         )
         assert isinstance(copy, PythonSession)
         return copy

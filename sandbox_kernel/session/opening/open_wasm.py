@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.functions.call_server import CallServer
+from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
@@ -118,10 +120,11 @@ class _Opening:
         on_open: OnOpen | None,
         share: FolderLink | None,
         entry: StoreEntry | None = None,
+        functions: HostFunctions | None = None,
     ) -> None:
         backend.check_network()
         check_root(backend.policy, guest)
-        self.share = share
+        self.share, self.functions = share, functions
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._state = state
         self._switches = switches_of(guest, fuel=False)
@@ -141,7 +144,7 @@ class _Opening:
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
         """Return an opening for another session that starts with this state."""
         spec = replace(self.spec, name=name)
-        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
+        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry, self.functions)
 
     @host_trouble()
     def begin(self) -> JailedWorker:
@@ -151,7 +154,10 @@ class _Opening:
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
             proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
-            worker = JailedWorker(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
+            calls = CallServer(self.functions) if self.functions is not None else None
+            worker = JailedWorker(
+                jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed, calls=calls
+            )
         except BaseException:
             jail.destroy()
             raise
@@ -221,6 +227,7 @@ def open_wasm_session(
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
+    functions: HostFunctions | None = None,
 ) -> WasmSession:
     """Open a session inside WebAssembly. Wrong arguments raise before anything starts.
 
@@ -233,6 +240,7 @@ def open_wasm_session(
         limits: the other limits; None takes the defaults.
         on_open: called with this session and with each that is forked from it, so that the caller can close them.
         share: the link to the box's shared folder; None when the session shares no files.
+        functions: host functions that the cells may call; None for none.
 
     Raises:
         InvalidRequest: an argument is wrong, or the language has no sessions inside WebAssembly.
@@ -244,7 +252,7 @@ def open_wasm_session(
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     guest = session_guest(spoken, backend)
     spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
-    return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
+    return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions=functions))
 
 
 def _file_name(path: str | os.PathLike[str]) -> str:
@@ -263,6 +271,7 @@ def load_wasm_session(
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
+    functions: HostFunctions | None = None,
 ) -> WasmSession:
     """Open a saved session.
 
@@ -274,6 +283,7 @@ def load_wasm_session(
         limits: the limits except memory, which the file gives; None takes the defaults.
         on_open: called with this session and with each that is forked from it, so that the caller can close them.
         share: the link to the box's shared folder; None when the session shares no files.
+        functions: host functions that the cells may call; None for none.
 
     Raises:
         InvalidRequest: the file is damaged, or was saved with another version of the guest.
@@ -288,7 +298,7 @@ def load_wasm_session(
     saved = read_image(name_of_file, fitting)
     guest, spec = fitting(saved.header)
     state = State(saved.memory, saved.header.elapsed_s, saved.files)
-    return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share, functions=functions))
 
 
 def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:

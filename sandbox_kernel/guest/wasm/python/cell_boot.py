@@ -196,6 +196,22 @@ def names() -> None:
     _send(op="names", count=sum(not name.startswith("_") for name in _main))
 
 
+def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
+    """Make ``import host`` work: ``sources`` are its modules, ``listing`` the functions (``host_line.py``)."""
+    for name, source in sources.items():
+        module = sys.modules[name] = type(sys)(name)
+        module.__package__ = "host"
+        module.__path__ = []
+        exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+        if name != "host":
+            setattr(sys.modules.setdefault("host", type(sys)("host")), name.partition(".")[2], module)
+    sys.modules["host"].offer(listing, _call_host)
+
+
+def _call_host(message: bytes) -> bytes:
+    return json.dumps(_send(op="host", message=message.decode())["answer"]).encode()
+
+
 class _Figures:
     """An import hook that has matplotlib's data files unpacked before matplotlib is imported."""
 
@@ -250,7 +266,7 @@ def turn() -> None:
     """
     try:
         order = _send(op="next")
-        functions: tuple[Callable[..., None], ...] = (begin, run, names, ask, load, release)
+        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
         assert isinstance(arguments, list)

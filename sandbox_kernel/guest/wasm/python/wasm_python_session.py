@@ -19,6 +19,7 @@ from ...session.worker import CellEngine, Worker
 from ..endings import GuestExit, describe_trap
 from ..engine import make_engine
 from ..guest_files import Folders
+from ..host_line import HostLine, failed, python_sources
 from ..images.memory_file import map_memory, write_memory
 from ..javascript.host_calls import write_all
 from ..javascript.quickjs import Export
@@ -79,6 +80,7 @@ class WasmPythonEngine(CellEngine):
         self.wasi.memory, self.wasi.store = self.memory, self.store
         self.number = 0
         self.told: dict[str, Any] = {}
+        self.line: HostLine | None = None
         if image is not None:
             map_memory(self, image)
             self._unpack()
@@ -86,6 +88,11 @@ class WasmPythonEngine(CellEngine):
             with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cell_boot.py")) as file:
                 if self._turn(_BOOT.format(source=file.read())):
                     raise wasmtime.WasmtimeError("the session's own program failed")
+
+    def offer(self, line: HostLine) -> None:
+        """Let cells call host functions; called before ``begin``."""
+        self.line = line
+        self._call("offer", python_sources(), line.listing)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
@@ -111,6 +118,8 @@ class WasmPythonEngine(CellEngine):
             return b"{}"
         if op == "input":
             return self._asked(str(letter.get("prompt", "")))
+        if op == "host":
+            return b'{"answer": ' + self._called(str(letter.get("message")).encode("utf-8", "replace")) + b"}"
         if op == "matplotlib":
             self._unpack()
         elif op == "ended":
@@ -132,6 +141,12 @@ class WasmPythonEngine(CellEngine):
             return json.dumps({"value": self.worker.input(prompt, False)}).encode()
         except EOFError:
             return b"{}"
+
+    def _called(self, message: bytes) -> bytes:
+        """Call a host function and return its answer."""
+        if self.line is None:
+            return failed("ConnectionLost", "this session has no host functions")
+        return self.line.answer(message)
 
     def _unpack(self) -> None:
         """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""

@@ -1,0 +1,164 @@
+"""The record of wrapped kernels: one JSON line for each kernel that ended, with what failed in it and what stopped it.
+
+The launcher writes it when ``sandbox-kernel wrap --record FILE`` or the provisioner's setting ``record`` asks for it;
+``sandbox-kernel wrapped --record FILE`` reads it. The names and words of errors come from the kernel: they are cleaned
+and cut, and they are what a program says of itself. How a kernel ended and which limit it met is measured by us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import Limit
+from sandbox_kernel.wrapped.clean_parts import line
+
+#: The most failures that are kept of one kernel, and the longest text of one.
+MOST_FAILURES = 50
+_MOST_WORDS = 300
+#: The most cells whose number is remembered.
+_MOST_CELLS = 10_000
+#: Largest record, so that kernels cannot fill the disk of the host.
+MAX_FILE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellFailure:
+    """One cell that failed: its number from 1, the name and the words of its error, and whether its time was over."""
+
+    cell: int
+    name: str
+    words: str
+    out_of_time: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRecord:
+    """What one wrapped kernel did.
+
+    Attributes:
+        folder: The folder in which a front end started it: that of its notebook.
+        cells: How many cells it was sent.
+        failures: The cells that failed, the first ones.
+        ended: Why it ended, as the name of an error; empty when a front end asked for it.
+        words: The sentence for ``ended``.
+        limit: The limit that it met, whether that ended it or not; empty for none.
+        removed: How many outputs lost a part that a page must not get.
+        dropped: How many messages were dropped because the protocol does not allow them.
+
+    """
+
+    folder: str
+    cells: int
+    failures: tuple[CellFailure, ...] = ()
+    ended: str = ""
+    words: str = ""
+    limit: str = ""
+    removed: int = 0
+    dropped: int = 0
+
+
+class KernelRecorder:
+    """Collects the record of one kernel while it lives. Its size is bounded."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._cells = 0
+        self._failures: list[CellFailure] = []
+        self._out_of_time: set[int] = set()
+        self._ended = ("", "")
+        self.removed = 0
+
+    def sent(self, message_id: str) -> None:
+        """A front end sent a cell."""
+        self._cells += 1
+        if len(self._numbers) < _MOST_CELLS:
+            self._numbers[message_id] = self._cells
+
+    def interrupted(self, message_id: str) -> None:
+        """A cell was interrupted because its time was over."""
+        self._out_of_time.add(self._numbers.get(message_id, 0))
+
+    def failed(self, message_id: str, error: Mapping[str, object]) -> None:
+        """A cell failed with an error that was cleaned already."""
+        number = self._numbers.get(message_id)
+        if number is not None and len(self._failures) < MOST_FAILURES:
+            name, words = line(error.get("ename")), line(error.get("evalue"), _MOST_WORDS)
+            late = number in self._out_of_time
+            self._failures.append(CellFailure(cell=number, name=name, words=words, out_of_time=late))
+
+    def ended(self, name: str, words: str) -> None:
+        """The kernel ended, and no front end had asked for it."""
+        self._ended = (name, words)
+
+    def finish(self, folder: str, limit: Limit | None, dropped: int) -> KernelRecord:
+        """Return the record."""
+        name, words = self._ended
+        return KernelRecord(
+            folder=folder,
+            cells=self._cells,
+            failures=tuple(self._failures),
+            ended=name,
+            words=words,
+            limit=limit.value if limit is not None else "",
+            removed=self.removed,
+            dropped=dropped,
+        )
+
+
+def append(path: str, record: KernelRecord) -> None:
+    """Add one line to a record that only its owner can read. Raises ``InvalidRequest`` when that is not possible."""
+    data = (json.dumps(asdict(record)) + "\n").encode()
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.fstat(fd).st_size + len(data) > MAX_FILE_BYTES:
+                raise InvalidRequest(f"the record {path!r} is full ({MAX_FILE_BYTES >> 20} MB); move it away")
+            os.write(fd, data)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise InvalidRequest(f"the record {path!r} cannot be written: {error.strerror}") from None
+
+
+def check_path(path: str) -> str:
+    """Return the absolute path of a record. Raises ``InvalidRequest`` when its folder is not there."""
+    whole = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(os.path.dirname(whole)) or os.path.isdir(whole):
+        raise InvalidRequest(f"--record {path!r} must be a file in a folder that exists")
+    return whole
+
+
+def read(path: str) -> list[KernelRecord]:
+    """Return the records of a file. Raises ``InvalidRequest`` when it is not one."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [_read_line(text) for text in file]
+    except OSError as error:
+        raise InvalidRequest(f"the record {path!r} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidRequest(f"{path!r} is not a record of wrapped kernels: {error}") from None
+
+
+def _read_line(text: str) -> KernelRecord:
+    values = json.loads(text)
+    failures = tuple(CellFailure(**each) for each in values.pop("failures"))
+    return KernelRecord(failures=failures, **values)
+
+
+def describe(record: KernelRecord) -> Iterable[str]:
+    """Return what stopped a kernel or its cells, one line each; none when all went well."""
+    for failure in record.failures:
+        late = "out of time, " if failure.out_of_time else ""
+        yield f"cell {failure.cell}: {late}{failure.name}" + (f": {failure.words}" if failure.words else "")
+    if record.ended:
+        yield f"ended: {record.ended}: {record.words}"
+    if record.limit:
+        yield f"met its limit of {record.limit}"
+    if record.removed:
+        yield f"outputs that lost a part: {record.removed}"
+    if record.dropped:
+        yield f"messages that the protocol does not allow: {record.dropped}"
