@@ -308,7 +308,9 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "files": _files,
     "undo": _undo,
     "redo": lambda command, context: _text(tree_view.redo(session_of(command, context), command.count)),
-    "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
+    "checkpoint": lambda command, context: _text(
+        tree_view.name(session_of(command, context), command.target or "", command.targets)
+    ),
     "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
     "tree": lambda command, context: tree_view.tree(session_of(command, context)),
     "diff": lambda command, context: tree_view.diff(session_of(command, context), command.targets),

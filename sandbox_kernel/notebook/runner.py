@@ -277,8 +277,8 @@ class CellRunner:
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        self.sessions.prepare(options)
-        self.box(options).backend.warm(options.effective_language, options.memory_mb)
+        if not self.sessions.prepare(options):
+            self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def attach_debugger(self, defaults: CellOptions, on_event: OnEvent) -> DebugLink:
         """Start the debugger in the notebook's own Python session: that of cells without a ``%%sandbox`` line."""

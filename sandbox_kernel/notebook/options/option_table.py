@@ -83,7 +83,9 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("report", "", "measure what this sandbox holds back, and show it"),
     LineCommandSpec("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
     LineCommandSpec("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout"),
-    LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
+    LineCommandSpec(
+        "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree"
+    ),
     LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
     LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
     LineCommandSpec("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
