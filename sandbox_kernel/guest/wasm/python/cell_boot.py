@@ -6,6 +6,7 @@ answer.
 """
 
 import builtins
+import contextlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -254,12 +255,11 @@ class _OwnLoader(importlib.abc.Loader):
 
 
 def touch() -> None:
-    """Do what every cell does, without any code of the user: the memory that it writes to is copied after a checkpoint."""
-    try:
+    """Do what every cell does, without code of the user: the memory that it writes to is copied after a checkpoint."""
+    # What the user has broken is for the next cell to say.
+    with contextlib.suppress(BaseException):
         if sys.gettrace() is None and sys.getprofile() is None:
             sys.modules["_cells"].touch()
-    except BaseException:
-        pass  # what the user has broken is for the next cell to say
     _send(op="touched")
 
 
