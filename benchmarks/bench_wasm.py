@@ -211,7 +211,7 @@ _FIRST = "from sandbox_kernel import Sandbox; box = Sandbox(backend='wasm'); ass
 
 
 def first_results(goals: Goals, *, from_install: bool) -> str:
-    """Measure the first Python result of a machine: with nothing in the store, and again; also after an installation."""
+    """Measure the first Python result of a machine: with nothing in the store, and again, or after an installation."""
     rows = ["### The first Python result, seconds", "", "| | s |", "|---|---|"]
     with tempfile.TemporaryDirectory() as folder:
         python, began = sys.executable, time.perf_counter()
