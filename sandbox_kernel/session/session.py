@@ -328,7 +328,8 @@ class Session(TimeTravel):
 
         Args:
             domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
-            mount: A folder that it is shown read-only, as ``HOST:GUEST``, at ``/data`` or below ``/mnt``.
+            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_places.py``: read-only, or
+                ``HOST:GUEST:rw`` for a session that began with a folder of the host.
             env: Variables of its environment.
             memory_mb: A higher memory limit.
 

@@ -58,7 +58,8 @@ class Crowd:
         self._starting: threading.Thread | None = None
         self._present = 0
         self._seen = 0
-        self._surroundings: object = None
+        self._surroundings = _Surroundings()
+        self._seen_surroundings: object = None
 
     @contextmanager
     def one_more(self, *, may_move: bool) -> Iterator[Runner | None]:
@@ -85,15 +86,16 @@ class Crowd:
             return [runner.pid for runner in self._runners if not runner.has_ended()]
 
     def _choose(self) -> Runner | None:
-        here = _surroundings()
-        if here != self._surroundings:
+        here = self._surroundings.now()
+        if here != self._seen_surroundings:
             # Programs are found by PATH and caches by HOME: a runner must see what this process sees.
-            self._surroundings = here
+            self._seen_surroundings = here
             for runner in self._runners:
                 runner.close()
             self._runners = []
-        self._runners = [runner for runner in self._runners if not runner.has_ended()]
         self._seen += 1
+        if self._seen % RUNS_PER_START == 0:
+            self._runners = [runner for runner in self._runners if not runner.has_ended()]
         wanted = min(self.most, math.ceil(self._present / 2))
         is_starting = self._starting is not None and self._starting.is_alive()
         if len(self._runners) < wanted and self._seen % RUNS_PER_START == 0 and not is_starting and sys.executable:
@@ -101,14 +103,14 @@ class Crowd:
             self._starting.start()
         return min(self._runners, key=lambda runner: runner.load, default=None)
 
-    def _start(self, surroundings: tuple[str, dict[str, str]]) -> None:
+    def _start(self, surroundings: object) -> None:
         """Start one runner; runs stay in this process meanwhile. A host that refuses it does without."""
         from sandbox_kernel.backends.runners.runner import Runner  # most programs need none
 
         with contextlib.suppress(OSError):
             runner = Runner()
             with self._lock:
-                if self._surroundings == surroundings:
+                if self._seen_surroundings == surroundings:
                     self._runners.append(runner)
                     return
             runner.close()
@@ -132,12 +134,22 @@ class Crowd:
         self._forget()
 
 
-def _surroundings() -> tuple[str, dict[str, str]]:
-    try:
-        folder = os.getcwd()
-    except OSError:
-        folder = ""
-    return folder, selecting_variables()
+class _Surroundings:
+    """The present folder and the variables of this process that a run depends on."""
+
+    def __init__(self) -> None:
+        self._raw: object = None
+        self._chosen: dict[str, str] = {}
+
+    def now(self) -> tuple[str, dict[str, str]]:
+        """Return both. Decoding all variables takes longer than giving a run away: it is done when one changed."""
+        raw = dict(os.environ._data)  # type: ignore[attr-defined]
+        if raw != self._raw:
+            self._raw, self._chosen = raw, selecting_variables()
+        try:
+            return os.getcwd(), self._chosen
+        except OSError:
+            return "", self._chosen
 
 
 _crowds: weakref.WeakSet[Crowd] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""What a runner and the process that started it say to each other about one run, over a socket of that run.
+"""What a runner and the process that started it say about a run, over a socket that has one run at a time.
 
 Messages are pickled values of the classes below, each after its length; a descriptor may come with one. Both ends are
 processes of ours: no jail ever holds such a socket, and what a program wrote is only text inside these values.
@@ -6,6 +6,8 @@ processes of ours: no jail ever holds such a socket, and what a program wrote is
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import os
 import pickle
 import socket
@@ -42,11 +44,6 @@ class RunOrder:
 
 
 @dataclass(frozen=True)
-class RunBegins:
-    """From the runner: the program may start from now on, so the order must not be given a second time."""
-
-
-@dataclass(frozen=True)
 class RunPrinted:
     """From the runner: output of the program."""
 
@@ -78,7 +75,7 @@ class FilesKept:
 
 @dataclass(frozen=True)
 class StopRun:
-    """To the runner: end the run. The runner's loop sees only that the socket can be read."""
+    """To the runner: end the run. Its loop sees only that the socket can be read. Read later, it means nothing."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,36 @@ class RunFailed:
     error: Exception
 
 
-class RunChannel:
-    """One end of the socket of a run. Owns it; ``EOFError`` when the other end is gone."""
+class BegunMarks:
+    """One byte of shared memory for each channel of a runner: whether the run that it has now may have begun.
 
-    def __init__(self, end: socket.socket) -> None:
+    The host looks only when a runner died, so a message for it would wake a thread for nothing.
+    """
+
+    SIZE = 4096
+
+    def __init__(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, self.SIZE)
+
+    def set(self, number: int, begun: bool) -> None:
+        """Write the mark of a channel."""
+        self._memory[number] = begun
+
+    def is_set(self, number: int) -> bool:
+        """Read the mark of a channel."""
+        return bool(self._memory[number])
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+
+
+class RunChannel:
+    """One end of a socket for runs, and its number. Owns the socket; ``EOFError`` when the other end is gone."""
+
+    def __init__(self, end: socket.socket, number: int) -> None:
         self._socket = end
+        self.number = number
 
     def fileno(self) -> int:
         """Return the descriptor, to wait for the next message."""
@@ -141,6 +163,11 @@ class RunChannel:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+    def shut(self) -> None:
+        """End the connection from another thread: who waits for a message gets ``EOFError``."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         """Close this end."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.runners.run_channel import (
+    BegunMarks,
     FilesKept,
-    RunBegins,
     RunChannel,
     RunEnded,
     RunFailed,
@@ -60,17 +62,26 @@ class Runner:
     """A process that runs requests for this one. Used from many threads."""
 
     def __init__(self) -> None:
-        self._control, theirs = socket.socketpair()
         #: How many runs it has now; ``Crowd`` counts them.
         self.load = 0
-        with theirs:
-            self._process = subprocess.Popen(
-                _command(theirs.fileno()),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        self._lock = threading.Lock()
+        self._free: list[RunChannel] = []
+        self._made = 0
+        self._control, theirs = socket.socketpair()
+        marks = os.memfd_create("sandbox-kernel-begun", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(marks, BegunMarks.SIZE)
+            self._marks = BegunMarks(marks)
+            with theirs:
+                self._process = subprocess.Popen(
+                    _command(theirs.fileno(), marks),
+                    pass_fds=(theirs.fileno(), marks),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        finally:
+            os.close(marks)
 
     @property
     def pid(self) -> int:
@@ -86,42 +97,58 @@ class Runner:
 
         Raises the error that the backend raised there, and ``BackendUnavailable`` if the runner ends in mid-run.
         """
-        ours, theirs = socket.socketpair()
-        with RunChannel(ours) as channel:
-            try:
-                with theirs:
-                    socket.send_fds(self._control, [b"r"], [theirs.fileno()])
-                channel.send(order)
-            except (OSError, EOFError):
+        try:
+            channel = self._take()
+        except OSError:
+            return None
+        try:
+            channel.send(order)
+            result = _follow(channel, listeners)
+        except EOFError:
+            channel.close()
+            if not self._marks.is_set(channel.number):
                 return None
-            begun = False
+            raise BackendUnavailable(
+                f"the process that ran it (runner {self.pid}) ended before the program did, and the sandbox with it; "
+                "run it again"
+            ) from None
+        except BaseException:
+            # The caller's own callback failed, or Ctrl-C: return only after the jail is gone.
+            _abandon(channel)
+            channel.close()
+            raise
+        with self._lock:
+            self._free.append(channel)
+        if isinstance(result, RunFailed):
+            raise result.error
+        return result.result
+
+    def _take(self) -> RunChannel:
+        """Return a channel without a run: one of an earlier run, or a new one."""
+        with self._lock:
+            if self._free:
+                channel = self._free.pop()
+                self._marks.set(channel.number, False)
+                return channel
+            number, self._made = self._made, self._made + 1
+        if number >= BegunMarks.SIZE:
+            raise OSError(errno.EMFILE, "a runner has no channel left")
+        ours, theirs = socket.socketpair()
+        with theirs:
             try:
-                while True:
-                    _wait(channel, listeners.stop)
-                    message, folder = channel.receive()
-                    if isinstance(message, RunBegins):
-                        begun = True
-                    elif isinstance(message, RunEnded):
-                        return message.result
-                    elif isinstance(message, RunFailed):
-                        raise message.error
-                    else:
-                        _hear(channel, message, folder, listeners)
-            except EOFError:
-                if not begun:
-                    return None
-                raise BackendUnavailable(
-                    f"the process that ran it (runner {self.pid}) ended before the program did, and the sandbox with "
-                    "it; run it again"
-                ) from None
-            except BaseException:
-                # The caller's own callback failed, or Ctrl-C: return only after the jail is gone.
-                _abandon(channel)
+                socket.send_fds(self._control, [number.to_bytes(2)], [theirs.fileno()])
+            except OSError:
+                ours.close()
                 raise
+        return RunChannel(ours, number)
 
     def close(self) -> None:
-        """Let the process end, with its spares. ``wait`` for it afterwards."""
+        """Let the process end, with its spares; runs that it has now come to their end. ``wait`` for it afterwards."""
         self._control.close()
+        with self._lock:
+            for channel in self._free:
+                channel.close()
+            self._free.clear()
 
     def wait(self) -> None:
         """Wait until the process has ended; it is killed if it does not."""
@@ -132,33 +159,42 @@ class Runner:
             self._process.wait()
 
     def forget(self) -> None:
-        """In a forked child the process belongs to the parent: close the socket alone."""
+        """In a forked child the process belongs to the parent: close the descriptors alone."""
         self._control.close()
+        for channel in self._free:
+            channel.close()
         self._process.returncode = 0  # nobody waits for it here
 
 
-def _command(control_fd: int) -> list[str]:
+def _command(control_fd: int, marks_fd: int) -> list[str]:
     # The same modules as here, and nothing from the folder in which the user happens to be.
     path = [_PACKAGE_ROOT, *(place for place in sys.path if place)]
     program = (
         f"import sys; sys.path[:] = {path!r}\n"
-        f"from sandbox_kernel.backends.runners.runner_process import main; main({control_fd})"
+        f"from sandbox_kernel.backends.runners.runner_process import main; main({control_fd}, {marks_fd})"
     )
     return [sys.executable, "-I", "-c", program]
 
 
-def _wait(channel: RunChannel, stop: Stop | None) -> None:
-    """Wait until the channel has a message. Passes on the stop sign, once."""
-    if stop is None:
-        return
+def _follow(channel: RunChannel, listeners: RunListeners) -> RunEnded | RunFailed:
+    """Hear what the runner tells of a run until it has ended. Passes on the stop sign."""
+    stop = listeners.stop
+    while True:
+        if stop is not None and _is_stopped(channel, stop):
+            channel.send(StopRun())
+            stop = None
+        message, folder = channel.receive()
+        if isinstance(message, RunEnded | RunFailed):
+            return message
+        _hear(channel, message, folder, listeners)
+
+
+def _is_stopped(channel: RunChannel, stop: Stop) -> bool:
+    """Wait until the channel has a message or the stop sign is set; whether only the latter."""
     either = select.poll()
     either.register(channel, select.POLLIN)
     either.register(stop, select.POLLIN)
-    ready = [fd for fd, _ in either.poll()]
-    if channel.fileno() not in ready:
-        channel.send(StopRun())
-        either.unregister(stop)
-        either.poll()
+    return channel.fileno() not in [fd for fd, _ in either.poll()]
 
 
 def _hear(channel: RunChannel, message: object, folder: int | None, listeners: RunListeners) -> None:

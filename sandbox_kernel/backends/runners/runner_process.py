@@ -1,4 +1,4 @@
-"""The runner itself: takes the sockets of runs from the process that started it, and runs each in a thread.
+"""The runner itself: takes sockets for runs from the process that started it, and serves each in a thread.
 
 It has a pool, templates and control groups of its own. It ends when that process ends or closes the control socket, and
 after a while without a run.
@@ -12,13 +12,14 @@ import pickle
 import select
 import signal
 import socket
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+import time
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.runners.run_channel import (
+    BegunMarks,
     FilesKept,
     ProcessSetup,
-    RunBegins,
     RunChannel,
     RunEnded,
     RunFailed,
@@ -33,8 +34,6 @@ from sandbox_kernel.model import ExecResult
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
-#: Most runs at once in one runner; more wait. The caller spreads them over all runners.
-MOST_RUNS = 64
 #: Seconds without a run after which a runner ends.
 IDLE_S = 60.0
 
@@ -43,49 +42,76 @@ class _ChannelStop(Stop):
     """The stop sign of a run whose caller is another process: any message on the run's socket, or its end."""
 
     def __init__(self, channel: RunChannel) -> None:
-        super().__init__()
-        self.close()
+        super().__init__(-1)
         self._channel = channel
 
     def fileno(self) -> int:
         return self._channel.fileno()
 
 
-def main(control_fd: int) -> None:
+class _Idle:
+    """Counts the runs of this process, and knows when the last one ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._since = time.monotonic()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._runs += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._runs -= 1
+            self._since = time.monotonic()
+
+    def seconds(self) -> float:
+        """Return how long there was no run."""
+        with self._lock:
+            return 0.0 if self._runs else time.monotonic() - self._since
+
+
+def main(control_fd: int, marks_fd: int) -> None:
     """Serve until the other end of the control socket is closed, or nothing came for a while."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the process that started this one
-    control = socket.socket(fileno=control_fd)
-    runs: set[Future[None]] = set()
-    with ThreadPoolExecutor(MOST_RUNS, thread_name_prefix="sandbox-run") as threads:
-        while True:
-            ready, _, _ = select.select([control], [], [], IDLE_S)
-            runs = {run for run in runs if not run.done()}
-            if ready:
-                order, sockets, _, _ = socket.recv_fds(control, 1, 1)
-                if not order or not sockets:
-                    return
-                os.set_inheritable(sockets[0], False)
-                runs.add(threads.submit(_serve, RunChannel(socket.socket(fileno=sockets[0]))))
-            elif not runs:
-                return
+    control, marks, idle = socket.socket(fileno=control_fd), BegunMarks(marks_fd), _Idle()
+    threads: list[threading.Thread] = []
+    channels: list[RunChannel] = []
+    while idle.seconds() < IDLE_S:
+        if not select.select([control], [], [], IDLE_S / 4)[0]:
+            continue
+        number, sockets, _, _ = socket.recv_fds(control, 2, 1)
+        if not number or not sockets:
+            break
+        os.set_inheritable(sockets[0], False)
+        channels.append(RunChannel(socket.socket(fileno=sockets[0]), int.from_bytes(number)))
+        threads.append(threading.Thread(target=_serve, args=(channels[-1], marks, idle), daemon=True))
+        threads[-1].start()
+    for channel in channels:
+        channel.shut()
+    for thread in threads:
+        thread.join()
 
 
-def _serve(channel: RunChannel) -> None:
+def _serve(channel: RunChannel, marks: BegunMarks, idle: _Idle) -> None:
+    """Run what comes over one channel, one run after the other, until its other end is gone."""
     with channel:
         try:
-            order, _ = channel.receive()
-            if isinstance(order, RunOrder):
-                channel.send(_answer(channel, order))
+            while True:
+                order, _ = channel.receive()
+                if isinstance(order, RunOrder):  # a stop sign that came after its run means nothing
+                    with idle:
+                        marks.set(channel.number, True)
+                        channel.send(_answer(channel, order))
         except EOFError:
             pass  # nobody waits for the answer any more
 
 
 def _answer(channel: RunChannel, order: RunOrder) -> RunEnded | RunFailed:
     try:
-        backend = _backend(order.setup)
-        channel.send(RunBegins())
         return RunEnded(
-            backend.run(
+            _backend(order.setup).run(
                 order.request,
                 on_output=(lambda stream, text: channel.send(RunPrinted(stream, text))) if order.tells_output else None,
                 on_usage=(lambda used, limit: channel.send(RunUses(used, limit))) if order.tells_usage else None,
