@@ -108,12 +108,18 @@ class NotebookSessions:
                 choice = self.choose_open(plan)
         return choice
 
-    def prepare(self, options: CellOptions) -> None:
-        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell."""
+    def prepare(self, options: CellOptions) -> bool:
+        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell.
+
+        Returns False if cells under these options run in no session.
+        """
         key = _key(options)
         with self._lock:
-            if options.keeps_state and has_sessions(key[0], options.backend) and key not in self._held:
+            if not options.keeps_state or not has_sessions(key[0], options.backend):
+                return False
+            if key not in self._held:
                 self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
+            return True
 
     def choose_open(self, plan: CellPlan) -> Choice:
         """Return where a cell runs, like ``choose``, but open nothing; so it does not block for long."""
@@ -265,6 +271,14 @@ class NotebookSessions:
             self._held[copy.language, name] = _Held(copy, dict(begun), used=True)
         if old is not None:
             old.session.close()
+
+    def close_unused(self) -> None:
+        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
+        with self._lock:
+            unused = [key for key, held in self._held.items() if not held.used]
+            sessions = [self._held.pop(key).session for key in unused]
+        for session in sessions:
+            session.close()
 
     def close(self) -> None:
         """Close all sessions; may be called twice."""

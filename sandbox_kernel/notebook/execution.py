@@ -380,7 +380,8 @@ class CellExecution:
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
         state = self._state
-        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers)
+        own = state.variables if state.in_python else None
+        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers, own)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

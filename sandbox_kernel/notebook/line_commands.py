@@ -43,6 +43,8 @@ class LineCommands:
     autosave: Autosaver | None = None
     #: What the user answered to offers of rights.
     answers: RightAnswers = field(default_factory=RightAnswers)
+    #: The variables of the Python kernel; None in the Sandbox kernel, which has none of its own.
+    variables: Mapping[str, object] | None = None
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -321,4 +323,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "autosave": _autosave,
     "recover": _recover,
     "report": _report,
+    "functions": lambda command, context: _text(
+        context.runner.offer_functions(command.targets, context.variables, context.defaults)
+    ),
 }

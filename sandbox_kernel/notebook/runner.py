@@ -27,6 +27,7 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.offered_functions import OfferedFunctions, told
 from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
@@ -92,6 +93,7 @@ class CellRunner:
         #: Changes to folders of the user that the last kernel left and no cell has told of: the folder, and how many.
         self.changes_found: list[tuple[str, int]] = []
         self.sessions = NotebookSessions(self.box, kept)
+        self._functions = OfferedFunctions()
 
     async def run(
         self, plan: CellPlan, io: CellIO, *, variables: Mapping[str, str] | None = None, stdin: str | None = None
@@ -216,7 +218,7 @@ class CellRunner:
         key = (policy, options.backend or "auto", config_of(options), here)
         with self._lock:
             if key not in self._boxes:
-                made = self._factory(*key[:3])
+                made = self._made(*key[:3])
                 others = ((other, box) for (other, _, _, on), box in self._boxes.items() if on == here)
                 like = next((box for other, box in others if may_share(policy, other)), None)
                 if like is not None:
@@ -227,6 +229,24 @@ class CellRunner:
                     made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
             return self._boxes[key]
+
+    def _made(self, policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
+        box = self._factory(policy, backend, config)
+        if self._functions:
+            self._functions.give_to(box)
+        return box
+
+    def offer_functions(
+        self, names: tuple[str, ...], variables: Mapping[str, object] | None, options: CellOptions
+    ) -> str:
+        """Let cells call functions of the notebook (``%sandbox functions``); returns what they may call now."""
+        box = self.box(options)
+        with self._lock:
+            boxes = list(self._boxes.values())
+        if names:
+            self._functions.change(names, variables, boxes)
+            self.sessions.close_unused()
+        return told(box, options.effective_language, self.sessions)
 
     def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy) -> None:
         """Let a new sandbox work on a folder of the user, with the changes to it that the last kernel left."""
@@ -251,14 +271,14 @@ class CellRunner:
             key = (policy, after.backend or "auto", config_of(after), here)
             with self._lock:
                 if key not in self._boxes:
-                    self._boxes[key] = self._factory(*key[:3])
+                    self._boxes[key] = self._made(*key[:3])
                     self._boxes[key].share_files(old)
         return told
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        self.sessions.prepare(options)
-        self.box(options).backend.warm(options.effective_language, options.memory_mb)
+        if not self.sessions.prepare(options):
+            self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def attach_debugger(self, defaults: CellOptions, on_event: OnEvent) -> DebugLink:
         """Start the debugger in the notebook's own Python session: that of cells without a ``%%sandbox`` line."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import shlex
 from collections.abc import Mapping
 
@@ -31,10 +30,12 @@ def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
 @functools.cache
 def wasm_python_files() -> Mapping[str, bytes]:
     """Return the module ``host`` for the folder of a Python program inside WebAssembly, by the names of its files."""
-    guest = importlib.resources.files("sandbox_kernel") / "guest"
-    main = (guest / "wasm" / "python" / "host_in_wasm.py").read_bytes()
+    import importlib.resources  # with pathlib and random it takes as long to import as a small run, and few runs need it
+
+    ours = importlib.resources.files("sandbox_kernel") / "guest" / "functions"
+    main = (ours / "host_in_wasm.py").read_bytes()
     return {
-        "host/values.py": (guest / "functions" / "values.py").read_bytes(),
-        "host/calling.py": (guest / "functions" / "calling.py").read_bytes(),
+        "host/values.py": (ours / "values.py").read_bytes(),
+        "host/calling.py": (ours / "calling.py").read_bytes(),
         "host/__init__.py": main + b"\n\nover_descriptor(%d)\n" % _DESCRIPTOR,
     }

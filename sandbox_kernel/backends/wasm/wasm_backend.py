@@ -250,7 +250,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             sees_cell=True,
             runtime=tuple(Grant(path, path, False) for path in (entry.path, *(wheels.paths if wheels else ()))),
             memory=wheels.memory.file(MEMORY) if wheels is not None else None,
-            folder=wheels.preopen if wheels is not None else None,
+            folder=next(iter(wheels.preopens), None) if wheels is not None else None,
             program=f"{CELL}/{guest.script}" if image else None,
             handles=entry.file(HANDLES) if image else None,
             translate=guest.translate,

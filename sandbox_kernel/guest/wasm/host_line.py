@@ -14,7 +14,6 @@ from ..functions.caller import Caller, CallStopped
 from ..functions.calling import HostError
 
 _FUNCTIONS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
-_PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python")
 
 
 class HostLine:
@@ -48,12 +47,8 @@ def failed(kind: str, message: str) -> bytes:
 
 def python_sources() -> dict[str, str]:
     """Return the modules of ``import host`` in a guest, by name; those that others import come first."""
-    places = {
-        "host.values": (_FUNCTIONS, "values.py"),
-        "host.calling": (_FUNCTIONS, "calling.py"),
-        "host": (_PYTHON, "host_in_wasm.py"),
-    }
-    return {name: _text(os.path.join(*place)) for name, place in places.items()}
+    files = {"host.values": "values.py", "host.calling": "calling.py", "host": "host_in_wasm.py"}
+    return {name: _text(os.path.join(_FUNCTIONS, file)) for name, file in files.items()}
 
 
 def javascript_source() -> str:

@@ -105,6 +105,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     ),
     LineCommandSpec("never", "DOMAIN|./PATH", "do not offer this right again in this notebook"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
+    LineCommandSpec("functions", "[NAME…|off]", "functions of the Python kernel that cells may call; alone: list them"),
     LineCommandSpec(
         "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it"
     ),

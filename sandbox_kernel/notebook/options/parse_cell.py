@@ -117,6 +117,8 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name=name, paths=tuple(rest))
     if name == "files" and rest == ["--clear"]:
         return LineCommand(name=name, clear=True)
+    if name == "functions":
+        return LineCommand(name=name, targets=tuple(rest))
     if name in ("allow", "never"):
         return _right(name, rest)
     if name == "autosave" and len(rest) <= 1:

@@ -13,7 +13,13 @@ from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
-from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, wheels_mark
+from sandbox_kernel.backends.wasm.loaded_wheels import (
+    INSTALLED,
+    MEMORY,
+    LoadedWheels,
+    load_installed,
+    wheels_mark,
+)
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
@@ -46,6 +52,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
@@ -120,6 +127,7 @@ class _Opening:
         on_open: OnOpen | None,
         share: FolderLink | None,
         entry: StoreEntry | None = None,
+        wheels: LoadedWheels | None = None,
         functions: HostFunctions | None = None,
     ) -> None:
         backend.check_network()
@@ -138,18 +146,22 @@ class _Opening:
                 f"{image_facts(entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
             )
         self._entry = entry
-        with host_trouble():
-            self.wheels = backend.loaded_wheels(guest, self._switches, entry)
+        #: The packages that the present worker began with; those of another one if its state is this one's beginning.
+        self.wheels = wheels
 
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
         """Return an opening for another session that starts with this state."""
         spec = replace(self.spec, name=name)
-        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry, self.functions)
+        return _Opening(
+            self.backend, self.guest, spec, state, self.on_open, share, self._entry, self.wheels, self.functions
+        )
 
     @host_trouble()
     def begin(self) -> JailedWorker:
         """Start a worker. Only the first one gets the given state; later ones start empty."""
         state, self._state = self._state, None
+        if state is None or not state.changes:
+            self.wheels = self._find_wheels(installed=state is None)
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
@@ -173,6 +185,21 @@ class _Opening:
             worker.destroy()
             raise
         return worker
+
+    def _find_wheels(self, *, installed: bool) -> LoadedWheels | None:
+        """Return the packages that a new worker begins with: the sandbox's wheels, or what its sessions installed."""
+        backend, guest = self.backend, self.guest
+        given = backend.loaded_wheels(guest, self._switches, self._entry)
+        if (
+            given is not None
+            or not installed
+            or not guest.image
+            or self.share is None
+            or isinstance(self.share, HereLink)
+        ):
+            return given
+        files = self.share.files_below(INSTALLED.rpartition("/")[2])
+        return load_installed(backend.store, backend.enforcer.name, files, self._entry, self._switches)
 
     def _walls(self) -> Walls:
         """Return the walls around the engine, with a spare worker that has the guest loaded."""
@@ -205,7 +232,7 @@ class _Opening:
         folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
-        folders += [self.wheels.preopen] if self.wheels is not None else []
+        folders += self.wheels.preopens if self.wheels is not None else []
         plan = {
             "memory_bytes": self.spec.memory_mb * MIB,
             "preopens": folders,

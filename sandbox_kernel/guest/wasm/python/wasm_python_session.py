@@ -18,6 +18,7 @@ import wasmtime
 from ...session.worker import CellEngine, Worker
 from ..endings import GuestExit, describe_trap
 from ..engine import make_engine
+from ..guest_fetch import fetched
 from ..guest_files import Folders
 from ..host_line import HostLine, failed, python_sources
 from ..images.memory_file import map_memory, write_memory
@@ -26,6 +27,7 @@ from ..javascript.quickjs import Export
 from ..plan import Preopen, read_switches
 from ..wasi.all_calls import PlainWasi
 from ..wasi.file_calls import LETTER_BOX
+from .own_sources import source_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +38,14 @@ _LIBRARY = "/usr/local/lib"
 _FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
 _ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
 _BOOT = """import sys, types
-sys.modules["_sandbox"] = types.ModuleType("_sandbox")
-exec(compile({source!r}, "<sandbox>", "exec"), sys.modules["_sandbox"].__dict__)
+for name, source in {sources!r}.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
 sys.modules["_sandbox"].begin()
-del sys, types
+del sys, types, name, source
 """
+#: Programs that run in the guest before the first cell, by the names of their modules.
+_PROGRAMS = {"_site": "wasi_python_site.py", "_cells": "cell_code.py", "_sandbox": "cell_boot.py"}
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,13 @@ class WasmPythonEngine(CellEngine):
             map_memory(self, image)
             self._unpack()
         else:
-            with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cell_boot.py")) as file:
-                if self._turn(_BOOT.format(source=file.read())):
-                    raise wasmtime.WasmtimeError("the session's own program failed")
+            folder = os.path.dirname(os.path.abspath(__file__))
+            sources = {}
+            for name, program in _PROGRAMS.items():
+                with open(os.path.join(folder, program), encoding="utf-8") as file:
+                    sources[name] = file.read()
+            if self._turn(_BOOT.format(sources=sources)):
+                raise wasmtime.WasmtimeError("the session's own program failed")
 
     def offer(self, line: HostLine) -> None:
         """Let cells call host functions; called before ``begin``."""
@@ -124,6 +133,10 @@ class WasmPythonEngine(CellEngine):
             self._unpack()
         elif op == "ended":
             self._ended()
+        elif op == "source":
+            return json.dumps(source_of(str(letter.get("name", "")))).encode()
+        elif op == "fetch":
+            return fetched(json.dumps(letter.get("request")).encode(), self.wasi.stop)
         elif op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
             self.worker.show({**shown, "display_id": None})

@@ -1,6 +1,6 @@
 """The module ``host`` of Python inside WebAssembly: ``from host import search``. No module imports it.
 
-Runs in the guest, as a package with ``calling`` and ``values`` of ``guest/functions``. ``offer`` is called once, with
+Runs in the guest, as a package with ``calling`` and ``values`` of this folder. ``offer`` is called once, with
 the functions and the way to the runner: in a session by ``cell_boot.py``, in a run by ``over_descriptor``.
 """
 
@@ -18,7 +18,11 @@ class _Runner(Calls):
     """Sends messages to the runner, which sends them to the host."""
 
     def __init__(self, send: Callable[[bytes], bytes]) -> None:
-        self.exchange = send  # type: ignore[method-assign]
+        self._send = send
+
+    def exchange(self, data: bytes) -> bytes:
+        """See ``Calls``."""
+        return self._send(data)
 
 
 class _Awaitable:
@@ -49,7 +53,7 @@ def over_descriptor(number: int) -> None:
         data = message + b"\n"
         while data:
             data = data[os.write(number, data) :]
-        parts = []
+        parts: list[bytes] = []
         while not parts or not parts[-1].endswith(b"\n"):
             parts.append(os.read(number, 1 << 20))
         return b"".join(parts)
