@@ -63,17 +63,24 @@ def main() -> None:
     limits = FunctionLimits(calls=10_000_000, seconds=600, bytes=1 << 30)
     times: dict[str, list[float]] = {"one byte there and back": [], **{name: [] for name in NAMES}}
     sessions: dict[str, list[float]] = {name: [] for name in NAMES}
-    with Sandbox(functions=functions, function_limits=limits) as box, box.session() as session:
+    wasm: dict[str, list[float]] = {name: [] for name in NAMES}
+    with (
+        Sandbox(functions=functions, function_limits=limits) as box,
+        box.session() as session,
+        Sandbox(backend="wasm", functions=functions, function_limits=limits) as guest,
+    ):
         code = INSIDE.format(calls=given.calls)
         for _ in range(given.rounds):
             times["one byte there and back"].append(echo(given.calls))
-            for kept, result in ((times, box.run(code, timeout=300)), (sessions, session.run(code, timeout=300))):
+            runs = (box.run(code, timeout=300), session.run(code, timeout=300), guest.run(code, timeout=300))
+            for kept, result in zip((times, sessions, wasm), runs, strict=True):
                 for name, took in zip(NAMES, result.raise_for_status().stdout.split(), strict=True):
                     kept[name].append(float(took))
     print(machine(), "\n")
     print(table("One call of a host function, from a Python run", times))
-    rows = [f"{name} {statistics.median(values):.2f} ms" for name, values in sessions.items()]
-    print(f"From a session: {', '.join(rows)}.")
+    for place, kept in (("a session", sessions), ("Python inside WebAssembly", wasm)):
+        rows = [f"{name} {statistics.median(values):.2f} ms" for name, values in kept.items()]
+        print(f"From {place}: {', '.join(rows)}.")
 
 
 if __name__ == "__main__":

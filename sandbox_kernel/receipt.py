@@ -97,6 +97,15 @@ def _worth_telling(result: ExecResult) -> list[str]:
     return [*stable_notes(result), *([result.chosen] if result.chosen and result.backend == "wasm" else [])]
 
 
+#: Words for kinds of isolation, as a user knows them. ``labextension/static/receipt-facts.js`` has the same.
+_ISOLATION = {"process+sandbox": "isolated process", "process": "process without walls", "wasm": "WebAssembly"}
+
+
+def describe_isolation(isolation: str) -> str:
+    """The kind of isolation in words for a user; a kind that is not known as it is."""
+    return _ISOLATION.get(isolation, isolation)
+
+
 def _limits_text(result: ExecResult) -> str:
     parts = []
     if result.timeout is not None:
@@ -112,7 +121,7 @@ def plain_text(result: ExecResult, ending: str) -> str:
     limits = _limits_text(result)
     if limits:
         head += f" · limits {limits}"
-    lines = [f"{head} · {result.isolation or 'unknown isolation'}]"]
+    lines = [f"{head} · {describe_isolation(result.isolation) or 'unknown isolation'}]"]
     for told in map(_refusal, result.violations):
         remedy = f" → {told['remedy']}" if told["remedy"] else ""
         lines.append(f"  refused: {told['rule']} {told['subject']}: {told['reason']}{remedy}")
@@ -128,7 +137,7 @@ def html(result: ExecResult, ending: str) -> str:
     cells = [
         f'<span style="color:{colour};font-weight:600">{escape(ending)}</span>',
         escape(result.language),
-        escape(result.isolation),
+        escape(describe_isolation(result.isolation)),
         escape(_limits_text(result)),
     ]
     line = " · ".join(cell for cell in cells if cell)

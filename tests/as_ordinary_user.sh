@@ -60,6 +60,7 @@ tests=(
   tests/notebook/test_folder_notebook.py
   tests/notebook/offers/test_give_rights.py
   tests/workspace/test_kept_work.py
+  tests/session/opening/test_light_python_behind_walls.py
 )
 cd "$place/source"
 status=0

@@ -145,10 +145,12 @@ def open_descriptors() -> dict[str, str]:
 
 
 def end_spares() -> None:
-    """End every ready-made sandbox of this process; backends make new ones when they need them."""
+    """End every runner and ready-made sandbox of this process; backends make new ones when they need them."""
     from sandbox_kernel.backends.process import shared_pool
+    from sandbox_kernel.backends.runners.crowd import close_crowds
     from sandbox_kernel.jail.pool import close_all
 
+    close_crowds()
     close_all()
     shared_pool.cache_clear()
 

@@ -355,7 +355,7 @@ def test_a_module_is_run_from_its_file(tmp_path: Path, form: str) -> None:
     path.write_bytes(empty.encode() if form == "wat" else bytes(wasmtime.wat2wasm(empty)))
     done = cli("run", str(path))
     assert done.returncode == 0, done.stderr
-    assert b"wasm" in done.stderr
+    assert b"WebAssembly" in done.stderr
 
 
 # Where people start it: closed streams, readers that leave, other locales, little of everything

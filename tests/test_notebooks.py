@@ -121,5 +121,5 @@ def test_a_notebook_becomes_a_page_with_nbconvert(name, environment, tmp_path):
     command = ["-m", "jupyter", "nbconvert", "--to", "html", "--execute", "--output-dir", str(tmp_path)]
     run([*command, str(ROOT / "notebooks" / f"{name}.ipynb")], environment)
     page = (tmp_path / f"{name}.html").read_text()
-    assert "process+sandbox" in page
+    assert "isolated process" in page
     assert "SandboxTimeout" in page

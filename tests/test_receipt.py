@@ -72,7 +72,7 @@ def test_a_bundle_has_three_forms() -> None:
 
 def test_the_plain_form_says_how_it_ended_under_which_limits_and_what_was_refused() -> None:
     assert plain_text(DONE, describe_end(DONE)).splitlines() == [
-        "▣ [python · exit code 3 · limits 5 s, 64 MB · process+sandbox]",
+        "▣ [python · exit code 3 · limits 5 s, 64 MB · isolated process]",
         "  refused: network example.org:443: not allowed → --allow-net x",
         "  note: files were kept",
     ]

@@ -4,7 +4,7 @@ import { readOverview, readReport } from './panel-facts.js';
 import { bar, button, paragraph } from './parts.js';
 import { wordsForIsolation } from './receipt-facts.js';
 
-export function accessTab(body, { link, run, editLimits }) {
+export function accessTab(body, { link, run, editLimits, restart }) {
   let panel = null;
   let overview = null;
   let report = null;
@@ -33,7 +33,7 @@ export function accessTab(body, { link, run, editLimits }) {
       className: 'jp-SandboxPanel-access',
       children: all.flatMap(([name, text]) => [element('dt', { text: name }), element('dd', { text })]),
     });
-    const buttons = bar(button('Change…', () => editLimits()), button('Measure what holds (report)', measure));
+    const buttons = bar(button('Change…', () => editLimits()), button('Restart, keeping variables…', () => restart()), button('Measure what holds (report)', measure));
     body.replaceChildren(buttons, list, paragraph('As a line for a cell:'), element('code', { text: line }), ...(report ? [drawn(report)] : []));
   }
 

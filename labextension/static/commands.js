@@ -2,7 +2,7 @@
 //
 // schemas/sandbox-kernel/commands.json puts them into toolbar and menu, where users can rearrange them.
 import { kernelLink } from './kernel-link.js';
-import { editLimits } from './limits-dialog.js';
+import { editLimits, restartKeeping } from './limits-dialog.js';
 import { followPastCells } from './past-cells.js';
 import { sidePanel } from './side-panel.js';
 
@@ -14,6 +14,7 @@ const ICONS = {
   access: 'M12 1 3 5v6c0 5.550 3.840 10.740 9 12 5.160-1.260 9-6.450 9-12V5zm0 11h7c-.53 4.120-3.280 7.790-7 8.940V12H5V6.300l7-3.110z',
   limits: 'M12 4a10 10 0 0 0-10 10c0 2.200.7 4.200 1.900 5.900h16.200A10 10 0 0 0 12 4zm5.700 6.700-4.300 4.200a2 2 0 1 1-1.400-1.400l4.200-4.300z',
   report: 'M9 16.170 4.830 12l-1.420 1.410L9 19 21 7l-1.410-1.410z',
+  restart: 'M17.650 6.350A8 8 0 1 0 19.730 14h-2.080A6 6 0 1 1 12 6c1.660 0 3.140.690 4.220 1.780L13 11h7V4zM9.500 12.500h5v4h-5z',
   stop: 'M7.500 2h9L22 7.500v9L16.500 22h-9L2 16.500v-9zM8 8v8h8V8z',
 };
 
@@ -24,6 +25,7 @@ const COMMANDS = [
   { name: 'changes', label: 'Files and Changes', short: 'Sandbox: files and changes' },
   { name: 'access', label: 'What Cells May Touch', short: 'Sandbox: what cells may touch' },
   { name: 'limits', label: 'Change Limits and Access…', short: 'Sandbox: change limits and access' },
+  { name: 'restart', label: 'Restart, Keeping Variables…', short: 'Sandbox: restart the session, keeping its variables' },
   { name: 'report', label: 'Measure What Holds (Report)', short: 'Sandbox: measure what holds' },
   { name: 'stop', label: 'Stop the Running Cells', short: 'Sandbox: stop the running cells' },
 ];
@@ -48,7 +50,8 @@ export async function commandsPlugin(shared) {
       link.follow(tracker);
       followPastCells(link);
       const openLimits = () => app.commands.execute('sandbox-kernel:limits');
-      const panel = sidePanel(Widget, { link, confirm, askName, editLimits: openLimits });
+      const restart = () => app.commands.execute('sandbox-kernel:restart');
+      const panel = sidePanel(Widget, { link, confirm, askName, editLimits: openLimits, restart });
       panel.title.icon = icon('access');
       panel.title.caption = 'Sandbox';
       app.shell.add(panel, 'right', { rank: 700, type: 'Sandbox' });
@@ -79,6 +82,7 @@ export async function commandsPlugin(shared) {
         changes: () => open('changes'),
         access: () => open('access'),
         limits: (current) => told(() => editLimits({ Dialog, showDialog, Widget, link, panel: current })),
+        restart: (current) => told(() => restartKeeping({ confirm, link, panel: current })),
         report: () => {
           open('access');
           return panel.view.measure();

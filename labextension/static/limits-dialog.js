@@ -36,6 +36,16 @@ export function limitsForm(limits, problem) {
   return { node, value };
 }
 
+const RESTART = 'Restart, keeping variables';
+const RESTART_MEANS =
+  'A new session begins under these limits and has the variables of the one before. What cannot be brought along is named. Undo does not reach back behind it.';
+
+// Asks, and begins a new session under the present limits that has the variables of the one before.
+export async function restartKeeping({ confirm, link, panel }) {
+  if (!(await confirm('Restart, keeping variables?', RESTART_MEANS, 'Restart'))) return '';
+  return (await link.change(panel, 'restart')).text;
+}
+
 // What the user did not touch stays as it is: a default may differ from language to language.
 function changedFields(before, value) {
   return Object.fromEntries(Object.entries(value).filter(([key, now]) => JSON.stringify(now) !== JSON.stringify(before[key])));
@@ -54,11 +64,11 @@ export async function editLimits({ Dialog, showDialog, Widget, link, panel }) {
       title: 'Limits and access of this notebook',
       body,
       focusNodeSelector: 'input',
-      buttons: [Dialog.cancelButton(), Dialog.okButton({ label: 'Change' })],
+      buttons: [Dialog.cancelButton(), Dialog.okButton({ label: RESTART, displayType: 'default', caption: RESTART_MEANS }), Dialog.okButton({ label: 'Change' })],
     });
     if (!button.accept) return '';
     try {
-      const { text } = await link.change(panel, 'limits', changedFields(before, value));
+      const { text } = await link.change(panel, button.label === RESTART ? 'restart' : 'limits', changedFields(before, value));
       const { line } = readOverview(await link.ask(panel, 'overview'));
       return [text, `In force until the kernel ends: ${line}`].filter(Boolean).join('\n');
     } catch (error) {

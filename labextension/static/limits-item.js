@@ -71,7 +71,7 @@ function followKernel(link, known, refresh) {
   link.changed.connect(async (_link, { panel, why }) => {
     if (why === 'kernel') known.delete(panel);
     refresh();
-    if (!['cell', 'limits'].includes(why) || asking.has(panel) || !link.isSandbox(panel)) return;
+    if (!['cell', 'limits', 'restart'].includes(why) || asking.has(panel) || !link.isSandbox(panel)) return;
     asking.add(panel);
     try {
       const { limits } = readOverview(await link.ask(panel, 'overview'));

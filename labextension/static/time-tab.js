@@ -10,10 +10,10 @@ export function timeTab(body, { link, askName, run }) {
   let compared = null;
 
   const go = (node) => run(async () => (await link.change(panel, 'checkout', { state: node.id })).text);
-  const nameIt = (title) =>
+  const nameIt = (title, which = {}) =>
     run(async () => {
       const name = await askName(title);
-      return name ? (await link.change(panel, 'name', { name })).text : '';
+      return name ? (await link.change(panel, 'name', { name, ...which })).text : '';
     });
   const branch = (node) =>
     run(async () => {
@@ -130,6 +130,7 @@ export function timeTab(body, { link, askName, run }) {
     const held = [node.alive ? 'held in memory' : 'not held: its cells would run again', node.memory && `${node.memory} of its own`];
     const actions = [
       ...(node.present ? [] : [button('Go there', () => go(node)), button('Branch from here…', () => branch(node))]),
+      button('Name it…', () => nameIt(`A name for the state ${node.label}`, { state: node.id })),
       ...(others.length > 0 ? [button('Compare with', () => compare(...pair(node.id, Number(choice.value)))), choice] : []),
     ];
     return element('section', {

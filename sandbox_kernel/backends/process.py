@@ -17,6 +17,7 @@ from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.outcome import make_result
 from sandbox_kernel.backends.program_lookup import check_command
 from sandbox_kernel.backends.request_checks import check_files_fit, check_request
+from sandbox_kernel.backends.runners.crowd import shared_crowd
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile
@@ -92,6 +93,7 @@ class ProcessBackend(BlockingBackend):
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
+        self._crowd = shared_crowd(self.config.runners)
         self._proxy = proxy
         folder = default_folder() if self.config.cache_dir is None else self.config.cache_dir
         # A program can include host files that the policy shows, and these may change: its compilation is not cached.
@@ -139,17 +141,31 @@ class ProcessBackend(BlockingBackend):
     ) -> ExecResult:
         """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
 
-        ``over`` is the folder of the user that the program works on: through a layer, else on a private copy.
+        ``over`` is the folder of the user that the program works on: through a layer, else on a private copy. When many
+        runs run at once, those that need nothing of this process are given to runners.
         """
         check_listener("on_input", on_input)
         check_request(request)
-        recipe = self._recipe(request)
-        check_files_fit(request)
-        walls = self.walls(request, recipe)
-        if over is not None:
-            walls = replace(walls, here=over.path)
         listener = Listener(on_output) if on_output is not None else None
-        with host_trouble(listener), self.egress() as proxy, served(functions, loop) as calls:
+        bound = on_input is not None or stdin_from is not None or over is not None or functions is not None
+        with (
+            self._crowd.one_more(may_move=not bound and not self._lets_out) as runner,
+            host_trouble(listener),
+            self.egress() as proxy,
+            served(functions, loop) as calls,
+        ):
+            if runner is not None:
+                from sandbox_kernel.backends.runners.runner import RunListeners  # most programs need none
+
+                heard = RunListeners(on_output=listener, on_usage=on_usage, keep=keep, stop=stop)
+                result = runner.run(heard.order(self._setup, request), heard)
+                if result is not None:
+                    return result
+            recipe = self._recipe(request)
+            check_files_fit(request)
+            walls = self.walls(request, recipe)
+            if over is not None:
+                walls = replace(walls, here=over.path)
             listen = proxy.start if proxy is not None else None
 
             def attempt() -> ExecResult:
@@ -208,8 +224,19 @@ class ProcessBackend(BlockingBackend):
             on_usage=on_usage,
             on_input=on_input,
             stdin_from=stdin_from,
+            functions=functions,
+            loop=loop,
         )
         return replace(result, notes=(notes.folder_copied(why), *result.notes))
+
+    @functools.cached_property
+    def _setup(self) -> bytes:
+        """How a runner makes a backend like this one, pickled."""
+        import pickle
+
+        from sandbox_kernel.backends.runners.run_channel import ProcessSetup
+
+        return pickle.dumps(ProcessSetup(replace(self.config, runners=0), self.policy, self._enforcer_name))
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """Return a proxy for one run or session; None inside the block without network or without walls."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
+from sandbox_kernel.box.project import BoxProject, here_folder
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -16,17 +17,15 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
     from sandbox_kernel.workspace.manifest import Manifest
 
 
-class BoxFiles:
+class BoxFiles(BoxProject):
     """The file methods of ``Sandbox``. Paths are relative to the work folder ``/box``, or begin with ``/box``."""
 
     def __init__(self, here: str | os.PathLike[str] | None = None) -> None:
-        self._folder = BoxFolder() if here is None else _here_folder(here)
+        self._folder = BoxFolder() if here is None else here_folder(here)
         self._owns_folder = True
-        self._destroyed = False
 
     def share_files(self, other: BoxFiles) -> None:
         """Use the work folder of another sandbox. Call it before the first run of this one.
@@ -175,71 +174,6 @@ class BoxFiles:
         self._check_alive()
         return self._folder.diff()
 
-    def patch(self, paths: Iterable[str] | None = None) -> str:
-        """Return the changes to the folder ``here`` as a unified diff, which ``git apply`` takes.
-
-        Args:
-            paths: Files, folders or patterns to show; all by default.
-
-        Returns:
-            The diff. A file that is not text is one line with its size.
-
-        """
-        return self._works_on("patch").patch(paths)
-
-    def apply(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
-        """Write changes to the folder ``here``: all of them or none.
-
-        Without ``paths``, changes that a tool of the host would obey (in ``.git``, ``.envrc``, ``.vscode`` and the
-        like), links that leave the folder, and secrets are left out; they are applied when they are named.
-
-        Args:
-            paths: Files, folders or patterns to apply; all by default.
-
-        Returns:
-            What was written.
-
-        Raises:
-            Conflict: The user's version of a file has changed since; ``.paths`` names them. Nothing was written.
-            InvalidRequest: Nothing changed at one of the paths, or the sandbox works on no folder.
-
-        """
-        return self._works_on("apply").apply(paths)
-
-    def left_out(self) -> tuple[str, ...]:
-        """List the changes to the folder ``here`` that ``apply`` writes only when they are named.
-
-        Returns:
-            Their paths: what a tool of the host would obey, links that leave the folder, and secrets.
-
-        """
-        return self._works_on("left_out").left_out()
-
-    def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
-        """Drop changes to the folder ``here``; programs then see the user's version again.
-
-        Args:
-            paths: Files, folders or patterns to drop; all by default.
-
-        Returns:
-            What was dropped.
-
-        """
-        return self._works_on("discard").discard(paths)
-
-    @property
-    def here(self) -> str | None:
-        """The real path of the user's folder that programs work on, copy-on-write; None without one."""
-        return None if self._here is None else self._here.path
-
-    @property
-    def _here(self) -> HereFolder | None:
-        if type(self._folder) is BoxFolder:
-            return None
-        from sandbox_kernel.workspace.here.here_folder import HereFolder
-
-        return self._folder if isinstance(self._folder, HereFolder) else None
-
     def _link(self) -> FolderLink:
         """Return a new session's share in the work folder."""
         if self._here is None:
@@ -247,31 +181,6 @@ class BoxFiles:
         from sandbox_kernel.workspace.here.here_link import HereLink
 
         return HereLink(self._here)
-
-    def work_on(self, here: str | os.PathLike[str]) -> None:
-        """Work on a folder of the host from now on, copy-on-write; the same as ``Sandbox(here=…)``.
-
-        Args:
-            here: The folder.
-
-        Raises:
-            InvalidRequest: There is no such folder, or the sandbox has files already.
-
-        """
-        self._check_alive()
-        wanted = _here_folder(here)
-        if self.here == wanted.path:
-            return
-        if self._folder.is_used or not self._owns_folder:
-            has = f"works on {self.here!r}" if self.here is not None else "has files of its own already"
-            raise InvalidRequest(f"here={os.fspath(here)!r}: this sandbox {has}; make another one: Sandbox(here=…)")
-        self._folder = wanted
-
-    def _works_on(self, asked: str) -> HereFolder:
-        self._check_alive()
-        if self._here is None:
-            raise InvalidRequest(f"{asked} is for a sandbox that works on a folder; make it with Sandbox(here='.')")
-        return self._here
 
     def provision(self, manifest: Manifest | object, *, archives: str | os.PathLike[str] | None = None) -> None:
         """Write the files that a manifest lists into the work folder.
@@ -331,13 +240,3 @@ class BoxFiles:
             if root.list_dir("."):
                 raise InvalidRequest(f"{os.fspath(path)!r} is resumed in a new sandbox; this one has files already")
             restore(path, root)
-
-    def _check_alive(self) -> None:
-        if self._destroyed:
-            raise SandboxDestroyed("this sandbox was destroyed; make a new one: Sandbox()")
-
-
-def _here_folder(here: str | os.PathLike[str]) -> HereFolder:
-    from sandbox_kernel.workspace.here.here_folder import HereFolder  # most sandboxes have a folder of their own
-
-    return HereFolder(here)

@@ -109,6 +109,7 @@ class BoxSessions(BoxState):
                 limits=limits,
                 on_open=self._sessions.add,
                 share=self._link(),
+                functions=offered,
             )
         from sandbox_kernel.session.opening.open_session import open_session
 
@@ -176,4 +177,11 @@ class BoxSessions(BoxState):
             assert isinstance(opened, PythonSession), "a Python session of processes"
             opened.load(saved)
             return opened
-        return load_wasm_session(self._backends.wasm(), path, name=name, on_open=self._sessions.add, share=self._link())
+        return load_wasm_session(
+            self._backends.wasm(),
+            path,
+            name=name,
+            on_open=self._sessions.add,
+            share=self._link(),
+            functions=self._functions,
+        )

@@ -74,6 +74,18 @@ class BoxState(BoxFiles):
     def on_prepare(self, tell: OnProgress | None) -> None:
         self._backends.on_prepare = tell
 
+    def offer_functions(self, functions: Mapping[str, Callable[..., object]] | None) -> None:
+        """Replace the functions that programs may call. Runs and sessions that begin later have these.
+
+        Args:
+            functions: Functions of this process, by name; None for none.
+
+        Raises:
+            InvalidRequest: Something is no function, a name cannot be used inside, or a type hint cannot be checked.
+
+        """
+        self._functions = checked_functions(functions, self._function_limits)
+
 
 def checked_wheels(paths: Iterable[str | os.PathLike[str]], backend: str) -> Wheels | None:
     """Return the given wheels after reading them; imports what that needs only when there are some."""

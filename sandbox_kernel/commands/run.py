@@ -13,12 +13,13 @@ from sandbox_kernel.commands.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.echo import Echo
 from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
 from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
+from sandbox_kernel.commands.offers import gave_more, hints_of
 from sandbox_kernel.commands.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
-from sandbox_kernel.model.hints import Stumble, hints
+from sandbox_kernel.receipt import describe_isolation
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -77,28 +78,33 @@ def execute(options: argparse.Namespace) -> int:
     policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
     secrets = make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
-    with Sandbox(
-        policy,
-        config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
-        require=options.require,
-        audit=options.audit,
-        allow_private_for=options.allow_private,
-        secrets=secrets,
-        here=options.here,
-    ) as box:
-        box.on_prepare = show_bar if sys.stderr.isatty() else None
-        echo = Echo()
-        result = box.run(
-            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
-            args=[_as_utf8(word) for word in options.args],
-            limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
-            on_output=None if options.json else echo,
-        )  # fmt: skip
-        echo.close()
-        status = _finish(result, options)
-        if options.here is not None:
-            settle_changes(box, options)
-    return status
+    while True:
+        with Sandbox(
+            policy,
+            config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
+            require=options.require,
+            audit=options.audit,
+            allow_private_for=options.allow_private,
+            secrets=secrets,
+            here=options.here,
+        ) as box:
+            box.on_prepare = show_bar if sys.stderr.isatty() else None
+            echo = Echo()
+            result = box.run(
+                code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
+                args=[_as_utf8(word) for word in options.args],
+                limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
+                on_output=None if options.json else echo,
+            )  # fmt: skip
+            echo.close()
+            hinted = hints_of(result)
+            status = _finish(result if options.json else hinted, options)
+            if gave_more(hinted, options):
+                policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
+                continue
+            if options.here is not None:
+                settle_changes(box, options)
+        return status
 
 
 def _program(name: str) -> bytes:
@@ -151,10 +157,12 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
             print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
-        stumble = Stumble(line="", beside=os.path.exists, folder=os.getcwd())
-        for note in (*result.notes, *hints(result, stumble)):
+        for note in result.notes:
             print(_printable(f"[{note}]"), file=sys.stderr)
-        print(f"[{describe_end(result)} · {result.duration:.3f} s · {result.isolation}]", file=sys.stderr)
+        print(
+            f"[{describe_end(result)} · {result.duration:.3f} s · {describe_isolation(result.isolation)}]",
+            file=sys.stderr,
+        )
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124

@@ -9,41 +9,61 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.core.guest_programs import memory_file, start_of
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import NamespaceJail
+from sandbox_kernel.jail.late_places import check_place, shelf_of
 from sandbox_kernel.jail.root import root_plan
+from sandbox_kernel.policy import Grant
 
-#: Folders that every jail has, empty, for what is shown to it later.
-LATE_PLACES = ("/data", "/mnt")
 #: How long joining a jail may take on a busy machine.
 _PATIENCE_S = 20.0
 
 
-def check_late(jail: Jail, target: str | None = None) -> None:
-    """Raise ``PolicyViolation``, which says what works, when this jail or this place can be given nothing later."""
+def check_late(jail: Jail) -> None:
+    """Raise ``PolicyViolation``, which says what works, when this jail can be given nothing later."""
     if not isinstance(jail, NamespaceJail):
         raise PolicyViolation(
             "behind these walls nothing can be added to a running session; copy files into it with session.write_file, "
             "or begin one that has the right from its start: %sandbox restart --keep with the option, box.session(...)"
         )
-    if target is not None and target != LATE_PLACES[0] and not target.startswith(f"{LATE_PLACES[1]}/"):
-        name = os.path.basename(target) or "data"
+
+
+def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
+    """Raise ``PolicyViolation``, which says what works, when a running jail cannot be shown this folder.
+
+    Args:
+        jail: The jail of the session.
+        grant: The folder, and where it shall be inside.
+        late: The places of folders that the session was shown since it began.
+
+    """
+    check_late(jail)
+    check_place(jail.walls, grant.target, late)
+    if not os.path.isdir(grant.source):
         raise PolicyViolation(
-            f"a running session can be shown a folder at {LATE_PLACES[0]} or below {LATE_PLACES[1]}, not at {target}; "
-            f"mount it at {LATE_PLACES[1]}/{name}, or begin a session that has it from its start: %sandbox restart "
-            f"--keep --mount HOST:{target}"
+            f"{grant.source!r} is a file, and a running session can be shown folders; mount its folder"
+        )
+    if grant.writable and not jail.walls.grants:
+        # Such a jail may open unix sockets, and through a writable folder it would reach those of the host.
+        where = f"{grant.source}:{grant.target}"
+        raise PolicyViolation(
+            f"a session that began without folders of yours can be shown {grant.source!r} read-only: it may open unix "
+            "sockets, and through a folder that it writes to it could reach those of the host. To let it write there, "
+            f"begin one that may: %sandbox restart --keep --mount {where}:rw, policy.mount(…, writable=True); or work "
+            "on the folder copy-on-write: %sandbox restart --keep --here"
         )
 
 
-def mount_late(jail: Jail, source: str, target: str) -> None:
-    """Show a folder of the host to a running jail, read-only. Raises ``PolicyViolation``."""
-    check_late(jail, target)
-    if not os.path.isdir(source):
-        raise PolicyViolation(f"{source!r} is a file, and a running session can be shown folders; mount its folder")
-    _do({"act": "mount", "source": source, "target": target}, jail, f"{source!r} cannot be shown to a running session")
+def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
+    """Show a folder of the host to a running jail. Raises ``PolicyViolation``; see ``check_mount``."""
+    check_mount(jail, grant, late)
+    plan = {"act": "mount", "source": grant.source, "target": grant.target, "writable": grant.writable}
+    failed = f"{grant.source!r} cannot be shown to a running session"
+    _do({**plan, "shelf": shelf_of(grant.target)}, jail, failed)
 
 
 def unmount_late(jail: Jail, target: str) -> None:

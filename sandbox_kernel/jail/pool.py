@@ -83,8 +83,11 @@ class Pool:
         self._taken: deque[float] = deque(maxlen=3)
         _pools.add(self)
 
-    def take(self, walls: Walls) -> Jail:
+    def take(self, walls: Walls, *, lasts: bool = False) -> Jail:
         """Return a ready jail of this kind: a spare if there is one, else a new jail.
+
+        With ``lasts``, for a session, spares are made from the second request of a kind on: most notebooks have one
+        session, and its spares would use half as much memory as itself.
 
         Raises ``NoLayer`` for walls over a folder of the host (``Walls.here``) that this host cannot make.
         """
@@ -102,7 +105,8 @@ class Pool:
         self._run_over.clear()
         self._taken.append(time.monotonic())
         self._request.set()
-        self._order(walls, kind)
+        if not lasts or kind.asked > 1:
+            self._order(walls, kind)
         return jail
 
     def done(self) -> None:

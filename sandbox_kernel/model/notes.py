@@ -326,6 +326,13 @@ def files_found(count: int) -> Note:
     return Note(f"{text}: %sandbox files lists them, %sandbox files --clear removes them", NoteKind.FILES_FOUND)
 
 
+def changes_found(folder: str, count: int) -> Note:
+    """Changes to the user's folder that the notebook's last kernel left and nobody applied are there again."""
+    text = f"{_count(count, 'change')} of this notebook's last kernel to {folder} {'is' if count == 1 else 'are'} there"
+    todo = "%sandbox changes shows, %sandbox apply writes, %sandbox discard drops them"
+    return Note(f"{text} again, not applied: {todo}", NoteKind.FILES_FOUND)
+
+
 def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
     """One file was not copied to or from a session; ``what`` says which."""
     return Note(f"{path} ({type_}) {what}: {why}", NoteKind.FILES_NOT_SHARED)

@@ -8,8 +8,10 @@ values of these runs fresh, and its receipt says why.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
@@ -17,12 +19,15 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import limits_of
+from sandbox_kernel.notebook.options.cell_policy import limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.session_growth import GROWING, rights_between
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.opening.python_state import PythonSession, SaveReport
 from sandbox_kernel.session.session import Session
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.kept_work import KeptWork
 
 #: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
 _GRANTS = frozenset(("--allow-net", "--mount", "--policy", "--gpu", "--here"))
@@ -74,10 +79,14 @@ class _Held:
 
 
 class NotebookSessions:
-    """The sessions of one notebook; thread-safe. ``box_for`` returns the sandbox to open a session in."""
+    """The sessions of one notebook; thread-safe. ``box_for`` returns the sandbox to open a session in.
 
-    def __init__(self, box_for: Callable[[CellOptions], Sandbox]) -> None:
+    ``kept`` is where their large files stay when the kernel ends; None where they do not.
+    """
+
+    def __init__(self, box_for: Callable[[CellOptions], Sandbox], kept: KeptWork | None = None) -> None:
         self._box_for = box_for
+        self._kept = kept
         self._lock = threading.RLock()
         self._held: dict[Key, _Held] = {}
         self._last: Key | None = None
@@ -99,12 +108,18 @@ class NotebookSessions:
                 choice = self.choose_open(plan)
         return choice
 
-    def prepare(self, options: CellOptions) -> None:
-        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell."""
+    def prepare(self, options: CellOptions) -> bool:
+        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell.
+
+        Returns False if cells under these options run in no session.
+        """
         key = _key(options)
         with self._lock:
-            if options.keeps_state and has_sessions(key[0], options.backend) and key not in self._held:
+            if not options.keeps_state or not has_sessions(key[0], options.backend):
+                return False
+            if key not in self._held:
                 self._held[key] = _Held(self._open(key[0], options, options.session), begun_with(options))
+            return True
 
     def choose_open(self, plan: CellPlan) -> Choice:
         """Return where a cell runs, like ``choose``, but open nothing; so it does not block for long."""
@@ -257,6 +272,14 @@ class NotebookSessions:
         if old is not None:
             old.session.close()
 
+    def close_unused(self) -> None:
+        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
+        with self._lock:
+            unused = [key for key, held in self._held.items() if not held.used]
+            sessions = [self._held.pop(key).session for key in unused]
+        for session in sessions:
+            session.close()
+
     def close(self) -> None:
         """Close all sessions; may be called twice."""
         with self._lock:
@@ -289,6 +312,9 @@ class NotebookSessions:
             limits=limits_of(options),
             **given,  # type: ignore[arg-type]
         )
+        if self._kept is not None and may_share(policy_of(options), policy_of(CellOptions())):
+            with contextlib.suppress(OSError):  # the kept folder is gone: as where none is kept
+                session.keep_large_files(self._kept.place_of_large_files(f"{language} {name or ''}"))
         if options.env:
             session.allow(env=dict(options.env))
         return session

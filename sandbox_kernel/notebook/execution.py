@@ -86,9 +86,11 @@ class NotebookState:
         self.runner.close()
 
     def take_news(self) -> tuple[Note, ...]:
-        """Return what the notebook's first cell tells: files of its last kernel are there."""
+        """Return what the notebook's first cell tells: files and changes of its last kernel are there."""
         kept, told, self.told_of_files = self.runner.kept, self.told_of_files, True
-        return () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
+        files = () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
+        changes, self.runner.changes_found = self.runner.changes_found, []
+        return (*files, *(notes.changes_found(folder, count) for folder, count in changes))
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""
@@ -378,7 +380,8 @@ class CellExecution:
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
         state = self._state
-        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers)
+        own = state.variables if state.in_python else None
+        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers, own)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 
 from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_policy import changes_place
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -46,10 +47,14 @@ def before_shutdown(
         if runner.kept is not None:
             runner.kept.remove()
     elif runner.kept is None and connection_file:
-        files = runner.box(CellOptions()).files
-        kept = KeptWork.claim(connection_file) if files else None
+        files, changed = runner.box(CellOptions()).files, [box for box in runner.boxes_on_folders() if box.diff()]
+        kept = KeptWork.claim(connection_file) if files or changed else None
         if kept is not None:
             with Rooted.at(kept.path) as root:
                 for path in files:
                     root.write(path, files[path])
+            for box in changed:
+                place = changes_place(kept, str(box.here), box.policy)
+                if place is not None:
+                    box.keep_changes_in(place)
             kept.close()

@@ -43,6 +43,8 @@ class LineCommands:
     autosave: Autosaver | None = None
     #: What the user answered to offers of rights.
     answers: RightAnswers = field(default_factory=RightAnswers)
+    #: The variables of the Python kernel; None in the Sandbox kernel, which has none of its own.
+    variables: Mapping[str, object] | None = None
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -306,7 +308,9 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "files": _files,
     "undo": _undo,
     "redo": lambda command, context: _text(tree_view.redo(session_of(command, context), command.count)),
-    "checkpoint": lambda command, context: _text(tree_view.name(session_of(command, context), command.target or "")),
+    "checkpoint": lambda command, context: _text(
+        tree_view.name(session_of(command, context), command.target or "", command.targets)
+    ),
     "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
     "tree": lambda command, context: tree_view.tree(session_of(command, context)),
     "diff": lambda command, context: tree_view.diff(session_of(command, context), command.targets),
@@ -319,4 +323,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "autosave": _autosave,
     "recover": _recover,
     "report": _report,
+    "functions": lambda command, context: _text(
+        context.runner.offer_functions(command.targets, context.variables, context.defaults)
+    ),
 }

@@ -27,9 +27,10 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.offered_functions import OfferedFunctions, told
 from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import config_of, limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
 from sandbox_kernel.policy import SandboxPolicy
@@ -89,7 +90,10 @@ class CellRunner:
         self.kept = kept
         self._lock = threading.Lock()
         self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
-        self.sessions = NotebookSessions(self.box)
+        #: Changes to folders of the user that the last kernel left and no cell has told of: the folder, and how many.
+        self.changes_found: list[tuple[str, int]] = []
+        self.sessions = NotebookSessions(self.box, kept)
+        self._functions = OfferedFunctions()
 
     async def run(
         self, plan: CellPlan, io: CellIO, *, variables: Mapping[str, str] | None = None, stdin: str | None = None
@@ -214,17 +218,46 @@ class CellRunner:
         key = (policy, options.backend or "auto", config_of(options), here)
         with self._lock:
             if key not in self._boxes:
-                made = self._factory(*key[:3])
+                made = self._made(*key[:3])
                 others = ((other, box) for (other, _, _, on), box in self._boxes.items() if on == here)
                 like = next((box for other, box in others if may_share(policy, other)), None)
                 if like is not None:
                     made.share_files(like)
                 elif here is not None:
-                    made.work_on(here)
+                    self._work_on(made, here, policy)
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
                     made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
             return self._boxes[key]
+
+    def _made(self, policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
+        box = self._factory(policy, backend, config)
+        if self._functions:
+            self._functions.give_to(box)
+        return box
+
+    def offer_functions(
+        self, names: tuple[str, ...], variables: Mapping[str, object] | None, options: CellOptions
+    ) -> str:
+        """Let cells call functions of the notebook (``%sandbox functions``); returns what they may call now."""
+        box = self.box(options)
+        with self._lock:
+            boxes = list(self._boxes.values())
+        if names:
+            self._functions.change(names, variables, boxes)
+            self.sessions.close_unused()
+        return told(box, options.effective_language, self.sessions)
+
+    def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy) -> None:
+        """Let a new sandbox work on a folder of the user, with the changes to it that the last kernel left."""
+        found = box.work_on(here, changes_place(self.kept, here, policy))
+        if found:
+            self.changes_found.append((here, found))
+
+    def boxes_on_folders(self) -> list[Sandbox]:
+        """Return the sandboxes that work on a folder of the user."""
+        with self._lock:
+            return [box for box in self._boxes.values() if box.here is not None]
 
     def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
         """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.
@@ -238,14 +271,14 @@ class CellRunner:
             key = (policy, after.backend or "auto", config_of(after), here)
             with self._lock:
                 if key not in self._boxes:
-                    self._boxes[key] = self._factory(*key[:3])
+                    self._boxes[key] = self._made(*key[:3])
                     self._boxes[key].share_files(old)
         return told
 
     def warm(self, options: CellOptions) -> None:
         """Make ready what the first cell under these options will need; called in the background."""
-        self.sessions.prepare(options)
-        self.box(options).backend.warm(options.effective_language, options.memory_mb)
+        if not self.sessions.prepare(options):
+            self.box(options).backend.warm(options.effective_language, options.memory_mb)
 
     def attach_debugger(self, defaults: CellOptions, on_event: OnEvent) -> DebugLink:
         """Start the debugger in the notebook's own Python session: that of cells without a ``%%sandbox`` line."""

@@ -38,13 +38,18 @@ def rights_between(
                 f"began; {_instead(name, wants, language)}"
             )
     found: list[RightsChange] = []
-    for mount in _items(wants, "--mount") - _items(has, "--mount"):
-        assert isinstance(mount, Mount)
-        text = f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
-        found.append(RightsChange(f"reads {mount.host} at {mount.guest}", _allow_mount(text)))
+    # What is taken back first: a new folder may come to the place of an old one.
     for mount in _items(has, "--mount") - _items(wants, "--mount"):
         assert isinstance(mount, Mount)
         found.append(RightsChange(f"lost {mount.guest}", _revoke_mount(f"{mount.host}:{mount.guest}")))
+    for mount in _items(wants, "--mount") - _items(has, "--mount"):
+        assert isinstance(mount, Mount)
+        text = f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
+        found.append(
+            RightsChange(
+                f"{'reads and writes' if mount.writable else 'reads'} {mount.host} at {mount.guest}", _allow_mount(text)
+            )
+        )
     more, less = (_items(one, "--allow-net") - _items(two, "--allow-net") for one, two in ((wants, has), (has, wants)))
     found += [RightsChange(f"reaches {_domain(net)}", _allow_domain(_domain(net))) for net in more]
     found += [RightsChange(f"no longer reaches {_domain(net)}", _revoke_domain(_domain(net))) for net in less]

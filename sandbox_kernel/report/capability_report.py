@@ -18,6 +18,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.page import MARK, WORD, report_page
 
 AREAS = ("files", "processes", "network", "kernel", "limits", "gpu", "page")
@@ -99,7 +100,7 @@ class CapabilityReport:
 
     def __str__(self) -> str:
         """Return the report as text for terminals."""
-        rows = [f"{self.backend} · {self.isolation} · {self.host}"]
+        rows = [f"{self.backend} · {describe_isolation(self.isolation)} · {self.host}"]
         area = ""
         widest = max((len(line.mechanism) for line in self.lines), default=0)
         for line in self.lines:

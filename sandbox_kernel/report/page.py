@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from sandbox_kernel.receipt import describe_isolation
+
 MARK = {True: "✓", False: "✗", None: "?"}
 WORD = {True: "enforced", False: "not enforced", None: "not testable here"}
 _COLOUR = {True: "#2e7d32", False: "#c62828", None: "#9e6c00"}
@@ -50,7 +52,8 @@ def report_page(document: Mapping[str, object], *, open_only: bool = False) -> s
 
 
 def _heading(document: Mapping[str, object]) -> str:
-    title = " · ".join(str(document[key]) for key in ("backend", "isolation", "host") if document.get(key))
+    given = {**document, "isolation": describe_isolation(str(document.get("isolation") or ""))}
+    title = " · ".join(str(given[key]) for key in ("backend", "isolation", "host") if given.get(key))
     counted = [_enforced(row) for row in _rows(document.get("lines"))]
     sums = [(word, counted.count(state)) for state, word in WORD.items()]
     text = ", ".join(f"{number} {word}" for word, number in sums if number)

@@ -328,7 +328,8 @@ class Session(TimeTravel):
 
         Args:
             domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
-            mount: A folder that it is shown read-only, as ``HOST:GUEST``, at ``/data`` or below ``/mnt``.
+            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_places.py``: read-only, or
+                ``HOST:GUEST:rw`` for a session that began with a folder of the host.
             env: Variables of its environment.
             memory_mb: A higher memory limit.
 
@@ -400,6 +401,15 @@ class Session(TimeTravel):
         """
         with self._supervisor.turn() as worker:
             self._supervisor.files.write(worker, plain_path(path), data)
+
+    def keep_large_files(self, place: str) -> None:
+        """Keep files that are too large to be shared for a later session; called before the first cell.
+
+        Args:
+            place: a folder of the host that no other user can change; files in it are put into the work folder.
+
+        """
+        self._supervisor.files.keep_large(place)
 
     def clear_files(self) -> None:
         """Remove all files of the work folder; waits for a running cell. Undo brings them back.

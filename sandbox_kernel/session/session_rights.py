@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.jail.late_grants import check_late, listen_late, mount_late, unmount_late
+from sandbox_kernel.jail.late_grants import check_late, check_mount, listen_late, mount_late, unmount_late
 from sandbox_kernel.limits import check_memory_mb, quoted
 from sandbox_kernel.model import Language, Note, check_env
-from sandbox_kernel.policy import Mount, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import Grant, Mount, SandboxPolicy, resolve_grants
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -64,7 +64,7 @@ class SessionRights:
     def __init__(self, backend: ProcessBackend) -> None:
         self._backend = backend
         self.policy = backend.policy
-        self._mounts: dict[str, str] = {}
+        self._mounts: dict[str, Grant] = {}
         self._env: dict[str, str] = {}
         self._rules: tuple[NetworkRule, ...] = ()
         self._worker: weakref.ref[JailedWorker] | None = None
@@ -76,9 +76,9 @@ class SessionRights:
         self._check(supervisor, live, asked)
         self._worker = weakref.ref(live)
         if asked.mount is not None:
-            (grant, *_) = resolve_grants(SandboxPolicy().mount(asked.mount.host, asked.mount.guest))
-            mount_late(live.jail, grant.source, grant.target)
-            self._mounts[grant.target] = grant.source
+            grant = _grant(asked.mount)
+            mount_late(live.jail, grant, self._mounts)
+            self._mounts[grant.target] = grant
         if asked.rule is not None:
             self._set_rules(supervisor, live, (*self._rules, asked.rule))
         if asked.env:
@@ -88,7 +88,7 @@ class SessionRights:
             supervisor.raise_memory(live, asked.memory_mb)
         policy = self.policy
         if asked.mount is not None:
-            policy = policy.mount(asked.mount.host, asked.mount.guest)
+            policy = policy.mount(asked.mount.host, asked.mount.guest, asked.mount.writable)
         if asked.rule is not None:
             policy = policy.allow_domain(asked.rule.domain, *asked.rule.ports)
         self.policy = policy
@@ -124,8 +124,8 @@ class SessionRights:
         travelled, self.travelled = self.travelled, False
         if self._worker is not None and self._worker() is not live:
             self._worker = weakref.ref(live)
-            for target, source in self._mounts.items():
-                mount_late(live.jail, source, target)
+            for grant in self._mounts.values():
+                mount_late(live.jail, grant)
             if self._rules:
                 self._set_rules(supervisor, live, self._rules)
             if self._env:
@@ -141,13 +141,7 @@ class SessionRights:
 
     def _check(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         if asked.mount is not None:
-            if asked.mount.writable:
-                raise PolicyViolation(
-                    f"a running session can be shown {asked.mount.host!r} read-only; to let it write there, begin one "
-                    f"that may: %sandbox restart --keep --mount {asked.mount.host}:{asked.mount.guest}:rw; or work on "
-                    "the folder copy-on-write: %sandbox restart --keep --here"
-                )
-            check_late(live.jail, asked.mount.guest)
+            check_mount(live.jail, _grant(asked.mount), self._mounts)
         if asked.rule is not None:
             check_late(live.jail)
             if self._backend.policy.network:
@@ -190,6 +184,12 @@ class SessionRights:
 
     def _set_env(self, supervisor: WorkerSupervisor, live: JailedWorker, env: Mapping[str, str]) -> None:
         supervisor.quietly(live, _SETTERS[supervisor.spec.language](env))
+
+
+def _grant(mount: Mount) -> Grant:
+    """Return a mount as it is on this host. Raises ``PolicyViolation`` when there is no such folder."""
+    (grant,) = resolve_grants(SandboxPolicy().mount(mount.host, mount.guest, mount.writable))
+    return grant
 
 
 def _set_in_python(env: Mapping[str, str]) -> str:

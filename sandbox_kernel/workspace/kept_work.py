@@ -1,8 +1,9 @@
-"""``KeptWork``: the place on the host where the work folder of one notebook stays when its kernel ends or is killed.
+"""``KeptWork``: the place on the host where the files of one notebook stay when its kernel ends or is killed.
 
-One folder for each notebook, private to the user, by the notebook's path. One kernel at a time uses it; a second kernel
-of the same notebook has a work folder of its own. The oldest ones are removed. Nothing in it is imported or executed,
-and no link in it is followed.
+The work folder, files of sessions that are too large to be shared, and changes to the user's folder that were not
+applied. One folder for each notebook, private to the user, by the notebook's path. One kernel at a time uses it; a
+second kernel of the same notebook has a work folder of its own. The oldest ones are removed. Nothing in it is imported
+or executed, and no link in it is followed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sandbox_kernel.workspace.tree.walk import FILE, WalkLimits
 MOST_NOTEBOOKS = 20
 MOST_BYTES = 1024 * MIB
 _FILES, _COPIES, _LOCK, _NAME = "files", "copies", "lock", "notebook"
+_LARGE, _HERE = "large", "here"
 _MOST_LIST = 1 << 20
 _LIMITS = WalkLimits(seconds=2.0)
 
@@ -38,6 +40,7 @@ class KeptWork:
         self.path = os.path.join(folder, _FILES)
         #: How many files were there when this kernel began.
         self.found = 0
+        self._given: set[str] = set()
 
     @classmethod
     def claim(cls, notebook: str) -> KeptWork | None:
@@ -85,12 +88,40 @@ class KeptWork:
                 with contextlib.suppress(SandboxError):
                     files.remove(path)
             self.found = sum(entry.type == FILE for entry in files.walk(_LIMITS))
+        with contextlib.suppress(SandboxError, OSError), Rooted.at(os.path.join(self._folder, _LARGE)) as large:
+            self.found += sum(entry.type == FILE for entry in large.walk(_LIMITS))
         self.note_copies(())
 
     def note_copies(self, paths: Iterable[str]) -> None:
         """Note which files are copies that the user allowed: they go when the kernel ends."""
         with Rooted.at(self._folder) as own:
             own.write(_COPIES, json.dumps(list(paths)).encode(), 0o600)
+
+    def place_of_changes(self, folder: str, policy: str) -> str | None:
+        """Return where changes to a folder of the user stay; None when another sandbox of this kernel has the place.
+
+        Args:
+            folder: The real path of the user's folder.
+            policy: What programs may see beside it: changes made under other rights have another place.
+
+        """
+        return self._place(_HERE, f"{folder}\0{policy}")
+
+    def place_of_large_files(self, session: str) -> str:
+        """Return where files stay that a session has for itself because they are too large to be shared.
+
+        Args:
+            session: The language and the name of the session.
+
+        """
+        return os.path.join(self._folder, _LARGE, _hashed(session))
+
+    def _place(self, kind: str, name: str) -> str | None:
+        place = os.path.join(self._folder, kind, _hashed(name))
+        if place in self._given:
+            return None
+        self._given.add(place)
+        return place
 
     def remove(self) -> None:
         """Remove the folder with everything in it; nothing is kept after this."""
@@ -106,8 +137,11 @@ class KeptWork:
 
 
 def _folder_of(notebook: str) -> str:
-    name = hashlib.sha256(os.fsencode(os.path.abspath(notebook))).hexdigest()[:32]
-    return os.path.join(state_root(), "sandbox-kernel", "work", name)
+    return os.path.join(state_root(), "sandbox-kernel", "work", _hashed(os.path.abspath(notebook)))
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
 
 
 def _remove_oldest(root: str, keep: str) -> None:

@@ -2,19 +2,23 @@
 
 A session has a work folder of its own, which rollback restores together with the state. Files are therefore copied
 between cells: changes of a cell go into the folder of the sandbox, and other changes there (``write_file``, fresh runs,
-other sessions) go into the session before its next cell. Large files are not copied, and the result says so.
+other sessions) go into the session before its next cell. Large files are not shared, and the result says so; a notebook
+keeps them for its next kernel (``large_files.py``).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.transfer import Skipped, collect
+from sandbox_kernel.workspace.large_files import LargeFiles
+from sandbox_kernel.workspace.transfer import Skipped, collect, pack_files
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
@@ -41,17 +45,41 @@ class FolderLink:
         self._seen = 0
         #: Paths that were copied into the session and that its cells have not changed since.
         self._given: set[str] = set()
+        #: Where files that are not shared stay for the next kernel; None where they end with the session.
+        self.large: LargeFiles | None = None
+        self._large_given = False
 
     def another(self) -> FolderLink:
         """Return a link to the same folder for another session."""
         return FolderLink(self._folder)
 
+    def files_below(self, name: str) -> dict[str, bytes]:
+        """Return the files of a folder of the sandbox; none when there is no such folder, or too much in it."""
+        folder = self._folder
+        with folder.lock:
+            if folder.generation == 0:
+                return {}
+            try:
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder.opened().fileno())
+                with Rooted(below) as root:
+                    return dict(pack_files(root, MAX_SHARED_BYTES, MAX_SHARED_FILES).items())
+            except (OSError, SandboxError):
+                return {}
+
     def begin(self) -> None:
         """Start with an empty session folder: every shared file counts as new."""
-        self._look, self._seen, self._given = Snapshot(), 0, set()
+        self._look, self._seen, self._given, self._large_given = Snapshot(), 0, set(), False
 
     def push(self, box: Rooted) -> tuple[bool, list[Note]]:
         """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes."""
+        changed, found = self._push_shared(box)
+        if self.large is not None and not self._large_given:
+            self._large_given = True
+            found += self.large.give(box)
+            changed = changed or len(self.large) > 0
+        return changed, found
+
+    def _push_shared(self, box: Rooted) -> tuple[bool, list[Note]]:
         folder = self._folder
         with folder.lock:
             if folder.generation == self._seen:
@@ -88,9 +116,12 @@ class FolderLink:
             else:
                 self._look = _merged(self._look, now, paths)
         large = [change.path for change in changes if _is_large(change)]
+        lost: list[Note] = []
+        if self.large is not None:
+            lost = self.large.follow(box, changes, {*large, *(item.path for item in left if item.type == FILE)})
         most_mb = MAX_SHARED_FILE // MIB
         stays = [notes.large_file_not_shared(display_name(path), most_mb) for path in large[:_NAMED]]
-        return stays + _notes(left, "is not shared with other runs")
+        return stays + _notes(left, "is not shared with other runs") + lost
 
     def take_back(self, box: Rooted, changes: Sequence[FsChange]) -> bool:
         """Copy the changes of an undo into the sandbox's folder.

@@ -82,6 +82,7 @@ def _environment(home: Path) -> dict[str, str]:
     shutil.copytree(REPOSITORY / "labextension", share / "labextensions" / "sandbox-kernel")
     if (REPOSITORY / "kernelspec").is_dir():
         shutil.copytree(REPOSITORY / "kernelspec", share / "kernels", dirs_exist_ok=True)
+        _add_loopback_kernel(share / "kernels")
     shutil.copytree(REPOSITORY / "jupyter-config", config / "jupyter_server_config.d")
     (config / "labconfig").mkdir(parents=True)
     (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
@@ -96,6 +97,14 @@ def _environment(home: Path) -> dict[str, str]:
         "IPYTHONDIR": str(home / "ipython"),
         "PYTHONPATH": str(REPOSITORY),
     }
+
+
+def _add_loopback_kernel(kernels: Path) -> None:
+    """Add a kernel whose cells may be allowed to reach listeners of a test."""
+    spec = json.loads((kernels / "sandbox" / "kernel.json").read_text())
+    spec["argv"] = [sys.executable, "-m", "tests.browser.loopback_kernel", *spec["argv"][3:]]
+    (kernels / "sandbox-loopback").mkdir()
+    (kernels / "sandbox-loopback" / "kernel.json").write_text(json.dumps(spec))
 
 
 def _address(process: subprocess.Popen[str]) -> str:

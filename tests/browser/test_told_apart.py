@@ -28,7 +28,7 @@ SOURCE = "import os\npri\nlast = 1"
 
 RECEIPT = (
     '<div style="font-size:85%;opacity:.85"><span style="color:#2e7d32;font-weight:600">ok</span> · python · '
-    "process+sandbox · 30 s, 512 MB<div>FAKE: no network was used</div></div>"
+    "isolated process · 30 s, 512 MB<div>FAKE: no network was used</div></div>"
 )
 #: Ways out of a frame, each with a forged receipt behind it.
 WAYS_OUT = [
@@ -136,7 +136,7 @@ def test_without_the_extension_a_forged_receipt_stands_in_a_frame_too(own_lab: L
     *forged, receipt = shown.all()
     for html in forged:
         check_frame(html.locator(":scope > blockquote"))
-    expect(receipt).to_contain_text("process+sandbox")
+    expect(receipt).to_contain_text("isolated process")
     expect(receipt.locator("blockquote")).to_have_count(0)
 
 

@@ -61,3 +61,61 @@ def test_a_killed_kernel_took_the_files_of_its_notebook_along(client_class, stat
         assert "FileNotFoundError" in str(other.run(READ))
     finally:
         other.close()
+
+
+CHANGE = "open('data.csv', 'a').write('3\\n'); print(open('data.csv').read().split())"
+LARGE = "open('large.bin', 'wb').write(bytes(20 << 20)); print('written')"
+
+
+def test_changes_to_the_users_folder_were_lost_at_a_restart(client_class, state, monkeypatch):
+    project = state / "project"
+    project.mkdir()
+    (project / "data.csv").write_text("1\n")
+    env = {"JPY_SESSION_NAME": str(project / "a.ipynb"), "SANDBOX_KERNEL_HERE": str(project)}
+    client = client_class(env=env)
+    try:
+        assert client.text(CHANGE) == "['1', '3']\n"
+        os.kill(client.pid, signal.SIGKILL)
+    finally:
+        client.close()
+    client = client_class(env=env)
+    try:
+        _, outputs = client.run(CHANGE)
+        assert ("stream", {"name": "stdout", "text": "['1', '3', '3']\n"}) in outputs
+        assert f"1 change of this notebook's last kernel to {project} is there again" in receipt(outputs)
+        assert (project / "data.csv").read_text() == "1\n"
+        assert "1 change, written" in receipt(client.run("%sandbox apply")[1])
+        assert (project / "data.csv").read_text() == "1\n3\n3\n"
+    finally:
+        client.close()
+    for name in env:
+        monkeypatch.delenv(name, raising=False)
+    client = client_class(env={"SANDBOX_KERNEL_HERE": str(project)})
+    try:
+        client.run(CHANGE)
+        client.km.restart_kernel()
+        client.kc.wait_for_ready(timeout=60)
+        assert "['1', '3', '3', '3', '3']" in client.text(CHANGE)
+    finally:
+        client.close()
+
+
+def test_large_files_of_a_session_were_lost_with_it(client_class, state):
+    env = {"JPY_SESSION_NAME": str(state / "a.ipynb")}
+    client = client_class(env=env)
+    try:
+        assert client.text(LARGE) == "written\n"
+        os.kill(client.pid, signal.SIGKILL)
+    finally:
+        client.close()
+    client = client_class(env=env)
+    try:
+        _, outputs = client.run("import os; print(os.path.getsize('large.bin'))")
+        assert ("stream", {"name": "stdout", "text": f"{20 << 20}\n"}) in outputs
+        assert "1 file of this notebook's last kernel" in receipt(outputs)
+        client.run("os.remove('large.bin')")
+        client.km.restart_kernel()
+        client.kc.wait_for_ready(timeout=60)
+        assert client.text("import os; print(os.path.exists('large.bin'))") == "False\n"
+    finally:
+        client.close()

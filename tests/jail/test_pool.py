@@ -98,6 +98,17 @@ def test_the_next_one_waits_when_it_is_asked_for(make: Callable[[int], Pool]) ->
     assert pool.take(WALLS) in FakeJail.made[1:3]
 
 
+def test_a_session_has_spares_from_the_second_one_of_its_kind_on(make: Callable[[int], Pool]) -> None:
+    pool = make(1)
+    pool.take(WALLS, lasts=True)
+    other = replace(WALLS, box_bytes=7)
+    pool.take(other)
+    until(pool, 1)  # the one of the other kind: spares are made in the order of the requests
+    assert [jail.walls for jail in FakeJail.made] == [WALLS, other, other]
+    pool.take(WALLS, lasts=True)
+    until(pool, 2)
+
+
 def test_a_spare_that_died_is_noticed_before_it_is_handed_out(make: Callable[[int], Pool]) -> None:
     pool = make(2)
     pool.take(WALLS)

@@ -92,7 +92,7 @@ def test_a_failing_cell_shows_one_error_that_names_the_limit(changes, ename, eva
     error = failed(**changes)
     assert (error.ename, error.evalue) == (ename, evalue)
     assert "1.23" not in error.evalue
-    assert "process+sandbox" in error.traceback[-1]
+    assert "isolated process" in error.traceback[-1]
     assert "ran 1.23 s, CPU 0.78 s, peak 12 MB" in error.traceback[-1]
 
 

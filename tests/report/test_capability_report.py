@@ -44,7 +44,7 @@ def test_the_terminal_form_marks_each_line_under_its_area() -> None:
     ]  # fmt: skip
     assert re.findall(r"^(\w+)$", text, re.MULTILINE) == ["files", "network", "limits", "languages"]
     assert "no rustc; install rustc" in text
-    assert text.startswith("process · process+sandbox · Linux 6.1 x86_64\n")
+    assert text.startswith("process · isolated process · Linux 6.1 x86_64\n")
 
 
 def test_the_plain_form_is_json_and_has_every_line_in_order() -> None:

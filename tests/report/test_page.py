@@ -29,7 +29,7 @@ DOCUMENT: dict[str, object] = {
 
 def test_it_sums_up_and_names_each_area_once() -> None:
     page = report_page(DOCUMENT)
-    assert "process · process+sandbox · Linux 6.1" in page
+    assert "process · isolated process · Linux 6.1" in page
     assert "2 enforced, 1 not enforced, 1 not testable here" in page
     assert page.count(">files<") == 1
     assert "read &lt;b&gt;" in page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox
+from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.session.session import Session
@@ -68,8 +68,56 @@ def test_a_folder_that_is_in_use_was_called_taken_back(session: Session, folder:
     assert session.run("print(held.read())").stdout == "a,b\n\n"
 
 
+def test_a_folder_could_be_shown_at_two_places_only(session: Session, folder: Path) -> None:
+    places = ("/mnt", "/data/deep/er", "/home/me/project", "/content", "/tmp/in/side")
+    for place in places:
+        session.allow(mount=f"{folder}:{place}")
+    assert session.run(f"print([os.listdir(place) for place in {places}])").stdout == f"{[['rows.csv']] * 5}\n"
+    assert session.run("os._exit(3)").rolled_back
+    assert session.run(f"print([os.listdir(place) for place in {places}])").ok
+    for place in places:
+        session.revoke(mount=f"{folder}:{place}")
+    session.allow(mount=f"{folder}:/data")
+    assert session.run("print(os.listdir('/data'), os.listdir('/mnt'))").stdout == "['rows.csv'] []\n"
+
+
+@pytest.mark.attack("W05", "workspace")
+def test_a_link_that_a_program_made_led_a_late_folder_elsewhere(session: Session, folder: Path) -> None:
+    session.run("os.symlink('/box', '/tmp/way')")
+    with pytest.raises(PolicyViolation, match="restart --keep"):
+        session.allow(mount=f"{folder}:/tmp/way/in")
+    assert session.run("print(os.listdir('/box'))").stdout == "[]\n"
+
+
+def test_a_late_folder_was_writable_only_from_the_start(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    with Sandbox(SandboxPolicy.preset("standard").mount(str(tmp_path / "first"), "/data")) as box:
+        for _ in range(2):
+            with box.session() as session:
+                session.run("import os, socket; kept = 41")
+                session.allow(mount=f"{tmp_path}/second:/mnt/out:rw")
+                assert session.run("open('/mnt/out/made', 'w').write(str(kept))").ok
+                made = tmp_path / "second" / "made"
+                assert (made.read_text(), made.stat().st_uid) == ("41", os.getuid())
+                assert "not supported" in session.run("socket.socket(socket.AF_UNIX)").stderr
+                session.restart()
+                assert session.run("import os; print(os.listdir('/mnt/out'))").stdout == "['made']\n"
+                session.revoke(mount=f"{tmp_path}/second:/mnt/out")
+                assert session.run("print(os.listdir('/mnt/out'))").stdout == "[]\n"
+
+
 def test_what_a_running_session_cannot_have_was_accepted(session: Session, folder: Path) -> None:
-    for mount, advice in ((f"{folder}:/elsewhere", "/mnt/elsewhere"), (f"{folder}:/data:rw", "--here")):
+    session.allow(mount=f"{folder}:/mnt/x")
+    for mount, advice in (
+        (f"{folder}:/elsewhere", "/mnt/elsewhere, or begin a session"),
+        (f"{folder}:/data:rw", "unix sockets.*--here"),
+        (f"{folder}:/box/in", "rollback restores"),
+        (f"{folder}:/mnt/x/deeper", "cover each other; mount it at /mnt/deeper"),
+        (f"{folder}:/mnt", "cover each other"),
+        (f"{folder}/rows.csv:/data", "is a file"),
+        (f"{folder}/missing:/data", "does not resolve"),
+    ):
         with pytest.raises(PolicyViolation, match=advice):
             session.allow(mount=mount)
     with pytest.raises(PolicyViolation, match="restart"):

@@ -1,7 +1,8 @@
-"""What a program needs inside to call host functions besides the hatch: the command ``host``. Pure."""
+"""What a program needs inside to call host functions besides the hatch: the command ``host``, or a module. Pure."""
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping
 
@@ -10,6 +11,8 @@ from sandbox_kernel.jail.core.guest_programs import start_of
 from sandbox_kernel.jail.core.walls import Places
 
 COMMAND = "host"
+#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/wasi/host_descriptor.py``.
+_DESCRIPTOR = 6
 
 
 def command_file(places: Places, python: str) -> JobFile:
@@ -22,3 +25,17 @@ def command_file(places: Places, python: str) -> JobFile:
 def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
     """Return the environment with the folder of the command first in PATH: a system may have another ``host``."""
     return {**env, "PATH": f"{places.cell}:{env['PATH']}" if env.get("PATH") else places.cell}
+
+
+@functools.cache
+def wasm_python_files() -> Mapping[str, bytes]:
+    """Return the module ``host`` for the folder of a Python program inside WebAssembly, by the names of its files."""
+    import importlib.resources  # with pathlib and random it takes as long to import as a small run, and few runs need it
+
+    ours = importlib.resources.files("sandbox_kernel") / "guest" / "functions"
+    main = (ours / "host_in_wasm.py").read_bytes()
+    return {
+        "host/values.py": (ours / "values.py").read_bytes(),
+        "host/calling.py": (ours / "calling.py").read_bytes(),
+        "host/__init__.py": main + b"\n\nover_descriptor(%d)\n" % _DESCRIPTOR,
+    }

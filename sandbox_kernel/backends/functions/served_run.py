@@ -47,7 +47,12 @@ def with_hatch(job: Job, server: CallServer | None, places: Places, python: str)
     if server is None:
         return job
     *before, program = job.steps
-    env = with_command(program.env, places)
-    program = replace(program, functions=server.functions.listing(), env=env)
-    files = (*job.files, command_file(places, python))
-    return replace(job, steps=(*before, program), files=files, hatch=server.hatch)
+    steps = (*before, replace(program, env=with_command(program.env, places)))
+    return with_functions(replace(job, steps=steps, files=(*job.files, command_file(places, python))), server)
+
+
+def with_functions(job: Job, server: CallServer) -> Job:
+    """Return the job with the hatch and the list of functions for its last step."""
+    *before, program = job.steps
+    steps = (*before, replace(program, functions=server.functions.listing()))
+    return replace(job, steps=steps, hatch=server.hatch)

@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.surroundings import selecting_variables
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, groups_at_start, shortfall
 from sandbox_kernel.jail.core.interpreter import find_python
@@ -55,9 +56,6 @@ SETTINGS = (
 )
 #: Lines of /proc/self/status: capabilities of the process, and restrictions that it already has.
 STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "Seccomp", "Seccomp_filters", "NoNewPrivs", "Umask")
-#: Environment variables that select programs and folders, and prefixes of such variables.
-VARIABLES = ("PATH", "HOME", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-VARIABLES_LIKE = ("SANDBOX_KERNEL_", "LD_", "PYTHON")
 #: Mounts whose type and options a sandbox depends on.
 _MOUNTS = ("/", "/proc", "/sys", "/dev", "/dev/shm", "/tmp", "/run", "/sys/fs/cgroup")
 
@@ -83,9 +81,7 @@ def facts(backend: ProcessBackend) -> Mapping[str, object]:
         "process": _status(read_fact("/proc/self/status")),
         "namespaces": {name: _link(f"/proc/self/ns/{name}") for name in _names("/proc/self/ns")},
         "rlimits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if _is_rlimit(name)},
-        "variables": {
-            name: value for name, value in os.environ.items() if name in VARIABLES or name.startswith(VARIABLES_LIKE)
-        },
+        "variables": selecting_variables(),
         "groups": _groups(),
         "enforcer": None if backend.enforcer is None else asdict(backend.enforcer),
         "bubblewrap": _bubblewrap(),

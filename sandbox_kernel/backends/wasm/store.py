@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from sandbox_kernel.backends.wasm.file_trees import FileTrees
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.workspace.own_folder import NotPrivate, cache_root, make_own_folder
 
@@ -72,6 +73,7 @@ class WasmStore:
         self._lock = threading.Lock()
         self._make_folder()
         self._secret = self._load_secret()
+        self.trees = FileTrees(self.folder)
 
     def find(self, key: str) -> StoreEntry | None:
         """Return the entry of this name if its seal is valid; removes a damaged entry and returns None."""
@@ -143,7 +145,9 @@ class WasmStore:
             if key.startswith(prefix):
                 with contextlib.suppress(OSError):
                     folder = self._path(key)
-                    size = sum(entry.stat().st_size for entry in os.scandir(folder))
+                    size = sum(
+                        os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names
+                    )
                     seen.append((os.stat(folder).st_mtime, size, key))
         total = sum(size for _, size, _ in seen)
         for _, size, key in sorted(seen):

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
+from sandbox_kernel.backends.functions.inside import wasm_python_files
+from sandbox_kernel.backends.functions.served_run import served, with_functions
 from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
@@ -63,6 +65,7 @@ from sandbox_kernel.workspace.outcome import Keep, with_changes
 if TYPE_CHECKING:
     import asyncio
 
+    from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
@@ -79,6 +82,7 @@ class _RunCallbacks:
     on_usage: OnUsage | None
     on_input: OnInput | None
     stdin_from: int | None
+    calls: CallServer | None = None
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -157,9 +161,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         functions: HostFunctions | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> ExecResult:
-        """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read."""
-        if functions is not None:
-            raise InvalidRequest("backend='wasm' has no host functions; use backend='process'")
+        """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read.
+
+        Python, JavaScript, TypeScript and the shell can call ``functions``; programs in other languages cannot.
+        """
         if over is not None:
             request, keep = over.copied_for(request), over.keep
         self.check_network()
@@ -169,9 +174,9 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_listener("on_input", on_input)
         source = unless_terminal(stdin_from)
         asked = on_input if request.stdin is None and source is None else None
-        with host_trouble(listener):
+        with host_trouble(listener), served(functions, loop) as calls:
             try:
-                return self._run(request, _RunCallbacks(listener, stop, keep, on_usage, asked, source))
+                return self._run(request, _RunCallbacks(listener, stop, keep, on_usage, asked, source, calls))
             finally:
                 # Last: making the next spare competes with this thread for the Python interpreter.
                 self.pool.done()
@@ -195,7 +200,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
         why = why or image_facts(entry).reason
-        result = self._run_guest(request, self._interpreter(request, guest, switches, entry), 0.0, callbacks)
+        run = self._interpreter(request, guest, switches, entry)
+        if callbacks.calls is not None and request.language is Language.PYTHON:
+            run = replace(run, files={**run.files, **wasm_python_files()})
+        result = self._run_guest(request, run, 0.0, callbacks)
         return replace(result, notes=(*result.notes, not_booted(str(guest.language), why))) if why else result
 
     def _why_not_image(self, request: ExecRequest, guest: WasmLanguage) -> str | None:
@@ -242,7 +250,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             sees_cell=True,
             runtime=tuple(Grant(path, path, False) for path in (entry.path, *(wheels.paths if wheels else ()))),
             memory=wheels.memory.file(MEMORY) if wheels is not None else None,
-            folder=wheels.preopen if wheels is not None else None,
+            folder=next(iter(wheels.preopens), None) if wheels is not None else None,
             program=f"{CELL}/{guest.script}" if image else None,
             handles=entry.file(HANDLES) if image else None,
             translate=guest.translate,
@@ -313,6 +321,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             try:
                 job = run_job_of(request, guest, jail, left, asks=callbacks.on_input is not None)
                 job = replace(job, stdin_from=callbacks.stdin_from)
+                if callbacks.calls is not None:
+                    job = with_functions(job, callbacks.calls)
                 listen = bridge.start if bridge is not None else None
                 outcome = run_job(
                     jail,
@@ -324,7 +334,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                     on_input=callbacks.on_input,
                 )
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
-                result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s)
+                made = callbacks.calls.finish() if callbacks.calls is not None else ()
+                result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s, calls=made)
                 if bridge is not None:
                     notes = (*result.notes, *network_notes(self.policy, NetworkSigns(), ()))
                     result = replace(result, violations=bridge.violations, notes=notes)

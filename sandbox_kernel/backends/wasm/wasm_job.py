@@ -83,6 +83,18 @@ class GuestRun:
     folder: Mapping[str, object] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackageFiles:
+    """Where packages are while they are imported into an image."""
+
+    #: The folder from which the guest imports them.
+    path: str
+    #: That folder as one more folder of the guest, or else files for its work folder.
+    folder: Mapping[str, object] | None = None
+    work: Mapping[str, bytes] = field(default_factory=dict)
+    timeout_s: float = PACKAGES_S
+
+
 def make_walls(
     limits: Limits,
     memory_mb: int,
@@ -211,8 +223,7 @@ def boot_job(jail: Jail, module: TrustedFile, guest: WasmLanguage, switches: Eng
 def packages_job(
     jail: Jail,
     image: StoreEntry,
-    folder: Mapping[str, object],
-    path: str,
+    packages: PackageFiles,
     modules: Sequence[str],
     results: tuple[str, str],
     switches: EngineSwitches,
@@ -222,14 +233,15 @@ def packages_job(
         "task": "packages",
         "module": image.file(COMPILED),
         "handles": image.file(FACTS),
-        "preopens": [*preopens(jail, sees_cell=True), folder],
-        "path": path,
+        "preopens": [*preopens(jail, sees_cell=True), *([packages.folder] if packages.folder else [])],
+        "path": packages.path,
         "modules": list(modules),
         "out": f"{jail.places.work}/{results[0]}",
         "facts": f"{jail.places.work}/{results[1]}",
         "switches": switches.to_dict(),
     }
-    return _preparation(jail, plan, timeout_s=PACKAGES_S)
+    given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in packages.work.items()]
+    return replace(_preparation(jail, plan, timeout_s=packages.timeout_s), files=given)
 
 
 def _preparation(jail: Jail, plan: Mapping[str, object], timeout_s: float = PREPARE_S) -> Job:

@@ -1,28 +1,29 @@
-"""Reads wheels of pure Python and puts their files into one zip, from which Python in WebAssembly imports them.
+"""Reads wheels of pure Python: the files that Python in WebAssembly imports.
 
 A wheel is hostile input: what it says of itself is checked before anything is unpacked, and nothing of it runs here.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
+import json
 import os
 import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
 
-#: The file of the store entry that has all files of the wheels.
-SITE = "site.zip"
 #: Most wheels, bytes of one wheel, files of all of them, and bytes of these files.
 MOST_WHEELS, MOST_WHEEL_BYTES, MOST_FILES, MOST_BYTES = 100, 64 << 20, 20_000, 256 << 20
-_MOST_NAME = 1024
+_MOST_NAME, _MOST_PART_BYTES = 1024, 255
 _FILE_NAME = re.compile(
     r"(?P<name>[A-Za-z0-9._]+)-(?P<version>[A-Za-z0-9._+!]+)(-\d[^-]*)?"
     r"-(?P<python>[A-Za-z0-9._]+)-(?P<abi>[A-Za-z0-9._]+)-(?P<platform>[A-Za-z0-9._]+)\.whl\Z"
@@ -31,22 +32,21 @@ _NATIVE = (".so", ".pyd", ".dll", ".dylib", ".a")
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
 _MODULE = re.compile(r"[^\W\d]\w*\Z")
-#: All files of the zip have this time, so that the same wheels make the same zip.
-_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Wheels:
-    """Wheels that were read and checked: their files as one zip, and the modules that can be imported from it."""
+    """Wheels that were read and checked: their files by path, and the modules that can be imported from them."""
 
     names: tuple[str, ...]
     modules: tuple[str, ...]
-    site: bytes
+    files: Mapping[str, bytes]
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """The SHA-256 of all files; the same files have the same one, whatever the wheels are called."""
-        return hashlib.sha256(self.site).hexdigest()
+        listed = [(name, hashlib.sha256(data).hexdigest()) for name, data in sorted(self.files.items())]
+        return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
 
 
 def read_wheels(paths: Iterable[str | os.PathLike[str]]) -> Wheels | None:
@@ -82,7 +82,13 @@ def read_wheels(paths: Iterable[str | os.PathLike[str]]) -> Wheels | None:
 
 def make_wheels(files: dict[str, bytes], names: tuple[str, ...]) -> Wheels:
     """Return files of pure Python as wheels, by their paths after an installation."""
-    return Wheels(names, _modules(files), _zipped(files))
+    for name in files:
+        above = name.split("/")[:-1]
+        if clash := next((part for n in range(len(above)) if (part := "/".join(above[: n + 1])) in files), None):
+            raise InvalidRequest(
+                f"the wheels have {quoted(clash)} both as a file and as a folder; leave one of them out"
+            )
+    return Wheels(names, _modules(files), MappingProxyType(files))
 
 
 def _each(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -149,7 +155,8 @@ def _check_members(name: str, members: list[zipfile.ZipInfo]) -> None:
     for member in members:
         inside, mode = member.filename, member.external_attr >> 16
         parts = inside.rstrip("/").split("/")
-        if not inside or len(inside) > _MOST_NAME or {"", ".", ".."} & set(parts) or re.search(r"[\0-\x1f\\:]", inside):
+        long = len(inside) > _MOST_NAME or any(len(part.encode()) > _MOST_PART_BYTES for part in parts)
+        if not inside or long or {"", ".", ".."} & set(parts) or re.search(r"[\0-\x1f\\:]", inside):
             raise InvalidRequest(f"{name} has a file called {quoted(inside)}, which would not stay in its folder")
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise InvalidRequest(f"{name} has {quoted(inside)}, which is no plain file (a link, a pipe or a device)")
@@ -190,11 +197,3 @@ def _modules(files: Iterable[str]) -> tuple[str, ...]:
         if ((not rest and first.endswith(".py")) or rest == "__init__.py") and _MODULE.match(module):
             found.add(module)
     return tuple(sorted(found))
-
-
-def _zipped(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as site:
-        for name in sorted(files):
-            site.writestr(zipfile.ZipInfo(name, _TIME), files[name], zipfile.ZIP_DEFLATED, compresslevel=1)
-    return out.getvalue()

@@ -7,29 +7,23 @@ opened anew, so the messages of two processes never mix. Standard library only, 
 from __future__ import annotations
 
 import array
-import json
 import os
 import socket
 import struct
 import threading
 
-from .values import decode, encode
+from .calling import Calls, HostError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator
+    from typing import Callable
+
+#: How often a waiting call looks whether its program was interrupted, in seconds.
+_SLICE_S = 0.05
 
 
-class HostError(Exception):
-    """A host function raised an exception, or the call was refused. ``type`` is the name of the host's exception."""
-
-    def __init__(self, type: str, message: str) -> None:  # noqa: A002 - the name that programs read
-        super().__init__(type, message)
-        self.type = type
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
+class CallStopped(Exception):
+    """The program was interrupted while it waited for an answer."""
 
 
 class _Line:
@@ -50,21 +44,27 @@ class _Line:
     def send(self, data: bytes) -> None:
         self.socket.sendall(struct.pack(">I", len(data)) + data)
 
-    def receive(self) -> Dict[str, Any] | None:
+    def receive(self, stopped: Callable[[], bool] | None) -> bytes | None:
         """Return the answer; None when the host has closed the connection."""
-        header = self._exactly(4)
-        if header is None:
-            return None
-        data = self._exactly(struct.unpack(">I", header)[0])
-        return None if data is None else json.loads(data)
+        if stopped is not None:
+            self.socket.settimeout(_SLICE_S)
+        header = self._exactly(4, stopped)
+        answer = None if header is None else self._exactly(struct.unpack(">I", header)[0], stopped)
+        if stopped is not None:
+            self.socket.settimeout(None)
+        return answer
 
-    def _exactly(self, size: int) -> bytes | None:
+    def _exactly(self, size: int, stopped: Callable[[], bool] | None) -> bytes | None:
         held = self.held
         while len(held) < size:
             try:
                 part = self.socket.recv(max(65536, min(size - len(held), 1 << 20)))
             except ConnectionError:
                 return None
+            except socket.timeout:  # noqa: UP041 - another name than TimeoutError before Python 3.10
+                if stopped is not None and stopped():
+                    raise CallStopped from None
+                continue
             if not part:
                 return None
             held += part
@@ -73,23 +73,19 @@ class _Line:
         return found
 
 
-class Caller:
-    """Calls functions of the host through one hatch."""
+class Caller(Calls):
+    """Calls functions of the host through one hatch.
 
-    def __init__(self, hatch: int) -> None:
+    ``stopped`` is asked while a call waits, where an interrupt is not an exception; None where it is one.
+    """
+
+    def __init__(self, hatch: int, stopped: Callable[[], bool] | None = None) -> None:
         self.hatch = hatch
+        self.stopped = stopped
         self._lines = threading.local()
 
-    def call(self, name: str, args: object, kwargs: object) -> Any:
-        """Call a function and return its result; an iterator for a function that streams."""
-        answer = self.ask({"call": name, "args": encode(args), "kwargs": encode(kwargs)})
-        if "stream" in answer:
-            return self._items(answer["stream"])
-        return decode(answer["value"])
-
-    def ask(self, message: Dict[str, Any]) -> Dict[str, Any]:
-        """Send a message and return the answer; raises ``HostError`` when it is one."""
-        data = json.dumps(message, separators=(",", ":")).encode("utf-8", "replace")
+    def exchange(self, data: bytes) -> bytes:
+        """See ``Calls``."""
         line = getattr(self._lines, "line", None)
         if line is None or line.pid != os.getpid():
             line = self._lines.line = _Line(self.hatch)
@@ -102,44 +98,23 @@ class Caller:
                 # After an interrupt nobody knows what is still on the way.
                 self._lines.line = None
                 line.socket.close()
-        if "error" in answer:
-            raise HostError(answer["error"]["type"], answer["error"]["message"])
         return answer
 
-    def _exchange(self, line: _Line, data: bytes) -> Dict[str, Any]:
+    def _exchange(self, line: _Line, data: bytes) -> bytes:
         try:
             line.send(data)
         except ConnectionError:
             # The host has closed this connection between two cells, or it tells why it refuses.
-            answer = line.receive()
+            answer = line.receive(self.stopped)
             if answer is None:
                 self._lines.line = line = _Line(self.hatch)
                 try:
                     line.send(data)
                 except ConnectionError:
                     pass  # closed at once; the reason may be there to be read
-                answer = line.receive()
+                answer = line.receive(self.stopped)
         else:
-            answer = line.receive()
+            answer = line.receive(self.stopped)
         if answer is None:
             raise HostError("ConnectionLost", "the host closed the connection; a limit of its functions is reached")
         return answer
-
-    def _items(self, stream: int) -> Iterator[Any]:
-        ended = False
-        try:
-            while True:
-                answer = self.ask({"next": stream})
-                if "end" in answer:
-                    ended = True
-                    return
-                yield decode(answer["value"])
-        except HostError:
-            ended = True
-            raise
-        finally:
-            if not ended:
-                try:
-                    self.ask({"drop": stream})
-                except (HostError, OSError):
-                    pass

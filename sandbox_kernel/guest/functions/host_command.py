@@ -13,7 +13,8 @@ import os
 import re
 import sys
 
-from .caller import Caller, HostError
+from .caller import Caller
+from .calling import HostError
 from .values import decode, encode
 
 TYPE_CHECKING = False

@@ -27,16 +27,16 @@ class HostModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        from . import caller
+        from . import caller, calling
 
         if name == "HostError":
-            found: Any = caller.HostError
+            found: Any = calling.HostError
         elif name == "_caller":
             found = caller.Caller(self._hatch)
         elif name == "aio":
             found = _Awaitable(self)
         elif name in self._listing:
-            found = _function(self._caller, name, *self._listing[name])
+            found = calling.function_of(self._caller, name, *self._listing[name])
         else:
             known = ", ".join(self._listing)
             raise AttributeError(f"the host has no function {name!r}; there are: {known}")
@@ -63,16 +63,6 @@ class _Awaitable:
             return await asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **kwargs))
 
         return call
-
-
-def _function(caller: Any, name: str, signature: str, doc: str) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return caller.call(name, args, kwargs)
-
-    call.__name__ = call.__qualname__ = name
-    call.__module__ = "host"
-    call.__doc__ = f"{name}{signature}\n\n{doc}" if doc else f"{name}{signature}"
-    return call
 
 
 def install(hatch: int, listing: List[List[str]]) -> None:

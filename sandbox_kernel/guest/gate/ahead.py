@@ -66,6 +66,7 @@ class Waiting:
             self.spent = cpu_seconds(self.pid)
         order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
         order["hatch"] = hatch >= 0
+        order["functions"] = step.get("functions") or []
         send_frame(self.socket, self._encode(order).encode(), descriptors)
         return self.pid
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .engine import DEFAULT_STACK_BYTES, PLAIN, Switches
+from .host_line import HostLine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class RunPlan:
     clock_ns: int | None = None
     #: The seed of the guest's random numbers; None uses real randomness.
     seed: int | None = None
+    #: The way to host functions, which comes beside the document; None for a guest that may call none.
+    line: HostLine | None = None
     switches: Switches = PLAIN
 
 

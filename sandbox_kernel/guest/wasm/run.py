@@ -30,6 +30,8 @@ from .parts import Parts, make_parts
 from .plan import BakePlan, BootPlan, CompilePlan, PackagesPlan, RunPlan, read_plan
 from .wasi.asked_input import INSTANCES, AskedInput, ask, reads_input
 from .wasi.engine_overrides import make_repeatable
+from .wasi.host_descriptor import INSTANCES as CALLING_INSTANCES
+from .wasi.host_descriptor import HostDescriptor, can_call
 
 #: How long a stopped guest may take to return, in seconds, before the process exits.
 _GRACE_S = 0.1
@@ -88,7 +90,7 @@ class GuestThread:
         store.set_limits(
             memory_size=plan.memory_bytes,
             table_elements=plan.table_elements,
-            instances=_INSTANCES + (INSTANCES if plan.asks else 0),
+            instances=_INSTANCES + (INSTANCES if plan.asks else 0) + (CALLING_INSTANCES if plan.line else 0),
             tables=_TABLES,
             memories=_MEMORIES,
         )
@@ -101,14 +103,18 @@ class GuestThread:
         if plan.program is not None:
             return self._javascript(module)
         engine, linker = self.parts.engine, self.parts.linker
-        if asked is not None:
-            asked.link(store, linker, engine)
+        places = [folder.guest for folder in plan.preopens]
+        calls = HostDescriptor(plan.line) if plan.line is not None and can_call(module, places) else None
+        for part in (asked, calls):
+            if part is not None:
+                part.link(store, linker, engine)
         exports = linker.instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
         if plan.memory is not None and self.memory is not None:
             map_memory(MappedGuest(self.memory, store), os.open(plan.memory, os.O_RDONLY | os.O_CLOEXEC))
-        if asked is not None and self.memory is not None:
-            asked.join(store, self.memory, engine)
+        for part in (asked, calls):
+            if part is not None and self.memory is not None:
+                part.join(store, self.memory, engine)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
                 if count := len(function.type(store).params):
@@ -131,6 +137,8 @@ class GuestThread:
             guest = JavaScriptRunner(js, json.load(file), folders)
         if plan.asks:
             guest.host.ask_user = _asked
+        if plan.line is not None:
+            guest.offer(plan.line)
         program = plan.program or ""
         source = folders.read(program).decode("utf-8", "replace")
         guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))

@@ -6,7 +6,8 @@ own), then joins the owner of the jail's namespaces, where it has every right, a
 imports, executes and reads nothing that the jail could have made. Programs in the jail do not see it.
 
 A late folder is shown through overlayfs and is read-only: a jail that began without grants may open unix sockets, and
-through a bind it could reach those of the host. Through overlayfs it cannot.
+through a bind it could reach those of the host. Through overlayfs it cannot. A writable one is a bind; only jails whose
+filter refuses unix sockets get it (``late_grants.py`` checks).
 
 Its arguments are PLAN-FD REPLY-FD; ``jail/late_grants.py`` writes the plan and reads the reply.
 """
@@ -28,8 +29,6 @@ _AT_FDCWD, _EMPTY_PATH, _CLOEXEC = -100, 0x1000, 0o2000000
 _RDONLY, _NOSUID, _NODEV, _IDMAP, _MS_PRIVATE = 1, 2, 4, 0x100000, 1 << 18
 _NEWNS, _NEWUSER, _NEWNET, _NS_GET_USERNS, _MNT_DETACH = 0x20000, 0x10000000, 0x40000000, 0xB701, 2
 _SET_FLAG, _SET_STRING, _SET_FD, _CREATE, _NO_SYMLINKS = 0, 1, 5, 6, 4
-#: The empty folder in which places for later mounts are made, on a small file system of their own.
-SHELF = "/mnt"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -50,10 +49,14 @@ def main() -> None:
 
 
 def _mount(plan: dict[str, object]) -> list[int]:
-    tree = _cloned(str(plan["source"]), plan["uid"])
+    writable = bool(plan["writable"])
+    tree = _cloned(str(plan["source"]), plan["uid"], 0 if writable else _RDONLY)
     _enter(plan, "mnt", _NEWNS)
     target = str(plan["target"])
-    at = _place(target) if not target.startswith(f"{SHELF}/") else _shelf(target)
+    at = _made(target) if plan["shelf"] is None else _on_shelf(str(plan["shelf"]), target)
+    if writable:
+        _move(tree, at)
+        return []
     # A layer must be mounted somewhere that we have rights over: the copy is attached, used, and taken off again.
     _move(tree, at)
     memory = _fresh(b"tmpfs", _NOSUID | _NODEV, (_SET_STRING, b"size", b"64k", 0))
@@ -87,16 +90,16 @@ def _listen(plan: dict[str, object]) -> list[int]:
 _ACTS = {"mount": _mount, "unmount": _unmount, "listen": _listen}
 
 
-def _cloned(source: str, uid: object) -> int:
+def _cloned(source: str, uid: object, flags: int) -> int:
     """Return a private copy of a mount, without those below it; root's files belong to the jail's user there."""
     if uid is not None:
-        return _clone(source, _id_map(_libc, _check, int(str(uid))))
+        return _clone(source, _id_map(_libc, _check, int(str(uid))), flags)
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         try:
             _check("unshare", _libc.unshare(_NEWUSER | _NEWNS))
-            fds = array.array("i", [_clone(source, -1)])
+            fds = array.array("i", [_clone(source, -1, flags)])
             theirs.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         except OSError as error:
             theirs.send(b"-" + str(error).encode("utf-8", "replace")[:1000])
@@ -109,9 +112,9 @@ def _cloned(source: str, uid: object) -> int:
     return descriptors[0]
 
 
-def _clone(source: str, map_fd: int) -> int:
+def _clone(source: str, map_fd: int, flags: int) -> int:
     tree = _call(f"open {source}", _OPEN_TREE, _AT_FDCWD, os.fsencode(source), 1 | _CLOEXEC)
-    flags = _NOSUID | _NODEV | _RDONLY | (_IDMAP if map_fd >= 0 else 0)
+    flags |= _NOSUID | _NODEV | (_IDMAP if map_fd >= 0 else 0)
     # Private: else taking it off here would take the host's own mount off.
     attributes = (ctypes.c_uint64 * 4)(flags, 0, _MS_PRIVATE, max(map_fd, 0))
     _call(f"copy {source}", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH, attributes, 32)
@@ -131,21 +134,35 @@ def _enter(plan: dict[str, object], name: str, kind: int) -> None:
     _check("join the jail", _libc.setns(space, kind))
 
 
-def _shelf(target: str) -> int:
-    """Make the place for a mount below ``SHELF``, over which a small file system is put at the first one."""
-    root = _place(SHELF)
+def _on_shelf(shelf: str, target: str) -> int:
+    """Make the place for a mount in an empty folder, over which a small file system is put at the first one."""
+    root = _place(shelf)
     if os.fstat(root).st_dev == os.stat("/").st_dev:
         _move(
             _fresh(b"tmpfs", _NOSUID | _NODEV, (_SET_STRING, b"size", b"64k", 0), (_SET_STRING, b"mode", b"0755", 0)),
             root,
         )
-        root = _place(SHELF)
+        root = _place(shelf)
     for flags in ((0, _RDONLY), (_RDONLY, 0)):
         attributes = (ctypes.c_uint64 * 4)(*flags, 0, 0)
         _call("make room for a mount", _MOUNT_SETATTR, root, b"", _EMPTY_PATH, attributes, 32)
         if flags[1]:
-            os.makedirs(target, 0o755, exist_ok=True)
+            _made(target)
     return _place(target)
+
+
+def _made(path: str) -> int:
+    """Open a folder, made if it is not there. Programs of the jail may have made what is on the way: no link counts."""
+    names = path.strip("/").split("/")
+    for depth in range(1, len(names)):
+        above = _place("/" + "/".join(names[:depth]))
+        try:
+            os.mkdir(names[depth], 0o755, dir_fd=above)
+        except FileExistsError:
+            continue
+        finally:
+            os.close(above)
+    return _place(path)
 
 
 def _place(path: str) -> int:

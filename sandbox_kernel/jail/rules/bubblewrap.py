@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.core.walls import CELL, GUEST, HERE, INNER_UID, WORK, Walls
+from sandbox_kernel.jail.late_places import LATE_PLACES
 from sandbox_kernel.policy import Grant
 
 NAME = "bubblewrap"
@@ -127,10 +128,11 @@ def bubblewrap_args(
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))
-    # Empty folders that programs list or expect, or where a running session is shown more (``late_grants.py``). No
+    # Empty folders that programs list or expect, or where a running session is shown more (``late_places.py``). No
     # user's home is shown.
-    args += ["--perms", "0755", "--dir", "/data", "--perms", "0755", "--dir", "/mnt"]
-    args += ["--perms", "0755", "--dir", "/home", "--perms", "0755", "--dir", "/run", "--symlink", "../tmp", "/var/tmp"]
+    for folder in (*LATE_PLACES, "/run"):
+        args += ["--perms", "0755", "--dir", folder]
+    args += ["--symlink", "../tmp", "/var/tmp"]
     args += ["--proc", "/proc", "--dev", "/dev"]
     for device in walls.devices:
         args += ["--dev-bind", device, device]

@@ -7,10 +7,15 @@ import threading
 
 
 class Stop:
-    """A flag that any thread can set and a selector can wait for."""
+    """A flag that any thread can set and a selector can wait for.
 
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    Args:
+        fd: The event descriptor; None makes one. A subclass with another descriptor gives -1.
+
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
         self._lock = threading.Lock()
         self.raised = False
 

@@ -50,6 +50,8 @@ class ProcessConfig:
             address layout and hash seed. With False and ``pool_size=0``, nothing is kept between runs.
         preload: Python modules that spares have imported already.
         cache_dir: The folder for compiled programs; None for a private one in the user's cache, "" for no cache.
+        runners: How many processes of ours run programs when many run at once (``backends/runners``); None for one for
+            two cores, where there are at least four, and 0 for none.
 
     """
 
@@ -64,6 +66,7 @@ class ProcessConfig:
     templates: bool = True
     preload: tuple[str, ...] = ()
     cache_dir: str | None = None
+    runners: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "python_path", interpreter_name(self.python_path))
@@ -75,6 +78,9 @@ class ProcessConfig:
             object.__setattr__(self, name, program)
         if isinstance(self.pool_size, bool) or not isinstance(self.pool_size, int) or self.pool_size < 0:
             raise InvalidRequest(f"pool_size must be a whole number, 0 for none, got {quoted(self.pool_size)}")
+        counted = isinstance(self.runners, int) and not isinstance(self.runners, bool) and self.runners >= 0
+        if self.runners is not None and not counted:
+            raise InvalidRequest(f"runners must be a whole number, 0 for none, got {quoted(self.runners)}")
 
 
 @dataclass(frozen=True, kw_only=True)

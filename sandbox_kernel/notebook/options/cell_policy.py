@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.support.recipe import ProcessConfig
@@ -12,6 +14,9 @@ from sandbox_kernel.limits import Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.policy.gpu import parse_gpu
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.kept_work import KeptWork
 
 
 def policy_of(options: CellOptions) -> SandboxPolicy:
@@ -40,8 +45,20 @@ def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:
     Otherwise a cell could copy a mounted file or a variable into the work folder, and another cell, which may not see
     it but has the network, could send it away. Different network rules alone do not separate cells.
     """
-    seen = [(policy.allowed_paths, policy.mounts, policy.env) for policy in (one, other)]
-    return seen[0] == seen[1]
+    return _seen(one) == _seen(other)
+
+
+def changes_place(kept: KeptWork | None, here: str, policy: SandboxPolicy) -> str | None:
+    """Return where changes to a folder of the user stay for the next kernel; cells that see other files have another.
+
+    None where nothing is kept, or another sandbox has the place.
+    """
+    return None if kept is None else kept.place_of_changes(os.path.realpath(here), repr(_seen(policy)))
+
+
+def _seen(policy: SandboxPolicy) -> tuple[object, ...]:
+    """Return what cells under a policy see of the host beside the work folder."""
+    return policy.allowed_paths, policy.mounts, policy.env
 
 
 def limits_of(options: CellOptions) -> Limits:

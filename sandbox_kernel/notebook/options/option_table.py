@@ -83,7 +83,9 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("report", "", "measure what this sandbox holds back, and show it"),
     LineCommandSpec("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
     LineCommandSpec("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout"),
-    LineCommandSpec("checkpoint", "NAME [LANGUAGE]", "name the present state of the session"),
+    LineCommandSpec(
+        "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree"
+    ),
     LineCommandSpec("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
     LineCommandSpec("tree", "[LANGUAGE]", "show the states of the session as a tree"),
     LineCommandSpec("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
@@ -103,6 +105,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     ),
     LineCommandSpec("never", "DOMAIN|./PATH", "do not offer this right again in this notebook"),
     LineCommandSpec("policy", "", "what cells may touch, by the current defaults"),
+    LineCommandSpec("functions", "[NAME…|off]", "functions of the Python kernel that cells may call; alone: list them"),
     LineCommandSpec(
         "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it"
     ),

@@ -117,6 +117,8 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name=name, paths=tuple(rest))
     if name == "files" and rest == ["--clear"]:
         return LineCommand(name=name, clear=True)
+    if name == "functions":
+        return LineCommand(name=name, targets=tuple(rest))
     if name in ("allow", "never"):
         return _right(name, rest)
     if name == "autosave" and len(rest) <= 1:
@@ -128,6 +130,8 @@ def parse_line(line: str) -> LineCommand:
             raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
         # The name of a state may be any short text, in quotes; that of a file may not.
         target = rest.pop(0) if name.startswith("check") else parse_name(rest.pop(0), f"%sandbox {name}")
+    if name == "checkpoint" and rest and rest[0].isascii() and rest[0].isdigit():
+        targets = (rest.pop(0),)
     if name == "diff":
         while rest and not rest[0].startswith("-"):
             targets = (*targets, rest.pop(0))

@@ -19,9 +19,9 @@ def redo(session: Session, count: int) -> str:
     return "\n".join(session.redo(count).notes)
 
 
-def name(session: Session, wanted: str) -> str:
-    """``%sandbox checkpoint NAME``."""
-    node = session.checkpoint(wanted)
+def name(session: Session, wanted: str, states: Sequence[str] = ()) -> str:
+    """``%sandbox checkpoint NAME [STATE]``."""
+    node = session.checkpoint(wanted, *states)
     return f"The state after cell [{node.number}] is {node.name!r} now (node {node.id})."
 
 

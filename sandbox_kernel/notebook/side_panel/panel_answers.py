@@ -50,9 +50,9 @@ class PanelDesk:
         """Return the content of the reply. It never raises for anything that a request can cause."""
         try:
             action, request = action_of(content)
-            if action == "limits":
+            if action in _WITH_LIMITS:
                 after = limits_of_dialog(request, self._state.defaults)
-                plan = CellPlan(code="", options=after, commands=(LineCommand(name="defaults"),), defaults=after)
+                plan = CellPlan(code="", options=after, commands=(_WITH_LIMITS[action],), defaults=after)
                 return await self._do(plan, cancel)
             if (command := command_of(action, request)) is not None:
                 defaults = self._state.defaults
@@ -103,6 +103,9 @@ class PanelDesk:
     def _report(self, request: Content) -> dict[str, object]:
         return {"report": self._state.runner.box(self._state.defaults).report().to_dict()}
 
+
+#: Actions that take the fields of the dialog: what a running session can follow, or a new session with its variables.
+_WITH_LIMITS = {"limits": LineCommand(name="defaults"), "restart": LineCommand(name="restart", keep=True)}
 
 _LOOKS: Mapping[str, Callable[[PanelDesk, Content], dict[str, object]]] = {
     "overview": PanelDesk._overview,

@@ -81,7 +81,11 @@ _COMMANDS: Mapping[str, Callable[[Content], LineCommand]] = {
     "undo": lambda content: LineCommand(name="undo"),
     "redo": lambda content: LineCommand(name="redo"),
     "checkout": lambda content: LineCommand(name="checkout", target=str(state_of(content, "state"))),
-    "name": lambda content: LineCommand(name="checkpoint", target=text_of(content, "name")),
+    "name": lambda content: LineCommand(
+        name="checkpoint",
+        target=text_of(content, "name"),
+        targets=(str(state_of(content, "state")),) if "state" in content else (),
+    ),
     "apply": lambda content: LineCommand(name="apply", paths=texts_of(content, "paths")),
     "discard": lambda content: LineCommand(name="discard", paths=texts_of(content, "paths")),
 }

@@ -219,6 +219,7 @@ def open_session(
             limits=limits,
             share=share.another() if share is not None else None,
             chosen=chosen,
+            functions=functions,
         )
         assert isinstance(copy, PythonSession)
         return copy
@@ -229,12 +230,12 @@ def open_session(
 def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
     """Take a jail for a session: with a layer over the user's folder, or without one where that is not possible."""
     if over is None:
-        return pool.take(walls)
+        return pool.take(walls, lasts=True)
     try:
-        return pool.take(replace(walls, here=over.here.path))
+        return pool.take(replace(walls, here=over.here.path), lasts=True)
     except NoLayer as error:
         over.why_copied = str(error)
-        return pool.take(walls)
+        return pool.take(walls, lasts=True)
 
 
 def session_walls(

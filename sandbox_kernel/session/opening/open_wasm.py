@@ -8,10 +8,18 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.functions.call_server import CallServer
+from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.host_failures import host_trouble
 from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
-from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, wheels_mark
+from sandbox_kernel.backends.wasm.loaded_wheels import (
+    INSTALLED,
+    MEMORY,
+    LoadedWheels,
+    load_installed,
+    wheels_mark,
+)
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
@@ -44,6 +52,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
@@ -118,10 +127,12 @@ class _Opening:
         on_open: OnOpen | None,
         share: FolderLink | None,
         entry: StoreEntry | None = None,
+        wheels: LoadedWheels | None = None,
+        functions: HostFunctions | None = None,
     ) -> None:
         backend.check_network()
         check_root(backend.policy, guest)
-        self.share = share
+        self.share, self.functions = share, functions
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._state = state
         self._switches = switches_of(guest, fuel=False)
@@ -135,23 +146,30 @@ class _Opening:
                 f"{image_facts(entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
             )
         self._entry = entry
-        with host_trouble():
-            self.wheels = backend.loaded_wheels(guest, self._switches, entry)
+        #: The packages that the present worker began with; those of another one if its state is this one's beginning.
+        self.wheels = wheels
 
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
         """Return an opening for another session that starts with this state."""
         spec = replace(self.spec, name=name)
-        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, self._entry)
+        return _Opening(
+            self.backend, self.guest, spec, state, self.on_open, share, self._entry, self.wheels, self.functions
+        )
 
     @host_trouble()
     def begin(self) -> JailedWorker:
         """Start a worker. Only the first one gets the given state; later ones start empty."""
         state, self._state = self._state, None
+        if state is None or not state.changes:
+            self.wheels = self._find_wheels(installed=state is None)
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
             proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
-            worker = JailedWorker(jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed)
+            calls = CallServer(self.functions) if self.functions is not None else None
+            worker = JailedWorker(
+                jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed, calls=calls
+            )
         except BaseException:
             jail.destroy()
             raise
@@ -167,6 +185,21 @@ class _Opening:
             worker.destroy()
             raise
         return worker
+
+    def _find_wheels(self, *, installed: bool) -> LoadedWheels | None:
+        """Return the packages that a new worker begins with: the sandbox's wheels, or what its sessions installed."""
+        backend, guest = self.backend, self.guest
+        given = backend.loaded_wheels(guest, self._switches, self._entry)
+        if (
+            given is not None
+            or not installed
+            or not guest.image
+            or self.share is None
+            or isinstance(self.share, HereLink)
+        ):
+            return given
+        files = self.share.files_below(INSTALLED.rpartition("/")[2])
+        return load_installed(backend.store, backend.enforcer.name, files, self._entry, self._switches)
 
     def _walls(self) -> Walls:
         """Return the walls around the engine, with a spare worker that has the guest loaded."""
@@ -199,7 +232,7 @@ class _Opening:
         folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
-        folders += [self.wheels.preopen] if self.wheels is not None else []
+        folders += self.wheels.preopens if self.wheels is not None else []
         plan = {
             "memory_bytes": self.spec.memory_mb * MIB,
             "preopens": folders,
@@ -221,6 +254,7 @@ def open_wasm_session(
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
+    functions: HostFunctions | None = None,
 ) -> WasmSession:
     """Open a session inside WebAssembly. Wrong arguments raise before anything starts.
 
@@ -233,6 +267,7 @@ def open_wasm_session(
         limits: the other limits; None takes the defaults.
         on_open: called with this session and with each that is forked from it, so that the caller can close them.
         share: the link to the box's shared folder; None when the session shares no files.
+        functions: host functions that the cells may call; None for none.
 
     Raises:
         InvalidRequest: an argument is wrong, or the language has no sessions inside WebAssembly.
@@ -244,7 +279,7 @@ def open_wasm_session(
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     guest = session_guest(spoken, backend)
     spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
-    return WasmSession(_Opening(backend, guest, spec, None, on_open, share))
+    return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions=functions))
 
 
 def _file_name(path: str | os.PathLike[str]) -> str:
@@ -263,6 +298,7 @@ def load_wasm_session(
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
+    functions: HostFunctions | None = None,
 ) -> WasmSession:
     """Open a saved session.
 
@@ -274,6 +310,7 @@ def load_wasm_session(
         limits: the limits except memory, which the file gives; None takes the defaults.
         on_open: called with this session and with each that is forked from it, so that the caller can close them.
         share: the link to the box's shared folder; None when the session shares no files.
+        functions: host functions that the cells may call; None for none.
 
     Raises:
         InvalidRequest: the file is damaged, or was saved with another version of the guest.
@@ -288,7 +325,7 @@ def load_wasm_session(
     saved = read_image(name_of_file, fitting)
     guest, spec = fitting(saved.header)
     state = State(saved.memory, saved.header.elapsed_s, saved.files)
-    return WasmSession(_Opening(backend, guest, spec, state, on_open, share))
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share, functions=functions))
 
 
 def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:

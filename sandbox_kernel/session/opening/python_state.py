@@ -124,14 +124,14 @@ class PythonSession(Session):
             raise
         return copy
 
-    def checkpoint(self, name: str) -> Node:
-        """See ``Session``. In a session that uses a GPU the variables and tensors are copied to the host's memory."""
-        node = super().checkpoint(name)
+    def checkpoint(self, name: str, state: Node | int | str | None = None) -> Node:
+        """See ``Session``. In a session that uses a GPU the present state is copied to the host's memory."""
+        node = super().checkpoint(name, state)
         worker = self._supervisor.live
-        if worker is not None and worker.on_gpu:
+        if worker is not None and worker.on_gpu and node.present:
             with host_trouble():
-                state, recipes, _ = self._take()
-            self._copies.keep(node.id, StateCopy(state, recipes))
+                taken, recipes, _ = self._take()
+            self._copies.keep(node.id, StateCopy(taken, recipes))
         return node
 
     def checkout(self, where: Node | int | str) -> ExecResult:

@@ -264,12 +264,14 @@ class StateTree:
                 found = apply(found, known)
         return found
 
-    def name_present(self, name: str) -> None:
-        """Give the present node a name; another node that had the name loses it."""
+    def name_node(self, name: str, node: int | None = None) -> StateRecord:
+        """Give a node, or the present one, a name and return it; another node that had the name loses it."""
         for record in self.records.values():
             if record.name == name:
                 record.name = ""
-        self.here.name = name
+        named = self.here if node is None else self.records[node]
+        named.name = name
+        return named
 
     def replayed(self, node: int) -> list[int]:
         """Return the nodes whose cells have to be run again to get to a node that does not live, first one first.

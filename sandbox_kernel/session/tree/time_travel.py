@@ -100,21 +100,23 @@ class TimeTravel:
             tried = explore.try_out(self._supervisor, worker, codes, timeout, stop)
         return explore.Exploration(self, *tried)
 
-    def checkpoint(self, name: str) -> Node:
-        """Name the present state, so that ``checkout(name)`` finds it and it is given up last.
+    def checkpoint(self, name: str, state: Node | int | str | None = None) -> Node:
+        """Name a state, so that ``checkout(name)`` finds it and it is given up last.
 
         Args:
             name: a short text that is not a number. A state that had this name before loses it.
+            state: a node of ``history()``, its number, or another name of it; the present state by default.
 
         Raises:
             InvalidRequest: the name cannot be used.
+            SessionError: there is no such state.
 
         """
         wanted = check_name(name)
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
-            worker.tree.name_present(wanted)
-            return worker.tree.node(worker.tree.here, private_bytes(worker.jail.init_pid))
+            record = worker.tree.name_node(wanted, None if state is None else worker.tree.find(state))
+            return worker.tree.node(record, private_bytes(worker.jail.init_pid))
 
     def undo(self, n: int = 1) -> ExecResult:
         """Go back to the state before the last ``n`` cells. ``redo`` goes forward again.

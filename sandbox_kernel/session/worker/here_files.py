@@ -26,6 +26,9 @@ class HereFiles(WorkFiles):
         """See ``WorkFiles``."""
         return "layer" if worker.layer is not None else "copy"
 
+    def keep_large(self, place: str) -> None:
+        """See ``WorkFiles``. Does nothing: changes of every size are kept with the others of the user's folder."""
+
     def bring(self, worker: JailedWorker) -> list[Note]:
         """See ``WorkFiles``."""
         layer = worker.layer

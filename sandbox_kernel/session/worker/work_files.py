@@ -12,6 +12,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
+from sandbox_kernel.workspace.large_files import LargeFiles
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
@@ -29,6 +30,11 @@ class WorkFiles:
         self._look = Snapshot()
         self._told = False
         self._worker: weakref.ref[JailedWorker] | None = None
+
+    def keep_large(self, place: str) -> None:
+        """Keep files that are too large to be shared at a place of the host, and put those that are there in again."""
+        if self._share is not None:
+            self._share.large = LargeFiles(place)
 
     def bring(self, worker: JailedWorker) -> list[Note]:
         """Copy new files of the shared folder into the work folder, before a cell. Returns notes on failures."""

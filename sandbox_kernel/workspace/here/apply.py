@@ -18,7 +18,7 @@ import stat
 from contextlib import suppress
 
 from sandbox_kernel.errors import Conflict, ExecutionFailed
-from sandbox_kernel.workspace.here.kept_changes import Kept
+from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.here.project_folder import Mark
 from sandbox_kernel.workspace.here.selection import STAGE_PREFIX, Chosen
 from sandbox_kernel.workspace.transfer import copy_sparsely

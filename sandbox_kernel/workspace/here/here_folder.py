@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Limit, Note,
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.apply import apply_changes, recover_all
+from sandbox_kernel.workspace.here.change_log import ChangeLog
 from sandbox_kernel.workspace.here.kept_changes import KeptChanges
 from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now, same_file
 from sandbox_kernel.workspace.here.patch import make_patch
@@ -35,14 +37,18 @@ class HereFolder(BoxFolder):
 
     Args:
         path: The user's folder.
+        log: Where the changes stay when the sandbox ends; None for a place that is removed with it.
 
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__()
+    def __init__(self, path: str | os.PathLike[str], log: ChangeLog | None = None) -> None:
+        super().__init__(None if log is None else log.files)
         self.project = ProjectFolder(path)
         recover_all(self.project.root)
-        self._kept: KeptChanges | None = None
+        self._log = log
+        self._kept: KeptChanges | None = None if log is None else KeptChanges(self.opened(), self.project, log)
+        #: How many changes of an earlier kernel are there.
+        self.found = 0 if self._kept is None else len(self._kept.entries)
         #: When the last private copy was begun: a file of the user that changed since then is a conflict.
         self._copied_ns = 0
 
@@ -58,6 +64,17 @@ class HereFolder(BoxFolder):
             if self._kept is None:
                 self._kept = KeptChanges(self.opened(), self.project)
             return self._kept
+
+    def keep_in(self, place: str) -> None:
+        """Copy the changes to a private folder of the host, where the next kernel finds them."""
+        with self.lock, closing(ChangeLog(place)) as log:
+            self.kept.copy_to(log)
+
+    def close(self) -> None:
+        """See ``BoxFolder``."""
+        super().close()
+        if self._log is not None:
+            self._log.close()
 
     # What the user sees.
 

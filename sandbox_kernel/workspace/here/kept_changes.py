@@ -2,22 +2,25 @@
 
 Contents lie in a private folder of the host, at the same paths as in the user's folder; links are kept as links and
 never followed. Each change remembers the version of the user's file that it is based on, so that a later change of that
-file is noticed. Thread-safe by the lock of its ``HereFolder``.
+file is noticed. With a ``ChangeLog`` they are there again for the next kernel of the notebook. Thread-safe by the lock
+of its ``HereFolder``.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.here.placing import place_folder, place_link
-from sandbox_kernel.workspace.here.project_folder import Mark, ProjectFolder
+from sandbox_kernel.workspace.here.change_log import GONE, ChangeLog, Kept
+from sandbox_kernel.workspace.here.layer_look import same_file
+from sandbox_kernel.workspace.here.placing import look, place, place_folder, place_link
+from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely
-from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
+from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted, chunks
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, WalkLimits
 
 #: The most that is kept of one sandbox's changes.
 MOST_KEPT_BYTES = 1 << 30
@@ -28,38 +31,55 @@ _NEVER_NS = 1 << 63
 _stamps = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class Kept:
-    """One change: what shall stand at its path, and the version of the user's file that it replaces."""
-
-    #: ``file``, ``directory``, ``symlink``, or ``gone`` when the path shall not be there.
-    type: str
-    mode: int
-    size: int
-    target: str | None
-    #: What the user had there; None for nothing.
-    base: Mark | None
-    #: The user's file changed while the program ran, so nobody knows which version the change is based on.
-    unsure: bool
-    #: Grows with every change, so that sessions know what they have not seen yet.
-    stamp: int
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the path shall not be there."""
-        return self.type == GONE
-
-
-GONE = "gone"
-
-
 class KeptChanges:
-    """Changes by path. ``root`` is the private folder with their contents."""
+    """Changes by path. ``root`` is the private folder with their contents, ``log`` the list of them on disk."""
 
-    def __init__(self, root: Rooted, project: ProjectFolder) -> None:
+    def __init__(self, root: Rooted, project: ProjectFolder, log: ChangeLog | None = None) -> None:
         self.root = root
         self._project = project
+        self._log = log
         self.entries: dict[str, Kept] = {}
+        if log is not None:
+            self._find(log)
+            log.rewrite(self.entries)
+
+    def _find(self, log: ChangeLog) -> None:
+        """Take over what an earlier kernel left: what its log names and what is there without a line."""
+        for path, kept in sorted(log.read().items()):
+            there = None if kept.is_gone else look(self.root, tuple(path.split("/")))
+            if (kept.is_gone or (there is not None and there.type == kept.type)) and not self._applied(path, kept):
+                size = there.size if there is not None and there.type == FILE else kept.size
+                self.entries[path] = replace(kept, size=size, stamp=next(_stamps))
+        walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
+        for entry in [each for each in walk if each.type in (FILE, SYMLINK) and each.path not in self.entries]:
+            if entry.names[-1].startswith(TEMPORARY) or self._is_users(entry.path, entry.type):
+                self.root.remove(entry.names)
+            else:
+                mark = self._project.mark(entry.path)
+                facts = entry.type, entry.mode & 0o777, entry.size, entry.target
+                self.entries[entry.path] = Kept(*facts, mark, mark is not None, next(_stamps))
+
+    def _applied(self, path: str, kept: Kept) -> bool:
+        """Whether the user's folder has the change: the kernel ended after it was applied and before that was noted."""
+        mark = self._project.mark(path)
+        if kept.is_gone or mark is None:
+            return kept.is_gone and mark is None
+        if kept.type == DIRECTORY:
+            return mark.is_folder and (kept.base is None or mark.mode & 0o777 == kept.mode)
+        return mark != kept.base and self._is_users(path, kept.type)
+
+    def _is_users(self, path: str, type_: str) -> bool:
+        if type_ == SYMLINK:
+            return self._project.read_link(path) == self.root.stat(tuple(path.split("/"))).target
+        return type_ == FILE and same_file(self.root, self._project.root, path)
+
+    def copy_to(self, log: ChangeLog) -> None:
+        """Copy all changes to another place, for the next kernel."""
+        with Rooted.at(log.files) as files:
+            for path, kept in sorted(self.entries.items()):
+                if not kept.is_gone:
+                    place(self.root, self.root.stat(tuple(path.split("/"))), files)
+                log.note(path, kept)
 
     def put(self, source: Rooted, path: str, began_ns: int) -> Skipped | None:
         """Keep what stands at a path of ``source``; returns why not, if it cannot be kept."""
@@ -70,7 +90,8 @@ class KeptChanges:
                 held = sum(kept.size for name, kept in self.entries.items() if name != path and kept.type == FILE)
                 if entry.size > MOST_KEPT_BYTES - held or len(self.entries) >= MOST_KEPT_FILES:
                     return Skipped(path=path, type=entry.type, reason="the sandbox keeps no more changes")
-                self._clear(path)
+                if path not in self.entries or self.entries[path].type != FILE:
+                    self._clear(path)
                 fd = source.open_file(names)
                 try:
                     with self.root.replacing(names, entry.mode & 0o777 | 0o600) as target:
@@ -93,16 +114,17 @@ class KeptChanges:
 
     def remove(self, path: str, began_ns: int) -> None:
         """Keep that a path is gone; a path that the user does not have is forgotten."""
-        self._clear(path)
         if self._project.mark(path) is None:
-            self.entries.pop(path, None)
+            self.forget(path)
         else:
+            self._clear(path)
             self._set(path, GONE, 0, 0, None, began_ns)
 
     def forget(self, path: str) -> None:
         """Keep nothing of a path: it is as the user has it."""
         self._clear(path)
-        self.entries.pop(path, None)
+        if self.entries.pop(path, None) is not None and self._log is not None:
+            self._log.note(path, None)
 
     def note_written(self, path: str) -> None:
         """Note down a file that the host has written into the private folder itself."""
@@ -136,6 +158,8 @@ class KeptChanges:
         late = base is not None and not base.is_folder and base.ctime_ns >= began_ns
         unsure = known.unsure if known is not None else late
         self.entries[path] = Kept(type_, mode, size, target, base, unsure, next(_stamps))
+        if self._log is not None:
+            self._log.note(path, self.entries[path])
 
     def _clear(self, path: str) -> None:
         """Remove what is kept at a path. What is below a folder has entries of its own."""

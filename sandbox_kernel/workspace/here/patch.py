@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.here.kept_changes import Kept
+from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE

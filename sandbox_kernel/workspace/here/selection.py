@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
+from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.here.hidden import is_hidden
-from sandbox_kernel.workspace.here.kept_changes import Kept
 from sandbox_kernel.workspace.tree.paths import plain_path
 
 #: What apply writes into the user's folder while it works. A program's own files of such names are never applied.

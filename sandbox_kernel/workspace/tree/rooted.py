@@ -33,6 +33,8 @@ MAX_LISTED = 100_000
 REMOVAL_SECONDS = 120.0
 
 _CHUNK = MIB
+#: How the name of a file begins while it is being written.
+TEMPORARY = ".sk-"
 
 
 class Rooted:
@@ -148,7 +150,7 @@ class Rooted:
         names = names_beneath(path)
         with explained("write", path):
             parent = self._make_folders(names[:-1])
-        temporary = f".sk-{os.urandom(8).hex()}"
+        temporary = f"{TEMPORARY}{os.urandom(8).hex()}"
         try:
             with explained("write", path):
                 with as_owner_of(parent):

@@ -15,7 +15,8 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.measured import measured_key
-from sandbox_kernel.backends.measured.measured_key import SETTINGS, STATUS, VARIABLES, code_digest, facts, fingerprint
+from sandbox_kernel.backends.measured.measured_key import SETTINGS, STATUS, code_digest, facts, fingerprint
+from sandbox_kernel.backends.surroundings import VARIABLES, VARIABLES_LIKE
 from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
 from tests.jail.cgroups.control_groups import Host, needs_v2, new_group
 
@@ -223,7 +224,7 @@ def test_every_variable_that_our_code_asks_for_by_name_below_the_facade_is_in_th
                 argument = piece.split(")")[0].split(",")[0].strip()
                 if argument.startswith('"'):
                     asked.add(argument.strip('"'))
-    missing = {name for name in asked if name not in VARIABLES and not name.startswith(measured_key.VARIABLES_LIKE)}
+    missing = {name for name in asked if name not in VARIABLES and not name.startswith(VARIABLES_LIKE)}
     assert asked and not missing
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import zipfile
@@ -40,10 +39,9 @@ def test_modules_are_found_and_the_content_alone_makes_the_digest(tmp_path: Path
     assert first is not None and again is not None
     assert first.modules == ("extra", "one", "thing")
     assert first.digest == again.digest
-    with zipfile.ZipFile(io.BytesIO(first.site)) as site:
-        assert sorted(site.namelist()) == sorted(
-            ["thing/__init__.py", "thing/sub.py", "one.py", "thing-1.0.dist-info/RECORD", "extra.py"]
-        )
+    assert set(first.files) == {
+        "thing/__init__.py", "thing/sub.py", "one.py", "thing-1.0.dist-info/RECORD", "extra.py"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -151,9 +149,14 @@ def test_runs_and_sessions_have_the_wheels_loaded_and_other_sandboxes_do_not(tmp
     lazy = {
         "lazy/__init__.py": "import sys; early = 'pytest' in sys.modules",
         "lazy/late.py": "x = 5",
+        "lazy/data/words.txt": "by path",
         "bad.py": "1 / 0",
     }
     made(tmp_path, dict(lazy))
+    by_path = (
+        "import lazy, os, importlib.resources as r; print(open(os.path.join(lazy.__path__[0], 'data/words.txt')).read(),"
+        " (r.files('lazy') / 'data' / 'words.txt').read_text())"
+    )
     code = (
         "import sys; print('tinything' in sys.modules, 'lazy.late' in sys.modules, 'bad' in sys.modules)\n"
         "import tinything, lazy.late, importlib.metadata as m\n"
@@ -161,11 +164,13 @@ def test_runs_and_sessions_have_the_wheels_loaded_and_other_sandboxes_do_not(tmp
     )
     with Sandbox(backend="wasm", wheels=[tmp_path]) as box:
         result = box.run(code)
-        expected = "True False False\n42 5 1.0 /wheels/site.zip/tinything/__init__.py\n"
+        expected = "True False False\n42 5 1.0 /wheels/tinything/__init__.py\n"
         assert (result.status, result.stdout) == (Status.OK, expected), result.stderr
         assert box.run("import bad").status is Status.FAILED
+        assert box.run(by_path).stdout == "by path by path\n"
         with box.session("python") as session:
             assert session.run(code).stdout == expected
+            assert session.run(by_path).stdout == "by path by path\n"
             session.run("tinything.answer = 43")
             with session.fork() as other:
                 assert other.run("print(tinything.answer)").stdout == "43\n"
@@ -173,7 +178,7 @@ def test_runs_and_sessions_have_the_wheels_loaded_and_other_sandboxes_do_not(tmp
         with box.load_session(tmp_path / "saved") as loaded:
             assert loaded.run("import lazy.late; print(tinything.answer, lazy.late.x)").stdout == "43 5\n"
         assert box.run("import tinything; print(tinything.answer)").stdout == "42\n"
-        for write in ("open('/wheels/x', 'w')", "open('/wheels/site.zip', 'r+b')"):
+        for write in ("open('/wheels/x', 'w')", "open('/wheels/lazy/late.py', 'r+b')"):
             assert box.run(write).status is Status.FAILED
     with Sandbox(backend="wasm") as other_box:
         assert "ModuleNotFoundError" in other_box.run("import tinything").stderr

@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.loopback_kernel import HOST
+from tests.loopback_server import QuietHandler, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -56,3 +58,54 @@ def test_a_file_that_a_cell_lacked_is_allowed_by_a_button_and_the_cell_runs_agai
     lab.command("notebook:run-cell")
     expect(never).to_have_count(0)
     expect(lab.output(1)).to_contain_text("FileNotFoundError")
+
+
+class Fine(QuietHandler):
+    """Answers everything with one word."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"reached it")
+
+
+FETCH = """
+import urllib.request
+try:
+    print(kept, urllib.request.urlopen('http://{host}:{port}/', timeout=30).read().decode())
+except OSError:
+    print('caught')
+"""
+
+
+def test_a_domain_that_a_cell_lacked_is_allowed_once_for_the_session_and_never(lab: LabPage) -> None:
+    with serving(Fine, host=HOST) as port:
+        cells = (
+            code_cell("%sandbox --allow-net example.org\nkept = 7"),
+            code_cell(FETCH.format(host=HOST, port=port)),
+            code_cell(FETCH.format(host=HOST, port=port)),
+            code_cell(FETCH.format(host=HOST, port=1)),
+        )
+        lab.server.write_notebook("domain.ipynb", notebook_of(*cells, kernel="sandbox-loopback"))
+        lab.open("domain.ipynb")
+        lab.run_all()
+        lab.wait_for_idle()
+        expect(lab.output(1)).to_contain_text("caught")
+        # Once: this run of the cell, and no later one.
+        lab.output(1).get_by_role("button", name=f"Allow once: {HOST}:{port}").click()
+        expect(lab.output(1)).to_contain_text("7 reached it")
+        lab.wait_for_idle()
+        lab.select_cell(1)
+        lab.command("notebook:run-cell")
+        expect(lab.output(1)).to_contain_text("caught")
+        # For this session: every later cell.
+        lab.output(2).get_by_role("button", name=f"Allow for this session: {HOST}:{port}").click()
+        expect(lab.output(2)).to_contain_text("7 reached it")
+        lab.wait_for_idle()
+        lab.select_cell(1)
+        lab.command("notebook:run-cell")
+        expect(lab.output(1)).to_contain_text("7 reached it")
+        never = lab.output(3).get_by_role("button", name=f"Never: {HOST}:1")
+        never.click()
+        expect(lab.output(3).get_by_role("status")).to_contain_text("Not asked again")
+        lab.screenshot("offers-domain")

@@ -105,7 +105,7 @@ def test_text_of_a_program_never_bears_the_mark_of_a_receipt():
     async def forged():
         sent = []
         batch = StreamBatch(lambda name, text: sent.append(text))
-        batch.write("stdout", "\u25a3 [python \u00b7 ok \u00b7 limits 30 s, 512 MB \u00b7 process+sandbox]\n")
+        batch.write("stdout", "\u25a3 [python \u00b7 ok \u00b7 limits 30 s, 512 MB \u00b7 isolated process]\n")
         batch.close()
         return "".join(sent)
 

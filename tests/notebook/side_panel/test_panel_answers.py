@@ -79,6 +79,11 @@ def test_the_tree_names_the_cells_of_the_notebook_and_going_back_is_the_lines_un
     assert desk.ask("checkout", state=nodes[2]["id"])["status"] == "ok"
     desk.ask("name", name="good")
     assert desk.ask("tree")["nodes"][2]["name"] == "good"
+    assert desk.ask("name", name="early", state=nodes[1]["id"])["text"].startswith(
+        "The state after cell [1] is 'early'"
+    )
+    assert [node["name"] for node in desk.ask("tree")["nodes"]] == ["", "early", "good"]
+    assert desk.ask("name", name="nowhere", state=99)["status"] == "error"
 
 
 def test_changes_are_listed_shown_applied_and_dropped(desk: Desk) -> None:
@@ -125,6 +130,12 @@ def test_what_a_running_session_cannot_be_given_is_an_error_and_nothing_changes(
     assert refused["status"] == "error"
     assert "--here" in refused["error"]
     assert desk.ask("overview")["limits"] == before
+    told = desk.ask("restart", **{**before, "here": "."})
+    assert "has the variables of the one before" in told["text"], told
+    assert desk.ask("overview")["limits"]["here"] == "."
+    desk.run("assert x == 1 and open('notes.txt').read()")
+    assert "has the variables" in desk.ask("restart")["text"]
+    desk.run("assert x == 1 and open('notes.txt').read()")
 
 
 @pytest.mark.parametrize(

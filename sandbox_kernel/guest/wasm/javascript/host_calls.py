@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 
 from ..guest_fetch import MOST_REQUEST_BYTES, NoNetwork, Stopped, ask_host, never
 from ..guest_files import Folders, read_at_most
+from ..host_line import HostLine, failed
 
 #: The most bytes that one archive may unpack to.
 _MOST_UNPACKED = 512 << 20
@@ -40,6 +41,8 @@ class JavaScriptHost:
         self.ask_user: Callable[[str], str] | None = None
         #: Whether the program was interrupted; called while a fetch waits.
         self.stopped: Callable[[], bool] = never
+        #: The way to host functions; None without any.
+        self.line: HostLine | None = None
         self._started = time.monotonic()
 
     def elapsed_s(self) -> float:
@@ -196,6 +199,12 @@ class JavaScriptHost:
         body = base64.b64decode(head.pop("body_b64", ""))
         return json.dumps(head) + "\n" + body.decode("latin-1")
 
+    def _call(self, message: str) -> str:
+        """Send a call of a host function; the answer is JSON, also when it is an error."""
+        if self.line is None:
+            return failed("ConnectionLost", "this session has no host functions").decode()
+        return self.line.answer(message.encode("utf-8", "replace")).decode()
+
     def _btoa(self, text: str) -> str:
         return base64.b64encode(text.encode("latin-1")).decode()
 
@@ -208,7 +217,7 @@ class JavaScriptHost:
         "remove": _remove, "rmdir": _rmdir, "rename": _rename, "line": _line, "stdin": _stdin,
         "btoa": _btoa, "atob": _atob, "print": _print, "folders": _folders, "gzip": _gzip, "gunzip": _gunzip,
         "digest": _digest, "chmod": _chmod, "utimes": _utimes, "readlink": _readlink, "symlink": _symlink,
-        "fetch": _fetch,
+        "fetch": _fetch, "call": _call,
     }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ..binary.rewrite import REFUSED
 from ..endings import describe_trap
 from ..engine import make_engine
 from ..guest_files import Folders
+from ..host_line import HostLine
 from ..images.memory_file import map_memory, write_memory
 from ..plan import Preopen, read_switches
 from ..wasi.quickjs_calls import plain_linker
@@ -67,6 +68,10 @@ class WasmJavaScriptEngine(CellEngine):
         self.number = 0
         if image is None:
             self.guest.begin(["quickjs", "session"], plan["env"])
+
+    def offer(self, line: HostLine) -> None:
+        """Let cells call host functions; called before ``begin``."""
+        self.guest.offer(line)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. The signal handler only notes an interrupt; the engine checks for it while it runs."""

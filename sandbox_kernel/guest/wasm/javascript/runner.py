@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..guest_files import Folders
+from ..host_line import HostLine, javascript_source
 from .host_calls import JavaScriptHost, write_all
 from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
 
 #: Functions that ``javascript_boot.js`` returns and this module calls; their handles are saved with an image.
 DRIVER = (
     "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "members", "look",
-    "countNames", "moduleNames",
+    "countNames", "moduleNames", "offer",
 )  # fmt: skip
 #: The exit code of node when a program ends while it still awaits something.
 UNSETTLED = 13
@@ -63,6 +64,12 @@ class JavaScriptRunner:
     def begin(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Set the program's arguments and environment."""
         self._free(self._driver("begin", json.dumps(list(argv)), json.dumps(dict(env))))
+
+    def offer(self, line: HostLine) -> None:
+        """Let the program call host functions: makes the object ``host``."""
+        self.host.line = line
+        line.stop_by(lambda: self.host.stopped())
+        self._free(self._driver("offer", javascript_source()))
 
     def run(self, source: str, name: str) -> int:
         """Run a program to its end, timers included; returns its exit code."""

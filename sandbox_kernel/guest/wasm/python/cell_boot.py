@@ -5,19 +5,22 @@ It exchanges messages with the worker through the letter box (``wasi/file_calls.
 answer.
 """
 
-import ast
 import builtins
-import codeop
+import importlib.abc
+import importlib.machinery
 import json
 import keyword
 import linecache
 import os
 import sys
 import traceback
+import types
 from collections.abc import Callable
 
 _main = sys.modules["__main__"].__dict__
 _MOST_MATCHES = 500
+#: Modules whose frames stand above those of a cell.
+_NOT_SHOWN = (__name__, "_cells", "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
 
 
 #: The descriptor that is the letter box, in an image; None where the letter box is a file.
@@ -99,21 +102,23 @@ def _show_figures() -> None:
     pyplot.close("all")
 
 
+def pip(line: str) -> None:
+    """Do what ``%pip …`` asks for."""
+    from _sandbox_pip.install import pip as work  # type: ignore[import-not-found]
+
+    work(line, _send)
+
+
 def run(source: str, number: int) -> None:
     """Run one cell; the last message says how it ended."""
     name = f"cell {number}"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     try:
-        tree = ast.parse(source, name)
-        last = tree.body[-1] if tree.body else None
-        if isinstance(last, ast.Expr):
-            tree.body.pop()
-        exec(compile(tree, name, "exec"), _main)
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), name, "eval"), _main)  # noqa: S307 - that is what it is for
-            if value is not None:
-                _main["_"] = value
-                _show(_bundle(value), "result")
+        cells = sys.modules["_cells"]
+        value = cells.evaluated(cells.compiled(source, name), _main)
+        if value is not None:
+            _main["_"] = value
+            _show(_bundle(value), "result")
         _show_figures()
     except SystemExit as end:
         _send(op="ended")
@@ -127,11 +132,17 @@ def run(source: str, number: int) -> None:
         _finish(status="ok", exit_code=0)
 
 
+def _is_pips(error: BaseException) -> bool:
+    install = sys.modules.get("_sandbox_pip.install")
+    return install is not None and isinstance(error, install.PackageError)
+
+
 def _fail(error: BaseException) -> None:
     _send(op="ended")
-    # A SyntaxError names its place itself and needs no frames.
-    frames = None if isinstance(error, SyntaxError) else error.__traceback__
-    while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
+    # A SyntaxError names its place itself and needs no frames, nor does an error of %pip.
+    needs_none = isinstance(error, SyntaxError) or _is_pips(error)
+    frames = None if needs_none else error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") in _NOT_SHOWN:
         frames = frames.tb_next
     lines = "".join(traceback.format_exception(type(error), error, frames)).splitlines()
     told = {"ename": type(error).__name__, "evalue": str(error)[:2000], "traceback": lines[:100]}
@@ -151,7 +162,7 @@ def ask(what: str, source: str, position: int) -> None:
     answer: dict[str, object] = {}
     if what == "is_complete":
         try:
-            whole = codeop.compile_command(source, "cell", "exec")
+            whole = sys.modules["_cells"].whole(source)
             answer = {"status": "complete" if whole is not None else "incomplete", "indent": ""}
         except (SyntaxError, ValueError, OverflowError):
             answer = {"status": "invalid", "indent": ""}
@@ -196,14 +207,50 @@ def names() -> None:
     _send(op="names", count=sum(not name.startswith("_") for name in _main))
 
 
-class _Figures:
-    """An import hook that has matplotlib's data files unpacked before matplotlib is imported."""
+def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
+    """Make ``import host`` work: ``sources`` are its modules, ``listing`` the functions (``host_line.py``)."""
+    for name, source in sources.items():
+        module = sys.modules[name] = type(sys)(name)
+        module.__package__ = "host"
+        module.__path__ = []
+        exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+        if name != "host":
+            setattr(sys.modules.setdefault("host", type(sys)("host")), name.partition(".")[2], module)
+    sys.modules["host"].offer(listing, _call_host)
+
+
+def _call_host(message: bytes) -> bytes:
+    return json.dumps(_send(op="host", message=message.decode())["answer"]).encode()
+
+
+class _OnDemand:
+    """An import hook for what the worker gives when it is imported: matplotlib's data files, and modules of ours."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """See ``importlib.abc.MetaPathFinder``; finds no module itself."""
+    def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        """See ``importlib.abc.MetaPathFinder``."""
         if name == "matplotlib":
             _send(op="matplotlib")
+        if not name.startswith("_sandbox_"):
+            return None
+        given = _send(op="source", name=name)
+        if not given:
+            return None
+        return importlib.machinery.ModuleSpec(name, _OwnLoader(str(given["source"])), is_package=bool(given["package"]))
+
+
+class _OwnLoader(importlib.abc.Loader):
+    """Loads a module whose source is known."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """See ``importlib.abc.Loader``."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """See ``importlib.abc.Loader``."""
+        exec(compile(self._source, f"<{module.__name__}>", "exec", dont_inherit=True), module.__dict__)
 
 
 def begin(env: dict[str, str] | None = None) -> None:
@@ -211,11 +258,15 @@ def begin(env: dict[str, str] | None = None) -> None:
     if env is not None:
         sys.modules["_boot"].wake(["python"], [f"{name}={value}" for name, value in env.items()])
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    sys.meta_path.insert(0, _Figures)
+    sys.meta_path.insert(0, _OnDemand)
     builtins.input = _input
     builtins.display = display  # type: ignore[attr-defined]
     os.chdir("/box")
+    sys.dont_write_bytecode = True  # files that the user did not make
     sys.path.insert(0, "/box")
+    # Where %pip installs; last, so that no package takes the place of a module of Python itself.
+    if "/box/packages" not in sys.path:
+        sys.path.append("/box/packages")
 
 
 def load(path: str, modules: list[str]) -> None:
@@ -229,6 +280,7 @@ def load(path: str, modules: list[str]) -> None:
             failed.append(name)
     boot = sys.modules["_boot"]
     boot._baked.update(sys.modules)
+    sys.path_importer_cache.clear()
     boot.gc.collect()
     boot.gc.freeze()
     _send(op="loaded", failed=failed)
@@ -250,7 +302,7 @@ def turn() -> None:
     """
     try:
         order = _send(op="next")
-        functions: tuple[Callable[..., None], ...] = (begin, run, names, ask, load, release)
+        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
         assert isinstance(arguments, list)

@@ -18,6 +18,7 @@ from ...session.worker import Worker
 from ..binary.expose import TABLE
 from ..engine import Switches, make_engine
 from ..guest_files import Folders
+from ..host_line import HostLine, failed
 from ..images.memory_changes import apply_changes, changed_pages, write_changes
 from ..images.memory_file import HasMemory, map_memory, memory_base
 from ..javascript.host_calls import write_all
@@ -100,6 +101,7 @@ class LightPythonEngine(WasmPythonEngine):
         loaded.letter = self._letter
         self.number = 0
         self.told: dict[str, Any] = {}
+        self.line: HostLine | None = None
         self.order: dict[str, object] = {}
         #: Whether pages that were not written to are those that another new guest has too.
         self._begun_alike = image is None or plan["changes"]
@@ -132,13 +134,20 @@ class LightPythonEngine(WasmPythonEngine):
             return super().run(code, number)
 
     def _asked(self, prompt: str) -> bytes:
+        return self._waited(lambda: super(LightPythonEngine, self)._asked(prompt), b"{}")
+
+    def _called(self, message: bytes) -> bytes:
+        return self._waited(lambda: super(LightPythonEngine, self)._called(message), failed("KeyboardInterrupt", ""))
+
+    def _waited(self, wait: Callable[[], bytes], interrupted: bytes) -> bytes:
+        """Wait for the host, outside of the guest; returns ``interrupted`` after an interrupt."""
         try:
             self._asking = not self._interrupts.came
-            return super()._asked(prompt) if self._asking else b"{}"
+            return wait() if self._asking else interrupted
         except KeyboardInterrupt:
             # The guest raises its own as soon as it goes on.
             self._interrupts.interrupt()
-            return b"{}"
+            return interrupted
         finally:
             self._asking = False
 

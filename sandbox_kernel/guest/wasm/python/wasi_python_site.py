@@ -1,7 +1,7 @@
 """Adapts CPython to WebAssembly; CPython imports it at its start, as ``sitecustomize``.
 
-Runs inside the guest, on Python 3.12. There are no sockets, so asyncio's event loop gets a selector that only sleeps. A
-program that ends with a MemoryError gets a special exit code, because the error is not visible from outside.
+Runs inside the guest, on Python 3.12 and 3.15. There are no sockets, so asyncio's event loop gets a selector that only
+sleeps. A program that ends with a MemoryError gets a special exit code, because the error is not visible from outside.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def _give_asyncio_a_loop() -> None:
     import asyncio
     import selectors
     import time
+    import warnings
 
     class Sleeper(selectors.BaseSelector):
         """A selector without files: it only sleeps for as long as the loop asks."""
@@ -73,12 +74,15 @@ def _give_asyncio_a_loop() -> None:
         def _write_to_self(self) -> None:
             pass
 
-    class Policy(asyncio.DefaultEventLoopPolicy):
-        """Makes event loops of the class ``Loop``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.14 and later, which has nothing else yet
 
-        _loop_factory = Loop
+        class Policy(asyncio.DefaultEventLoopPolicy):
+            """Makes event loops of the class ``Loop``."""
 
-    asyncio.set_event_loop_policy(Policy())
+            _loop_factory = Loop
+
+        asyncio.set_event_loop_policy(Policy())
 
 
 class _WhenImported:

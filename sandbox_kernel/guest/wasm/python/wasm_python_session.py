@@ -18,13 +18,16 @@ import wasmtime
 from ...session.worker import CellEngine, Worker
 from ..endings import GuestExit, describe_trap
 from ..engine import make_engine
+from ..guest_fetch import fetched
 from ..guest_files import Folders
+from ..host_line import HostLine, failed, python_sources
 from ..images.memory_file import map_memory, write_memory
 from ..javascript.host_calls import write_all
 from ..javascript.quickjs import Export
 from ..plan import Preopen, read_switches
 from ..wasi.all_calls import PlainWasi
 from ..wasi.file_calls import LETTER_BOX
+from .own_sources import source_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +38,14 @@ _LIBRARY = "/usr/local/lib"
 _FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
 _ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
 _BOOT = """import sys, types
-sys.modules["_sandbox"] = types.ModuleType("_sandbox")
-exec(compile({source!r}, "<sandbox>", "exec"), sys.modules["_sandbox"].__dict__)
+for name, source in {sources!r}.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
 sys.modules["_sandbox"].begin()
-del sys, types
+del sys, types, name, source
 """
+#: Programs that run in the guest before the first cell, by the names of their modules.
+_PROGRAMS = {"_site": "wasi_python_site.py", "_cells": "cell_code.py", "_sandbox": "cell_boot.py"}
 
 
 @dataclass(frozen=True)
@@ -79,13 +85,23 @@ class WasmPythonEngine(CellEngine):
         self.wasi.memory, self.wasi.store = self.memory, self.store
         self.number = 0
         self.told: dict[str, Any] = {}
+        self.line: HostLine | None = None
         if image is not None:
             map_memory(self, image)
             self._unpack()
         else:
-            with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cell_boot.py")) as file:
-                if self._turn(_BOOT.format(source=file.read())):
-                    raise wasmtime.WasmtimeError("the session's own program failed")
+            folder = os.path.dirname(os.path.abspath(__file__))
+            sources = {}
+            for name, program in _PROGRAMS.items():
+                with open(os.path.join(folder, program), encoding="utf-8") as file:
+                    sources[name] = file.read()
+            if self._turn(_BOOT.format(sources=sources)):
+                raise wasmtime.WasmtimeError("the session's own program failed")
+
+    def offer(self, line: HostLine) -> None:
+        """Let cells call host functions; called before ``begin``."""
+        self.line = line
+        self._call("offer", python_sources(), line.listing)
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``. The guest cannot be interrupted: the host ends the cell and rolls back."""
@@ -111,10 +127,16 @@ class WasmPythonEngine(CellEngine):
             return b"{}"
         if op == "input":
             return self._asked(str(letter.get("prompt", "")))
+        if op == "host":
+            return b'{"answer": ' + self._called(str(letter.get("message")).encode("utf-8", "replace")) + b"}"
         if op == "matplotlib":
             self._unpack()
         elif op == "ended":
             self._ended()
+        elif op == "source":
+            return json.dumps(source_of(str(letter.get("name", "")))).encode()
+        elif op == "fetch":
+            return fetched(json.dumps(letter.get("request")).encode(), self.wasi.stop)
         elif op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
             self.worker.show({**shown, "display_id": None})
@@ -132,6 +154,12 @@ class WasmPythonEngine(CellEngine):
             return json.dumps({"value": self.worker.input(prompt, False)}).encode()
         except EOFError:
             return b"{}"
+
+    def _called(self, message: bytes) -> bytes:
+        """Call a host function and return its answer."""
+        if self.line is None:
+            return failed("ConnectionLost", "this session has no host functions")
+        return self.line.answer(message)
 
     def _unpack(self) -> None:
         """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from ...gate.wire import receive_descriptors
+from ..host_line import HostLine
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Order:
     cwd: str
     env: dict[str, str]
     descriptors: list[int]
+    #: The way to host functions; None for a program that has none.
+    line: HostLine | None
 
 
 def receive_order(number: int) -> Order:
@@ -26,7 +29,9 @@ def receive_order(number: int) -> Order:
     with socket.socket(fileno=number) as sock:
         (size,) = struct.unpack(">I", _receive(sock, 4))
         given = json.loads(_receive(sock, size))
-        return Order(given["argv"], given["cwd"], given["env"], receive_descriptors(sock, given["descriptors"]))
+        descriptors = receive_descriptors(sock, given["descriptors"])
+    line = HostLine(descriptors.pop(), given["functions"]) if given["hatch"] else None
+    return Order(given["argv"], given["cwd"], given["env"], descriptors, line)
 
 
 def _receive(sock: socket.socket, size: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import wasmtime
 
@@ -45,7 +46,10 @@ def wait(order: int, arguments: list[str]) -> None:
     document = json.loads(text)
     if given.descriptors:
         document["module"] = f"/proc/self/fd/{given.descriptors[0]}"
-    os._exit(carry_out(read_plan(document), status, ahead))
+    plan = read_plan(document)
+    if given.line is not None and isinstance(plan, RunPlan):
+        plan = replace(plan, line=given.line)
+    os._exit(carry_out(plan, status, ahead))
 
 
 def warm_up() -> None:

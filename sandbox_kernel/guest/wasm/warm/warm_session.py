@@ -41,6 +41,8 @@ def wait(order: int, arguments: list[str]) -> None:
         os.environ.update(given.env)
         plan = json.loads(given.argv[0])
         made = engine.make(loaded, plan, given.descriptors[0] if given.descriptors else None)
+        if given.line is not None:
+            made.offer(given.line)
     except wasmtime.WasmtimeError as error:
         print(error, file=sys.stderr)
         os._exit(125)

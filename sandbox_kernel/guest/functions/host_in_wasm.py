@@ -1,0 +1,61 @@
+"""The module ``host`` of Python inside WebAssembly: ``from host import search``. No module imports it.
+
+Runs in the guest, as a package with ``calling`` and ``values`` of this folder. ``offer`` is called once, with
+the functions and the way to the runner: in a session by ``cell_boot.py``, in a run by ``over_descriptor``.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+
+from .calling import Calls, HostError, function_of
+
+__all__ = ["HostError"]
+
+
+class _Runner(Calls):
+    """Sends messages to the runner, which sends them to the host."""
+
+    def __init__(self, send: Callable[[bytes], bytes]) -> None:
+        self._send = send
+
+    def exchange(self, data: bytes) -> bytes:
+        """See ``Calls``."""
+        return self._send(data)
+
+
+class _Awaitable:
+    """``host.aio``: the same functions as coroutine functions. A guest has no threads, so each call waits."""
+
+    def __getattr__(self, name: str) -> object:
+        function = getattr(sys.modules["host"], name)
+
+        async def call(*args: object, **kwargs: object) -> object:
+            return function(*args, **kwargs)
+
+        return call
+
+
+def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
+    """Define the functions of the host. ``send`` gets a message and returns its answer."""
+    module, calls = sys.modules["host"], _Runner(send)
+    for name, signature, doc in listing:
+        setattr(module, name, function_of(calls, name, signature, doc))
+        __all__.append(name)
+    module.aio = _Awaitable()  # type: ignore[attr-defined]
+
+
+def over_descriptor(number: int) -> None:
+    """Offer the functions that the runner lists; a descriptor leads to it (``wasi/host_descriptor.py``)."""
+
+    def send(message: bytes) -> bytes:
+        data = message + b"\n"
+        while data:
+            data = data[os.write(number, data) :]
+        parts: list[bytes] = []
+        while not parts or not parts[-1].endswith(b"\n"):
+            parts.append(os.read(number, 1 << 20))
+        return b"".join(parts)
+
+    offer(json.loads(send(b"{}"))["functions"], send)

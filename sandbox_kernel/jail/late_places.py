@@ -1,0 +1,68 @@
+"""Where a folder of the host can be shown to a running jail, and where not. Pure.
+
+The root of a jail is read-only and, in forks of a template, shared with other jails: nothing can be made there later.
+So every jail has some empty folders from its start (``LATE_PLACES``), in which places for late mounts are made on a
+small file system of their own; ``/tmp`` takes them too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.jail.core.walls import TMP, WORK, Walls
+
+#: Empty folders of every jail: names that people mount their data at, here and in hosted notebooks.
+LATE_PLACES = ("/data", "/mnt", "/home", "/media", "/srv", "/work", "/workspace", "/content", "/kaggle")
+
+
+def shelf_of(target: str) -> str | None:
+    """Return the empty folder in which a place must be made; None when the target is one itself, or in ``/tmp``."""
+    top = "/" + target.split("/")[1]
+    return top if top in LATE_PLACES and target != top else None
+
+
+def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
+    """Raise ``PolicyViolation``, which says what works, when nothing can be mounted at a place of a running jail.
+
+    Args:
+        walls: The walls of the jail.
+        target: The place inside, an absolute and normal path.
+        late: The places of folders that the session was shown since it began.
+
+    """
+    top = "/" + target.split("/")[1]
+    instead = (
+        f"begin a session that has it from its start: %sandbox restart --keep --mount HOST:{target}, "
+        f"policy.mount(HOST, {target!r})"
+    )
+    spare = f"{LATE_PLACES[1]}/{os.path.basename(target) or 'data'}"
+    free = f"mount it at {spare if spare != target else f'{LATE_PLACES[0]}/{os.path.basename(target)}'}"
+    if top == WORK:
+        raise PolicyViolation(
+            f"nothing can be mounted at {target} while the session runs: it is in the work folder, which a rollback "
+            f"restores; {free}, or work on the folder copy-on-write: %sandbox restart --keep --here"
+        )
+    if top not in LATE_PLACES and top != TMP:
+        raise PolicyViolation(
+            f"a running session can be shown a folder in {', '.join(LATE_PLACES)} and {TMP}, not at {target}: its root "
+            f"is fixed when it begins; {free}, or {instead}"
+        )
+    own = [grant.target for grant in (*walls.runtime, *walls.grants)]
+    for taken in (*own, *late):
+        if target == taken or target.startswith(f"{taken}/") or taken.startswith(f"{target}/"):
+            raise PolicyViolation(
+                f"{target} and {taken}, which the session has already, would cover each other; {free}, or take the "
+                f"other one back first: %sandbox reset, session.revoke(mount='HOST:{taken}')"
+            )
+    shelf = shelf_of(target)
+    if shelf is not None and any(place.startswith(f"{shelf}/") for place in own):
+        raise PolicyViolation(
+            f"nothing can be added in {shelf} while the session runs, because it was shown {_first(own, shelf)} there "
+            f"from its start; {free}, or {instead}"
+        )
+
+
+def _first(places: Iterable[str], shelf: str) -> str:
+    return next(place for place in places if place.startswith(f"{shelf}/"))
