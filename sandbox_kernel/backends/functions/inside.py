@@ -30,7 +30,7 @@ def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
 @functools.cache
 def wasm_python_files() -> Mapping[str, bytes]:
     """Return the module ``host`` for the folder of a Python program inside WebAssembly, by the names of its files."""
-    import importlib.resources  # with pathlib and random it takes as long to import as a small run, and few runs need it
+    import importlib.resources  # with pathlib and random it takes as long as a small run, and few runs need it
 
     ours = importlib.resources.files("sandbox_kernel") / "guest" / "functions"
     main = (ours / "host_in_wasm.py").read_bytes()
