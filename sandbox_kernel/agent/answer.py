@@ -53,7 +53,7 @@ def result_answer(result: ExecResult, output_bytes: int = OUTPUT_BYTES) -> Answe
 
 
 def with_hints(result: ExecResult) -> ExecResult:
-    """Return the result with notes on what a model could ask for; for MCP, whose answers are read by models alone."""
+    """Return the result with notes on what a model could ask for; for a tool, whose answers are read by models."""
     return replace(result, notes=(*result.notes, *hints(result, _TOOL)))
 
 

@@ -35,6 +35,15 @@ class Fields:
             raise InvalidRequest(f'"{name}" must be a string, got {shown(value)}')
         return value
 
+    def texts(self, name: str, most: int) -> list[str]:
+        """Return a required list of strings, of which there is at least one."""
+        value = self._args.get(name)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise InvalidRequest(f'"{name}" must be a list of strings, got {shown(value)}')
+        if not 1 <= len(value) <= most:
+            raise InvalidRequest(f'"{name}" takes 1 to {most} strings, got {len(value)}')
+        return list(value)
+
     def optional_text(self, name: str) -> str | None:
         """Return an optional string; None without it."""
         return None if self._args.get(name) is None else self.text(name)

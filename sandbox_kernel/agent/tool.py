@@ -7,19 +7,20 @@ read what happened and try again. It raises only when its own task is cancelled;
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
-from sandbox_kernel.agent.answer import OUTPUT_BYTES, Answer, error_answer, result_answer
+from sandbox_kernel.agent.answer import OUTPUT_BYTES, Answer, error_answer, result_answer, with_hints
 from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.describe import MOST_TIMEOUT_S, describe, parameters_schema
 from sandbox_kernel.backends.base import OnOutput, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,12 @@ class SandboxTool:
         self._state = state
         self._languages: tuple[Language, ...] | None = None
 
+    def on(self, backend: SandboxBackend) -> SandboxTool:
+        """Return this tool on another backend that runs the same languages."""
+        other = copy.copy(self)
+        other.backend = backend
+        return other
+
     @property
     def required_scopes(self) -> list[str]:
         """The permissions that a caller needs."""
@@ -75,7 +82,12 @@ class SandboxTool:
         return parameters_schema(self.languages)
 
     async def execute(
-        self, args: object, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+        self,
+        args: object,
+        *,
+        on_output: OnOutput | None = None,
+        cancel: asyncio.Event | None = None,
+        on_result: Callable[[ExecResult], None] | None = None,
     ) -> Answer:
         """Run a program and return the answer. Never raises, for any ``args``.
 
@@ -83,6 +95,7 @@ class SandboxTool:
             args: Arguments of the call, as ``parameters_schema`` describes them.
             on_output: Called as ``on_output(stream, text)`` on this event loop while output arrives.
             cancel: Setting this event ends the run; the answer has the output so far.
+            on_result: Called with the result before it becomes the answer.
 
         """
         began = time.monotonic()
@@ -96,7 +109,11 @@ class SandboxTool:
                 timeout=result.timeout or request.timeout,
                 memory_limit_mb=result.memory_limit_mb or request.memory_mb,
             )
-            return result_answer(complete, self.limits.output_bytes)
+            if on_result is not None:
+                on_result(complete)
+            # The words about a limit are the contract's own, in stderr.
+            told = complete if result.status in (Status.TIMEOUT, Status.MEMORY_EXCEEDED) else with_hints(complete)
+            return result_answer(told, self.limits.output_bytes)
         except SandboxError as error:
             return error_answer(error, time.monotonic() - began, self.limits.output_bytes)
         except Exception as error:

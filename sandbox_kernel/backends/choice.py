@@ -40,6 +40,12 @@ class Backends:
         #: Progress callback for languages that WebAssembly prepares at their first use; see ``WasmBackend``.
         self.on_prepare: OnProgress | None = None
 
+    def under(self, policy: SandboxPolicy) -> Backends:
+        """Return the same backends for another policy."""
+        other = Backends(self.default, policy, self._egress, self.process.config, self._wheels)
+        other.on_prepare = self.on_prepare
+        return other
+
     def named(self, backend: str | None) -> str:
         """Return the given backend name after checking it; without one, the default, which may be ``auto``."""
         return known_backend(backend) if backend is not None else self.default

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.backends.choice import Backends, known_backend
 from sandbox_kernel.backends.process import ProcessBackend
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wheels import Wheels
-    from sandbox_kernel.net.audit import AuditSink
+    from sandbox_kernel.net.audit import AuditRecord, AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.session.session import Session
@@ -73,6 +74,23 @@ class BoxState(BoxFiles):
     @on_prepare.setter
     def on_prepare(self, tell: OnProgress | None) -> None:
         self._backends.on_prepare = tell
+
+    def under(self, policy: SandboxPolicy) -> Self:
+        """Return this sandbox under another policy: with the same files, functions, sessions and audit log.
+
+        Args:
+            policy: The policy of runs and sessions that begin in what is returned.
+
+        """
+        check_policy(policy)
+        other = copy.copy(self)
+        other.policy = policy
+        other._backends = self._backends.under(policy)
+        return other
+
+    def write_down(self, record: AuditRecord) -> None:
+        """Write a record to the audit log of this sandbox, if it has one. Raises ``FetchError`` when that fails."""
+        self._egress.write_down(record)
 
     def offer_functions(self, functions: Mapping[str, Callable[..., object]] | None) -> None:
         """Replace the functions that programs may call. Runs and sessions that begin later have these.

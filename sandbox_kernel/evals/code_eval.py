@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from functools import partial
 from math import prod
 from statistics import fmean
 
-from sandbox_kernel.box.many import check_workers
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.evals.human_eval import Checked
+from sandbox_kernel.evals.many_programs import Progress, box_for, each_checked
 from sandbox_kernel.evals.verdict import judge_program
 
 
@@ -38,8 +38,9 @@ def code_eval(
     num_workers: int = 4,
     timeout: float = 3.0,
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
     box: Sandbox | None = None,
+    backend: str | None = None,
 ) -> tuple[dict[str, float], dict[int, list[tuple[int, Checked]]]]:
     """Estimate pass@k of candidates, as ``evaluate.load("code_eval").compute`` does.
 
@@ -49,8 +50,9 @@ def code_eval(
         k: For which k to estimate; a k that is larger than the candidates of some task is left out.
         num_workers: How many candidates run at the same time.
         timeout: Seconds that one candidate may run.
-        progress: Called as ``progress(done, total)`` after each candidate.
+        progress: Called as ``progress(done, total)`` after each candidate; True shows a bar.
         box: The sandbox to use; None for one of our own.
+        backend: Where candidates run instead: ``dask`` for the cluster that is connected.
 
     Returns:
         pass@k for each k, and the results of each task by its number.
@@ -61,17 +63,11 @@ def code_eval(
         for task, (candidates, test) in enumerate(zip(predictions, references, strict=False))
         for number, candidate in enumerate(candidates)
     ]
+    where = box_for(box, backend)
+    found = each_checked([partial(check_program, *each, box=where) for each in tasks], num_workers, progress)
     results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
-    with ThreadPoolExecutor(check_workers(num_workers), thread_name_prefix="sandbox-eval") as pool:
-        futures = [pool.submit(check_program, *each, box=box) for each in tasks]
-        try:
-            for done, ((_, _, task, number), future) in enumerate(zip(tasks, futures, strict=True), 1):
-                results[task].append((number, future.result()))
-                if progress is not None:
-                    progress(done, len(tasks))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    for (_, _, task, number), checked in zip(tasks, found, strict=True):
+        results[task].append((number, checked))
     total = [len(each) for each in results.values()]
     correct = [sum(checked["passed"] for _, checked in each) for each in results.values()]
     scores = {

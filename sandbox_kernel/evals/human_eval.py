@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
-from sandbox_kernel.box.many import check_workers
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.evals.many_programs import Progress, box_for, each_checked
 from sandbox_kernel.evals.verdict import judge_program
 
 
@@ -65,8 +65,9 @@ def check_samples(
     timeout: float = 3.0,
     max_workers: int | None = None,
     results: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = None,
     box: Sandbox | None = None,
+    backend: str | None = None,
 ) -> list[Checked]:
     """Check many completions, several at once.
 
@@ -77,38 +78,33 @@ def check_samples(
         max_workers: How many run at the same time; 4 by default.
         results: A file of JSON lines to which each result is appended. Results that are in it already are not made
             again, so a run that was stopped goes on where it was.
-        progress: Called as ``progress(done, total)`` after each result; for a bar, pass its method.
+        progress: Called as ``progress(done, total)`` after each result; True shows a bar.
         box: The sandbox to use; None for one of our own.
+        backend: Where programs run instead: ``dask`` for the cluster that is connected. A worker that dies loses
+            nothing, because Dask gives its programs to others.
 
     Returns:
         One result for each sample, in their order.
 
     """
+    where = box_for(box, backend)
     numbered = list(_numbered(problems, samples))
     known = _known(results)
-    done = sum((task, number) in known for task, number, _ in numbered)
-    workers = check_workers(max_workers)
+    left = [(task, number, completion) for task, number, completion in numbered if (task, number) not in known]
 
     def check(task: str, number: int, completion: str) -> Checked:
-        found = known.get((task, number))
-        return found or check_correctness(problems[task], completion, timeout, number, box=box)
+        return check_correctness(problems[task], completion, timeout, number, box=where)
 
-    found: list[Checked] = []
-    with ThreadPoolExecutor(workers, thread_name_prefix="sandbox-eval") as pool:
-        futures = [pool.submit(check, *each) for each in numbered]
-        try:
-            for (task, number, _), future in zip(numbered, futures, strict=True):
-                checked = future.result()
-                found.append(checked)
-                if (task, number) not in known:
-                    done += 1
-                    _append(results, checked)
-                if progress is not None:
-                    progress(done, len(numbered))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return found
+    made = each_checked(
+        [partial(check, *each) for each in left],
+        max_workers,
+        progress,
+        lambda _, checked: _append(results, checked),
+        done_before=len(numbered) - len(left),
+    )
+    found = dict(known)
+    found.update(((task, number), checked) for (task, number, _), checked in zip(left, made, strict=True))
+    return [found[task, number] for task, number, _ in numbered]
 
 
 def _numbered(
@@ -139,5 +135,7 @@ def _known(results: str | os.PathLike[str] | None) -> dict[tuple[object, int | N
 
 def _append(results: str | os.PathLike[str] | None, checked: Checked) -> None:
     if results is not None:
-        with open(results, "a") as file:
-            file.write(json.dumps(checked) + "\n")
+        with open(results, "a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+            file.write((b"\n" if cut_off else b"") + json.dumps(checked).encode() + b"\n")

@@ -23,7 +23,10 @@ MAX_FILE_BYTES = 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
-    """One event. ``event`` is allowed, refused, failed or finished; ``via`` is fetch or proxy."""
+    """One event. ``event`` is allowed, refused, failed or finished; ``via`` is fetch or proxy.
+
+    What a user answered to a question over MCP is an event too: granted_once, granted or declined, ``via`` mcp.
+    """
 
     event: str
     via: str

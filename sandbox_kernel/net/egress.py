@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import PolicyViolation
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.audit import AuditSink
+    from sandbox_kernel.net.audit import AuditRecord, AuditSink
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.resolve import Resolver
@@ -81,6 +81,11 @@ class Egress:
         from sandbox_kernel.net.client.safe_client import SafeClient
 
         return SafeClient(self._opened(policy), self._resolver, self._audit, vault=self.vault)
+
+    def write_down(self, record: AuditRecord) -> None:
+        """Write a record to the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit(record)
 
     def _opened(self, policy: FetchPolicy) -> FetchPolicy:
         return replace(policy, allow_private_for=(*policy.allow_private_for, *self._private))

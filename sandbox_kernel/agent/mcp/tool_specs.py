@@ -49,7 +49,7 @@ RUN_ANSWER = answer_schema(
     exit_code={"type": ["integer", "null"]}, duration_ms={"type": "integer", "minimum": 0},
 )  # fmt: skip
 
-_SESSION: Schema = {
+SESSION_NAME: Schema = {
     "type": "string",
     "pattern": "^[A-Za-z0-9._-]{1,64}$",
     "default": DEFAULT_SESSION,
@@ -76,7 +76,7 @@ SESSION_RUN = ToolSpec(
             "default": str(Language.PYTHON),
             "description": "Language of the cell; by default that of an existing session.",
         },
-        session=_SESSION,
+        session=SESSION_NAME,
         timeout_secs=timeout_schema(),
         restart={
             "type": "boolean",
@@ -92,7 +92,7 @@ SESSION_UNDO = ToolSpec(
     description="Bring a session back to the state before its last cells, files included.",
     parameters=object_schema(
         [],
-        session=_SESSION,
+        session=SESSION_NAME,
         cells={"type": "integer", "minimum": 1, "maximum": MOST_CELLS_UNDONE, "default": 1},
     ),
     output=RUN_ANSWER,

@@ -29,8 +29,11 @@ from sandbox_kernel.agent.answer import (
 from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.box_backend import BoxBackend
 from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
+from sandbox_kernel.agent.mcp import explore_tools
 from sandbox_kernel.agent.mcp import tool_specs as specs
+from sandbox_kernel.agent.mcp.explore_tools import Explorations
 from sandbox_kernel.agent.mcp.here_tools import Act, here_tools
+from sandbox_kernel.agent.mcp.permission.domain_rights import DomainAnswer, DomainRights
 from sandbox_kernel.agent.mcp.pictures import pictures_of
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
 from sandbox_kernel.agent.tool import SandboxTool, internal_error
@@ -39,6 +42,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.session.opening.open_session import session_languages
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PackedFiles
@@ -72,6 +76,8 @@ class Reply:
 
     answer: Answer
     pictures: tuple[str, ...] = ()
+    #: Domains that the program lacked and that the user may be asked for.
+    questions: tuple[Wanted, ...] = ()
 
 
 class _NamedSession:
@@ -87,7 +93,8 @@ class Toolbox:
     """The tools of a sandbox. Use it on one event loop; it ends with the sandbox."""
 
     def __init__(self, box: Sandbox, *, may_apply: bool = False) -> None:
-        self.box = box
+        self._rights = DomainRights(box)
+        self._explored = Explorations()
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._sessions: dict[str, _NamedSession] = {}
         self._writing = threading.Lock()
@@ -95,6 +102,8 @@ class Toolbox:
             self.exec.name: self._exec,
             "session_run": self._session_run,
             "session_undo": self._session_undo,
+            explore_tools.SESSION_EXPLORE.name: self._session_explore,
+            explore_tools.SESSION_KEEP.name: self._session_keep,
             "read_file": self._read_file,
             "write_file": self._write_file,
             "list_dir": self._list_dir,
@@ -102,6 +111,18 @@ class Toolbox:
         }
         self._here = here_tools(box, may_apply=may_apply)
         self._acts |= {name: self._on_folder(act) for name, (_, act) in self._here.items()}
+
+    @property
+    def box(self) -> Sandbox:
+        """The sandbox, with what the user let programs reach until the server ends."""
+        return self._rights.box
+
+    def settle(self, wanted: Wanted, answer: DomainAnswer) -> str:
+        """Change the policy by what the user answered; returns what holds now."""
+        running = [named.session for named in self._sessions.values() if named.session is not None]
+        told = self._rights.settle(wanted, answer, running)
+        self.exec.backend = BoxBackend(self.box)
+        return told
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,6 +147,8 @@ class Toolbox:
             run,
             session,
             specs.SESSION_UNDO,
+            replace(explore_tools.SESSION_EXPLORE, open_world=self._open_world),
+            explore_tools.SESSION_KEEP,
             specs.READ_FILE,
             specs.WRITE_FILE,
             specs.LIST_DIR,
@@ -152,8 +175,12 @@ class Toolbox:
         return answered
 
     async def _exec(self, call: ToolCall) -> Reply:
-        answer = await self.exec.execute(call.args, on_output=call.on_output, cancel=call.cancel)
-        return Reply(answer=with_failures(answer))
+        results: list[ExecResult] = []
+        box = self._rights.box_for_next()
+        tool = self.exec if box is self.box else self.exec.on(BoxBackend(box))
+        answer = await tool.execute(call.args, on_output=call.on_output, cancel=call.cancel, on_result=results.append)
+        questions = self._rights.questions(results[0]) if results else ()
+        return Reply(answer=with_failures(answer), questions=questions)
 
     async def _session_run(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
@@ -173,26 +200,44 @@ class Toolbox:
                 raise InvalidRequest(f"session {shown(name)} runs {named.language}, not {language}; use another name")
             elif restart:
                 await asyncio.to_thread(session.restart)
-            result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
+            async with self._rights.in_cell(session):
+                result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
         complete = replace(result, timeout=result.timeout or float(timeout))
         answer = {
             **with_failures(result_answer(with_hints(complete), self.exec.limits.output_bytes)),
             "session": name,
             **_shown(result),
         }
-        return Reply(answer=answer, pictures=pictures_of(result.displays))
+        return Reply(answer=answer, pictures=pictures_of(result.displays), questions=self._rights.questions(result))
 
     async def _session_undo(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("session", "cells"))
-        name = _session_name(fields)
         cells = fields.whole("cells", 1, 1, specs.MOST_CELLS_UNDONE)
+        name, session, turn = self._open_one(fields)
+        async with turn:
+            result = await asyncio.to_thread(session.undo, cells)
+        return Reply(answer={**result_answer(result), "session": name})
+
+    async def _session_explore(self, call: ToolCall) -> Reply:
+        fields = Fields(call.args, ("session", "candidates", "timeout_secs"))
+        name, session, turn = self._open_one(fields)
+        async with turn:
+            return Reply(answer=await self._explored.explore(name, session, fields, call.cancel))
+
+    async def _session_keep(self, call: ToolCall) -> Reply:
+        fields = Fields(call.args, ("session", "candidate"))
+        name, session, turn = self._open_one(fields)
+        async with turn:
+            return Reply(answer=await self._explored.keep(name, session, fields))
+
+    def _open_one(self, fields: Fields) -> tuple[str, Session, asyncio.Lock]:
+        """Return the name, the session and the lock of a session that is open. Raises ``InvalidRequest`` without it."""
+        name = _session_name(fields)
         named = self._sessions.get(name)
         if named is None or named.session is None:
             known = ", ".join(known for known, other in self._sessions.items() if other.session is not None)
             raise InvalidRequest(f"there is no session {shown(name)}; open sessions: {known or 'none'}")
-        async with named.turn:
-            result = await asyncio.to_thread(named.session.undo, cells)
-        return Reply(answer={**result_answer(result), "session": name})
+        return name, named.session, named.turn
 
     async def _read_file(self, call: ToolCall) -> Reply:
         fields = Fields(call.args, ("path", "offset", "max_bytes"))

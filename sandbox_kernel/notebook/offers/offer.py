@@ -16,15 +16,13 @@ from html import escape
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.wanted import Wanted, WantedKind
-from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
+from sandbox_kernel.policy.lacked_domains import lacked_domains, rule_text
+from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.workspace.here.hidden import is_hidden
 
 MIME = "application/vnd.sandbox-kernel.offers+json"
 #: Most offers of one cell: how many hosts a program tries, the program decides.
 MOST_OFFERS = 3
-#: Refusals that a domain, or a domain with this port, would lift.
-_LIFTED = ("domain_not_allowed", "port_not_allowed")
-_USUAL_PORTS = (80, 443)
 
 
 @unique
@@ -82,9 +80,8 @@ def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "
 
     Secrets are not offered (``workspace/here/hidden.py``): a user who wants to give one names it.
     """
-    refused = [_domain(violation.subject) for violation in result.violations if violation.rule in _LIFTED]
-    lacked = [_checked(note.wanted) for note in result.notes if note.wanted is not None]
-    found = dict.fromkeys(wanted for wanted in (*refused, *lacked) if wanted is not None)
+    files = [_file(note.wanted) for note in result.notes if note.wanted is not None]
+    found = dict.fromkeys(wanted for wanted in (*lacked_domains(result), *files) if wanted is not None)
     left = [wanted for wanted in found if wanted not in set(never)]
     return tuple(Offer(wanted, session) for wanted in left[:MOST_OFFERS])
 
@@ -94,7 +91,7 @@ def parse_wanted(text: str, command: str) -> Wanted:
     try:
         if "/" in text and "://" not in text:
             return Wanted(WantedKind.FILE, _inner_path(text))
-        return Wanted(WantedKind.DOMAIN, _rule_text(parse_rule(text)))
+        return Wanted(WantedKind.DOMAIN, rule_text(parse_rule(text)))
     except PolicyViolation as error:
         raise InvalidRequest(f"%sandbox {command} {error}; a file or folder is written ./NAME") from None
 
@@ -123,26 +120,15 @@ def bundle(offers: Sequence[Offer]) -> dict[str, object]:
     }
 
 
-def _domain(endpoint: str) -> Wanted | None:
-    try:
-        return Wanted(WantedKind.DOMAIN, _rule_text(parse_rule(endpoint)))
-    except PolicyViolation:
+def _file(wanted: Wanted) -> Wanted | None:
+    """Return the right to a file whose name came from a program; None for another right, and what is never offered."""
+    if wanted.kind is not WantedKind.FILE:
         return None
-
-
-def _checked(wanted: Wanted) -> Wanted | None:
-    """Return a right whose name came from a program in its one spelling; None for what is never offered."""
-    if wanted.kind is WantedKind.DOMAIN:
-        return _domain(wanted.what)
     try:
         path = _inner_path(wanted.what)
     except InvalidRequest:
         return None
     return None if is_hidden(path) or not path.isprintable() else Wanted(WantedKind.FILE, path)
-
-
-def _rule_text(rule: NetworkRule) -> str:
-    return str(NetworkRule(rule.domain) if rule.ports and rule.ports[0] in _USUAL_PORTS else rule)
 
 
 def _inner_path(text: str) -> str:

@@ -21,7 +21,10 @@ from mcp import Client, MCPError
 
 from .mcp_peers import COMMAND, PATIENCE_S, Held, environment, http_server, over_stdio, wait_until_free
 
-NAMES = ["sandbox_exec", "session_run", "session_undo", "read_file", "write_file", "list_dir", "report"]
+NAMES = [
+    "sandbox_exec", "session_run", "session_undo", "session_explore", "session_keep", "read_file", "write_file",
+    "list_dir", "report",
+]  # fmt: skip
 HOLDS_A_LOCK = """
 import fcntl
 lock = open('/out/lock', 'w')

@@ -17,6 +17,8 @@ from sandbox_kernel.agent.service.http_service import HttpService
 from sandbox_kernel.agent.service.run_queue import RunQueue
 
 TOKEN = "0123456789abcdef0123"
+#: How many clients come at once under load.
+CLIENTS = 16
 
 
 class Service:
@@ -191,3 +193,37 @@ def test_a_full_queue_is_429_and_a_drain_finishes_what_was_taken() -> None:
     assert answers[0]["status"] == "Success"
     with pytest.raises(ConnectionError):
         made.ask("/health")
+
+
+def test_under_load_everything_is_answered_once_and_who_does_not_fit_comes_back() -> None:
+    made = Service(workers=2, waiting=2)
+    together = threading.Barrier(CLIENTS)
+    answers: list[object] = []
+    refusals: list[int] = []
+
+    def client(number: int) -> None:
+        body = {"code": f"import time; time.sleep(0.2); print({number})", "language": "python"}
+        together.wait(60)
+        for _ in range(100):
+            status, headers, answer = made.ask("/run_code", body)
+            if status == 200:
+                answers.append(answer["run_result"]["stdout"])  # type: ignore[index]
+                return
+            assert (status, int(headers["retry-after"]) >= 1) == (429, True)
+            refusals.append(number)
+            threading.Event().wait(min(5, int(headers["retry-after"])))
+
+    clients = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    try:
+        for each in clients:
+            each.start()
+        for each in clients:
+            each.join(100)
+        text = str(made.ask("/metrics")[2])
+    finally:
+        made.stop()
+    assert sorted(map(str, answers)) == sorted(f"{number}\n" for number in range(CLIENTS))
+    assert refusals
+    assert f'sandbox_runs_total{{status="ok"}} {CLIENTS}' in text
+    assert f"sandbox_refused_total {len(refusals)}" in text
+    assert "sandbox_running 0" in text and "sandbox_waiting 0" in text

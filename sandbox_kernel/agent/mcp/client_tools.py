@@ -1,0 +1,140 @@
+"""Tools of an MCP client as host functions: a program inside calls them, and the model writes the program.
+
+``functions = await client_functions(client)``, then ``Sandbox(functions=functions)``; inside
+``from host import search``. The tools stay where they are; each call goes through the checks and the budget of host
+functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import keyword
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+
+if TYPE_CHECKING:
+    import mcp.types as types
+    from mcp import Client
+
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list[Any],
+    "object": dict[str, Any],
+    "null": None,
+}
+
+
+class ToolFailed(SandboxError):
+    """A tool of a client answered with an error. The message is the tool's."""
+
+    code = "tool_failed"
+
+
+async def client_functions(
+    client: Client, names: Collection[str] | None = None
+) -> dict[str, Callable[..., Awaitable[object]]]:
+    """Return the tools of a connected client as functions, by names that a program can use.
+
+    Their calls run on the event loop of this call, where the client is connected; use ``box.arun`` there, or
+    ``box.run`` in another thread.
+
+    Args:
+        client: A connected ``mcp.Client``.
+        names: The tools to offer; None for all.
+
+    Raises:
+        InvalidRequest: A tool is asked for that the client does not have, or two have the same name inside.
+
+    """
+    loop = asyncio.get_running_loop()
+    tools = {tool.name: tool for tool in await _all_tools(client)}
+    unknown = [name for name in names or () if name not in tools]
+    if unknown:
+        raise InvalidRequest(f"the client has no tool {unknown[0]!r:.80}; it has: {', '.join(tools)}")
+    found: dict[str, Callable[..., Awaitable[object]]] = {}
+    for name in tools if names is None else names:
+        inside = function_name(name)
+        if inside in found:
+            raise InvalidRequest(f"two tools are called {inside} inside; choose one with names=…")
+        found[inside] = _function(client, loop, tools[name], inside)
+    return found
+
+
+def function_name(tool: str) -> str:
+    """Return a tool's name as a name of Python: what cannot stand in one becomes ``_``."""
+    name = re.sub(r"\W", "_", tool, flags=re.ASCII).lstrip("_")
+    return f"tool_{name}" if not name.isidentifier() or keyword.iskeyword(name) else name
+
+
+def signature_of(schema: Mapping[str, object]) -> inspect.Signature:
+    """Return the signature that a tool's schema means: its fields as keyword arguments, optional ones with None."""
+    fields = schema.get("properties")
+    required = schema.get("required")
+    needed = set(required) if isinstance(required, list) else set()
+    parameters = []
+    for name, field in fields.items() if isinstance(fields, Mapping) else ():
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            continue  # it cannot be written as an argument
+        hint = _hint(field)
+        default: object = inspect.Parameter.empty if name in needed else None
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=default,
+                annotation=hint if name in needed or hint is Any else hint | None,
+            )
+        )
+    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
+    return inspect.Signature(parameters)
+
+
+def _hint(field: object) -> Any:
+    kind = field.get("type") if isinstance(field, Mapping) else None
+    return _TYPES.get(kind, Any) if isinstance(kind, str) and kind != "null" else Any
+
+
+async def _all_tools(client: Client) -> list[types.Tool]:
+    found: list[types.Tool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+
+
+def _function(
+    client: Client, loop: asyncio.AbstractEventLoop, tool: types.Tool, name: str
+) -> Callable[..., Awaitable[object]]:
+    signature = signature_of(tool.input_schema)
+
+    async def call(*args: object, **kwargs: object) -> object:
+        bound = signature.bind(*args, **kwargs)
+        given = {key: value for key, value in bound.arguments.items() if value is not None}
+        asked = client.call_tool(tool.name, given)
+        if asyncio.get_running_loop() is loop:
+            return _value(await asked)
+        return _value(await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, loop)))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = tool.description or tool.title or ""
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    return call
+
+
+def _value(result: types.CallToolResult) -> object:
+    """Return what a tool answered: its structured content, else its text. Raises ``ToolFailed`` for an error."""
+    texts = [text for block in result.content if isinstance(text := getattr(block, "text", None), str)]
+    if result.is_error:
+        raise ToolFailed("\n".join(texts) or "the tool failed without a message")
+    return "\n".join(texts) if result.structured_content is None else result.structured_content

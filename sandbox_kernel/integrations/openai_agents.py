@@ -1,0 +1,211 @@
+"""OpenAI Agents SDK: sandboxes of this machine for ``SandboxAgent`` (``BaseSandboxClient``, ``BaseSandboxSession``).
+
+Needs the extra ``openai-agents``. The SDK's own local sandbox does not confine commands on Linux; these are behind the
+walls of the policy. A session is one machine (``machine.py``); its workspace is ``/box``, and snapshots are the SDK's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shlex
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    WorkspaceArchiveReadError,
+    WorkspaceArchiveWriteError,
+    WorkspaceReadNotFoundError,
+)
+from agents.sandbox.manifest import Manifest
+from agents.sandbox.session import BaseSandboxClient, BaseSandboxSession, SandboxSession, SandboxSessionState
+from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
+from agents.sandbox.types import ExecResult
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine
+from sandbox_kernel.model import Status
+from sandbox_kernel.policy import SandboxPolicy
+
+_ARCHIVE = f"{WORK}/.machine/workspace.tar"
+_ARCHIVE_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentMachineOptions:
+    """What every session of a client gets; see ``SandboxKernelClient``."""
+
+    policy: SandboxPolicy | None = None
+    size: MachineSize | None = None
+    timeout: float = 120.0
+    functions: Mapping[str, Callable[..., object]] | None = None
+
+
+class SandboxKernelSessionState(SandboxSessionState):  # type: ignore[misc]
+    """What the SDK stores of a session. The machine itself does not outlive it; snapshots do."""
+
+    type: Literal["sandbox_kernel"] = "sandbox_kernel"
+
+
+class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
+    """One sandbox of this machine as a session of the SDK."""
+
+    def __init__(self, state: SandboxKernelSessionState, options: AgentMachineOptions) -> None:
+        self.state = state
+        self._options = options
+        self._machine: SandboxMachine | None = None
+
+    async def _ensure_backend_started(self) -> None:
+        if self._machine is None:
+            given = self._options
+            self._machine = await asyncio.to_thread(SandboxMachine, given.policy, given.size, given.functions)
+
+    async def close_machine(self) -> None:
+        """End the sandbox; the client's ``delete`` and ``shutdown`` call it. May be called twice."""
+        machine, self._machine = self._machine, None
+        if machine is not None:
+            await asyncio.to_thread(machine.close)
+
+    async def shutdown(self) -> None:
+        """See ``BaseSandboxSession``."""
+        await self.close_machine()
+
+    async def running(self) -> bool:
+        """See ``BaseSandboxSession``."""
+        return self._machine is not None
+
+    async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
+        words = [str(word) for word in command]
+        limit = self._options.timeout if timeout is None else timeout
+        result = await self._do(partial(self._used.run, words, cwd=str(self.state.manifest.root), timeout=limit))
+        if result.status is Status.TIMEOUT:
+            raise ExecTimeoutError(command=command, timeout_s=limit)
+        stderr = result.stderr if result.exit_code is not None else f"{result.stderr}\n{'; '.join(result.notes)}"
+        code = 137 if result.exit_code is None else result.exit_code
+        return ExecResult(
+            stdout=result.stdout.encode("utf-8", "replace"), stderr=stderr.encode("utf-8", "replace"), exit_code=code
+        )
+
+    async def read(self, path: Path, *, user: object = None) -> io.IOBase:
+        """See ``BaseSandboxSession``. A sandbox has one user."""
+        place = self._place(path, user)
+        try:
+            return io.BytesIO(await self._do(partial(self._used.read, place)))
+        except FileNotFoundError as error:
+            raise WorkspaceReadNotFoundError(path=path, cause=error) from error
+        except OSError as error:
+            raise WorkspaceArchiveReadError(path=path, cause=error) from error
+
+    async def write(self, path: Path, data: io.IOBase, *, user: object = None) -> None:
+        """See ``BaseSandboxSession``. A sandbox has one user."""
+        place, content = self._place(path, user), data.read()
+        raw = content.encode() if isinstance(content, str) else bytes(content)
+        try:
+            await self._do(partial(self._used.write, place, raw))
+        except OSError as error:
+            raise WorkspaceArchiveWriteError(path=path, cause=error) from error
+
+    async def persist_workspace(self) -> io.IOBase:
+        """See ``BaseSandboxSession``: a tar of the workspace, made inside the sandbox."""
+        left_out = [".machine", *(str(path) for path in self._persist_workspace_skip_relpaths())]
+        skipped = " ".join(f"--exclude={shlex.quote(f'./{name}')}" for name in left_out)
+        root = shlex.quote(str(self.state.manifest.root))
+        await self._archived(f"mkdir -p {WORK}/.machine && tar -C {root} {skipped} -cf {_ARCHIVE} .", read=True)
+        data = await self._do(partial(self._used.read, _ARCHIVE))
+        await self._archived(f"rm -f {_ARCHIVE}", read=True)
+        return io.BytesIO(data)
+
+    async def hydrate_workspace(self, data: io.IOBase) -> None:
+        """See ``BaseSandboxSession``: the archive is unpacked inside the sandbox, so it can leave nothing outside."""
+        content = data.read()
+        await self._do(partial(self._used.write, _ARCHIVE, content.encode() if isinstance(content, str) else content))
+        root = shlex.quote(str(self.state.manifest.root))
+        await self._archived(f"mkdir -p {root} && tar -C {root} -xf {_ARCHIVE}; code=$?; rm -f {_ARCHIVE}; exit $code")
+
+    async def _archived(self, command: str, *, read: bool = False) -> None:
+        done = await self._do(partial(self._used.run, command, timeout=_ARCHIVE_TIMEOUT_S))
+        if not done.ok:
+            kind = WorkspaceArchiveReadError if read else WorkspaceArchiveWriteError
+            raise kind(path=Path(str(self.state.manifest.root)), context={"stderr": done.stderr[-300:]})
+
+    async def _do(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(work)
+
+    @property
+    def _used(self) -> SandboxMachine:
+        if self._machine is None:
+            raise InvalidRequest("this sandbox session has not started or was shut down; await session.start() first")
+        return self._machine
+
+    def _place(self, path: Path, user: object) -> str:
+        if user is not None:
+            raise InvalidRequest("a sandbox of sandbox-kernel has one user; leave out user")
+        return str(self.normalize_path(path))
+
+
+class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
+    """Makes sessions for ``SandboxAgent``: ``RunConfig(sandbox=SandboxRunConfig(client=SandboxKernelClient()))``.
+
+    Args:
+        policy: What commands may read, write, reach and start; the preset ``standard`` for None.
+        size: Memory, disk and output of each session.
+        timeout: Seconds that a command may take when the agent gives no limit.
+        functions: Functions of the host that commands may call with the command ``host``.
+
+    """
+
+    backend_id = "sandbox_kernel"
+    supports_default_options = True
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        *,
+        size: MachineSize | None = None,
+        timeout: float = 120.0,
+        functions: Mapping[str, Callable[..., object]] | None = None,
+    ) -> None:
+        self._options = AgentMachineOptions(policy=policy, size=size, timeout=timeout, functions=functions)
+
+    async def create(
+        self,
+        *,
+        snapshot: SnapshotSpec | SnapshotBase | None = None,
+        manifest: Manifest | None = None,
+        options: None = None,
+    ) -> SandboxSession:
+        """See ``BaseSandboxClient``. Relative paths of the manifest are below ``/box``."""
+        given = self._validate_manifest_for_create(manifest if manifest is not None else Manifest())
+        if str(given.root) == str(Manifest().root):
+            given = given.model_copy(update={"root": WORK}, deep=True)
+        if not f"{given.root}/".startswith((f"{WORK}/", "/tmp/")):
+            raise InvalidRequest(f"the root of a manifest must be below {WORK} or /tmp here, got {given.root!r:.200}")
+        number = uuid.uuid4()
+        state = SandboxKernelSessionState(
+            session_id=number, manifest=given, snapshot=resolve_snapshot(snapshot, str(number))
+        )
+        return self._wrap_session(SandboxKernelAgentSession(state, self._options))
+
+    async def delete(self, session: SandboxSession) -> SandboxSession:
+        """See ``BaseSandboxClient``."""
+        inner = session._inner
+        if not isinstance(inner, SandboxKernelAgentSession):
+            raise InvalidRequest(f"this is no session of SandboxKernelClient: {type(inner).__name__}")
+        await inner.close_machine()
+        return session
+
+    async def resume(self, state: SandboxSessionState) -> SandboxSession:
+        """See ``BaseSandboxClient``: a new sandbox, with the workspace of the snapshot."""
+        if not isinstance(state, SandboxKernelSessionState):
+            raise InvalidRequest(f"this is no state of SandboxKernelClient: {type(state).__name__}")
+        state.workspace_root_ready = False
+        return self._wrap_session(SandboxKernelAgentSession(state, self._options))
+
+    def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
+        """See ``BaseSandboxClient``."""
+        return self._deserialize_session_state_payload(payload, SandboxKernelSessionState)

@@ -1,0 +1,146 @@
+"""What an MCP client's user is asked, shown and offered beside tools: permission, files, prompts, candidates."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+import mcp.types as types
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+
+from tests.agent.mcp.mcp_peers import COMMAND, Held, environment, over_stdio
+from tests.loopback_server import QuietHandler, serving
+
+GET = "import urllib.request\nprint(urllib.request.urlopen('http://127.0.0.1:PORT/', timeout=20).status)"
+
+
+class _Hello(QuietHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving(_Hello) as number:
+        yield number
+
+
+class User:
+    """Answers what the server asks, and remembers the questions."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def __call__(self, context: object, params: Any) -> types.ElicitResult:
+        self.asked.append(params.message)
+        answer = self.answers.pop(0)
+        if answer == "decline":
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content={"answer": answer})
+
+
+def asking(folder: Path, user: User, mode: str) -> Held:
+    words = [*COMMAND, "--allow-net", "127.0.0.1:9", "--allow-private", "127.0.0.1", "--audit", str(folder / "audit")]
+    server = StdioServerParameters(command=sys.executable, args=words, env=environment(folder))
+    return Held(lambda: Client(stdio_client(server), mode=mode, elicitation_callback=user))
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_the_users_answer_is_a_change_of_the_policy_and_written_down(mode: str, port: int, tmp_path: Path) -> None:
+    user = User("once", "session")
+    held = asking(tmp_path, user, mode)
+    code = GET.replace("PORT", str(port))
+    try:
+        refused = held.answer("sandbox_exec", language="python", code=code)
+        assert refused["status"] == "failed" and "run it again" in refused["notes"][-1]
+        assert held.answer("sandbox_exec", language="python", code=code)["stdout"] == "200\n"
+        again = held.answer("session_run", code=code)
+        assert again["status"] == "failed" and "from now on" in again["notes"][-1]
+        for tool in ("session_run", "sandbox_exec", "session_run"):
+            assert held.answer(tool, language="python", code=code)["stdout"] == "200\n"
+    finally:
+        held.close()
+    assert user.asked == [f"A program in the sandbox wanted to reach 127.0.0.1:{port}. May programs reach it?"] * 2
+    events = [(line["event"], line["host"]) for line in map(json.loads, (tmp_path / "audit").read_text().splitlines())]
+    assert [each for each in events if each[0].startswith("granted")] == [
+        ("granted_once", "127.0.0.1"), ("granted", "127.0.0.1"),
+    ]  # fmt: skip
+
+
+def test_who_declines_is_asked_again_and_never_is_never(port: int, tmp_path: Path) -> None:
+    user = User("decline", "never")
+    held = asking(tmp_path, user, "legacy")
+    try:
+        for _ in range(3):
+            answer = held.answer("sandbox_exec", language="python", code=GET.replace("PORT", str(port)))
+            assert answer["status"] == "failed"
+    finally:
+        held.close()
+    assert len(user.asked) == 2
+    assert '"declined"' in (tmp_path / "audit").read_text()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+    held = over_stdio(tmp_path_factory.mktemp("stdio"))
+    yield held
+    held.close()
+
+
+def test_a_client_that_cannot_ask_gets_the_refusal(served: Held, port: int) -> None:
+    answer = served.answer("sandbox_exec", language="python", code=GET.replace("PORT", str(port)))
+    assert answer["status"] == "failed"
+
+
+def test_files_are_resources(served: Held) -> None:
+    served.answer("write_file", path="data/ä b.csv", content="a,b\n")
+    served.answer("write_file", path="raw.bin", content="//8=", encoding="base64")
+    listed = served.do(lambda client: client.list_resources()).resources
+    assert {each.name: each.mime_type for each in listed} == {
+        "data/ä b.csv": "text/csv", "raw.bin": "application/octet-stream",
+    }  # fmt: skip
+    (text,) = served.do(lambda client: client.read_resource(listed[0].uri)).contents
+    assert text.text == "a,b\n"
+    (blob,) = served.do(lambda client: client.read_resource(listed[1].uri)).contents
+    assert blob.blob == "//8="
+    for wrong in ("sandbox:///../etc/passwd", "file:///etc/passwd", "sandbox:///nothing"):
+        with pytest.raises(MCPError):
+            served.do(lambda client, wrong=wrong: client.read_resource(wrong))
+
+
+def test_prompts_say_how_to_work_here(served: Held) -> None:
+    listed = served.do(lambda client: client.list_prompts()).prompts
+    assert [each.name for each in listed] == ["sandbox", "solve_in_sandbox"]
+    text = served.do(lambda client: client.get_prompt("solve_in_sandbox", {"task": "Count the rows."}))
+    assert "session_explore" in text.messages[0].content.text and "Count the rows." in text.messages[0].content.text
+    with pytest.raises(MCPError, match="needs the argument task"):
+        served.do(lambda client: client.get_prompt("solve_in_sandbox"))
+
+
+def test_candidates_are_tried_from_one_state_and_one_is_kept(served: Held) -> None:
+    served.answer("session_run", code="x = 1", session="tries")
+    codes = ["x += 1; print(x)", "x += 10; print(x)", "1/0"]
+    tried = served.answer("session_explore", session="tries", candidates=codes)
+    assert [(each["status"], each["stdout"]) for each in tried["results"]] == [
+        ("success", "2\n"), ("success", "11\n"), ("failed", ""),
+    ]  # fmt: skip
+    assert served.answer("session_run", code="print(x)", session="tries")["stdout"] == "1\n"
+    served.answer("session_explore", session="tries", candidates=["x += 1", "x += 10"])
+    assert served.answer("session_keep", session="tries", candidate=7)["status"] == "error"
+    assert served.answer("session_keep", session="tries", candidate=1)["status"] == "success"
+    assert served.answer("session_run", code="print(x)", session="tries")["stdout"] == "11\n"
+    assert "has no candidates" in served.answer("session_keep", session="tries")["stderr"]
+
+
+def test_a_program_that_stumbles_gets_the_hint_of_other_doors(served: Held) -> None:
+    answer = served.answer("sandbox_exec", language="python", code="import nosuchpackage")
+    assert any("nosuchpackage" in note for note in answer["notes"])
