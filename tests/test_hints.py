@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel.agent.answer import result_answer, with_hints
-from sandbox_kernel.errors import SandboxTimeout
-from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status
+from sandbox_kernel.errors import ExecutionFailed, SandboxTimeout
+from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, notes
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
 
 BESIDE = Stumble(beside=lambda path: path in ("data/sales.csv", "rows.csv"))
@@ -121,3 +121,16 @@ def test_a_read_only_place_was_a_bare_error_in_other_languages(said: str) -> Non
 
 def test_a_good_run_got_advice() -> None:
     assert hints(ExecResult(stderr="No module named 'x'"), BESIDE) == ()
+
+
+def test_errors_of_the_library_did_not_say_what_to_write() -> None:
+    result = failed(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data/rows.csv'",
+        notes=(notes.no_network("example.org"),),
+    )
+    with pytest.raises(ExecutionFailed) as told:
+        result.raise_for_status()
+    assert told.value.__notes__ == [
+        "the program wanted to reach example.org; to allow it: policy.allow_domain('example.org')",
+        "the program has a work folder of its own, without data/rows.csv; to work on yours: Sandbox(here='.')",
+    ]

@@ -11,6 +11,7 @@ const TABS = [
 ];
 
 const WAIT_MILLISECONDS = 1500;
+const WAITING = 'Waiting for the kernel: it answers between cells…';
 
 // `tools`: {link, confirm, askName, editLimits}: what tabs need of JupyterLab.
 export function sidePanel(Widget, tools) {
@@ -54,7 +55,7 @@ export function sidePanel(Widget, tools) {
       if (this._busy) return;
       this._busy = true;
       this.node.setAttribute('aria-busy', 'true');
-      const late = setTimeout(() => this.say('Waiting for the kernel: it answers between cells…'), WAIT_MILLISECONDS);
+      const late = setTimeout(() => this.say(WAITING), WAIT_MILLISECONDS);
       try {
         const text = await work();
         clearTimeout(late);
@@ -95,6 +96,7 @@ export function sidePanel(Widget, tools) {
       this._again = true;
       if (this._drawing) return;
       this._drawing = true;
+      const late = setTimeout(() => this._status.textContent || this.say(WAITING), WAIT_MILLISECONDS);
       try {
         while (this._again && tools.link.current) {
           this._again = false;
@@ -103,6 +105,8 @@ export function sidePanel(Widget, tools) {
       } catch (error) {
         this.say(error.message, 'bad');
       } finally {
+        clearTimeout(late);
+        if (this._status.textContent === WAITING) this.say('');
         this._drawing = false;
       }
     }

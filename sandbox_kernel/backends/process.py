@@ -199,7 +199,8 @@ class ProcessBackend(BlockingBackend):
                     if proxy is not None:
                         told = (*result.notes, *proxy.take_failures())
                         result = replace(result, violations=proxy.violations, notes=told)
-                    signs = NetworkSigns(result.stderr, request.code if isinstance(request.code, str) else "")
+                    tried = outcome.exits[-1].tried if outcome.exits else ()
+                    signs = NetworkSigns(result.stderr, request.code if isinstance(request.code, str) else "", tried)
                     result = replace(result, notes=(*result.notes, *self.network_notes(signs, result.notes)))
                     if over is not None and look is not None:
                         return over.keep_run(result, look, began)

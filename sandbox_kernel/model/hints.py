@@ -17,6 +17,7 @@ from sandbox_kernel.model import notes
 from sandbox_kernel.model.language import Language
 from sandbox_kernel.model.notes import Note
 from sandbox_kernel.model.status import Status
+from sandbox_kernel.model.wanted import WantedKind
 
 if TYPE_CHECKING:
     from sandbox_kernel.model.result import ExecResult
@@ -98,6 +99,8 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
     if found:
         return tuple(found)
     found += _missing_file(said, result, stumble)
+    if stumble.spelling is Spelling.LIBRARY:
+        found += _for_library(said, result)
     for pattern in _READ_ONLY:
         if (place := pattern.search(said)) is not None and not place[1].startswith(_WORK):
             top = "/" + place[1].strip("/").split("/")[0]
@@ -131,6 +134,20 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
             write = stumble.write("--here", "", library="Sandbox(here='.')")
             return [notes.hint_file(write, plain, where, _for_running(result, stumble), absolute)]
     return []
+
+
+def _for_library(said: str, result: ExecResult) -> list[Note]:
+    """Return hints for an error of the library: a domain, which other doors offer by themselves, and a missing file.
+
+    Whether the file exists on the host is not looked up: the text of an error may go to whoever wrote the program.
+    """
+    wanted = [note.wanted.what for note in result.notes if note.wanted and note.wanted.kind is WantedKind.DOMAIN]
+    refused = [violation.subject for violation in result.violations if violation.rule == "domain_not_allowed"]
+    found = [notes.hint_domain(domain, f"policy.allow_domain({domain!r})") for domain in [*wanted, *refused][:1]]
+    missing = [path for pattern in _MISSING_FILE for path in pattern.findall(said) if not path.startswith("/")]
+    if missing and not result.here:
+        found.append(notes.hint_missing(missing[0], "Sandbox(here='.')"))
+    return found
 
 
 def _for_running(result: ExecResult, stumble: Stumble) -> str:

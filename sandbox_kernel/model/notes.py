@@ -513,6 +513,16 @@ def hint_file(write: str, path: str, where: str, running: str = "", absolute: bo
     return Note(text, NoteKind.HINT, Wanted(WantedKind.FILE, path))
 
 
+def hint_missing(path: str, write: str) -> Note:
+    """A program did not find a file, and nobody looked whether the host has it."""
+    return Note(f"the program has a work folder of its own, without {path}; to work on yours: {write}", NoteKind.HINT)
+
+
+def hint_domain(domain: str, write: str) -> Note:
+    """The program wanted to reach a host that its policy does not allow."""
+    return Note(f"the program wanted to reach {domain}; to allow it: {write}", NoteKind.HINT)
+
+
 def hint_read_only(write: str, place: str) -> Note:
     """The program wrote to a folder that is shown read-only."""
     instead = f", or let it be written: {write}" if write else ""

@@ -12,7 +12,7 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
-from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, SandboxPolicy, Status
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.languages.support import node
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
@@ -237,3 +237,21 @@ def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_a_lookup_that_a_program_caught_was_not_told() -> None:
+    code = """
+import socket
+for name in ('nodots', 'example.test', 'other.example.test'):
+    try:
+        socket.create_connection((name, 8443))
+    except OSError:
+        print('caught')
+"""
+    with Sandbox() as box:
+        for _ in range(2):  # the first jail of its kind, and one that a template forked
+            result = box.run(code)
+            assert result.stdout == "caught\n" * 3
+            (note,) = result.notes
+            assert note.wanted is not None and note.wanted.what == "example.test:8443", note
+        assert box.run("print(1)").notes == ()

@@ -39,6 +39,7 @@ shop.execute('select * from item order by 1').fetchall()""",
     "%%writefile src/extra.py\nANSWER = 42",
     "import extra; extra.ANSWER",
     "open('data/missing.csv')",
+    "type(get_ipython()).__name__  # libraries tell a notebook from a terminal by it",
     "os.stat('run.sh').st_mode & 0o777, os.path.islink('latest'), open('latest').read()",
 )
 

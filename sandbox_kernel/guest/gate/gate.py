@@ -119,6 +119,7 @@ def run_step(
             "cpu": max(0.0, total.ru_utime + total.ru_stime - (waiting.spent if waiting is not None else 0.0)),
             "maxrss": max(usage.ru_maxrss, total.ru_maxrss) * 1024,
             "flags": [name for name, bit in python_once.FLAGS.items() if flags[0] & bit],
+            "tried": python_once.names(flags),
         },
     )
     if code == 0 and step.get("keeps"):

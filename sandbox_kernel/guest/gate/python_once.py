@@ -10,6 +10,8 @@ import gc
 import os
 import sys
 
+from ..python import tried_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import mmap
@@ -23,6 +25,8 @@ ERRNO_LIMITS = {
     errno.ENOMEM: "memory", errno.EMFILE: "open_files", errno.ENOSPC: "disk", errno.EFBIG: "disk",
     errno.EDQUOT: "disk", errno.EAGAIN: "processes",
 }  # fmt: skip
+#: Where the shared page has the host names that the program looked up in vain, one in a line, and how many bytes.
+_NAMES_AT, _NAMES_BYTES = 64, 1024
 #: How many errors that led to an error are looked at; a program can chain any number.
 _MOST_CAUSES = 20
 
@@ -51,6 +55,7 @@ def run(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
     sys.argv = list(argv)
     sys.path.insert(0, os.getcwd())
     code = 0
+    tried_names.remember(lambda name: _write_name(name, flags))
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as error:
@@ -112,6 +117,20 @@ def note(error: BaseException, flags: mmap.mmap) -> None:
     reason = limit_of(error)
     if reason is not None:
         flags[0] |= FLAGS[reason]
+
+
+def _write_name(name: str, flags: mmap.mmap) -> None:
+    """Add a host name to those in the shared page, while there is room."""
+    known, line = names(flags), name.encode("ascii", "replace") + b"\n"
+    start = _NAMES_AT + sum(len(one) + 1 for one in known)
+    if name not in known and start + len(line) < _NAMES_AT + _NAMES_BYTES:
+        flags[start : start + len(line)] = line
+
+
+def names(flags: mmap.mmap) -> List[str]:
+    """Return the host names in the shared page; the program can have written anything there."""
+    text = flags[_NAMES_AT : _NAMES_AT + _NAMES_BYTES].partition(b"\0")[0]
+    return text.decode("ascii", "replace").split("\n")[:-1]
 
 
 def limit_of(error: BaseException) -> str | None:

@@ -143,6 +143,10 @@ class WorkerShell(InteractiveShell):
             self.display_error = evalue
 
 
+# Libraries (pandas, rich and many more) tell a notebook from a terminal by the name of the class that ipykernel has.
+WorkerShell.__name__ = WorkerShell.__qualname__ = "ZMQInteractiveShell"
+
+
 def from_cell(trace: TracebackType) -> bool:
     """Whether a frame belongs to the user's code, so that the traceback begins there."""
     return trace.tb_frame.f_code.co_filename.startswith(("<ipython-input-", CELL_FOLDER))

@@ -1,6 +1,7 @@
-"""Remembers host names that a cell looked up in vain, so that the host can say how to allow them.
+"""Remembers host names that a program looked up in vain, so that the host can say how to allow them.
 
-A program that catches the error says nothing itself. Only failed lookups cost anything.
+A program that catches the error says nothing itself. Only failed lookups cost anything. Used by sessions, and by the
+gate for a program that runs once.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import _socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List
+    from typing import Any, Callable, List
 
 _MOST_NAMES, _LONGEST = 5, 253
 _found: List[str] = []
 
 
-def remember() -> None:
-    """Remember failed lookups from now on. Modules that Python's own ``socket`` serves all come through here."""
+def remember(told: Callable[[str], None] | None = None) -> None:
+    """Remember failed lookups from now on, or pass each name on to ``told``.
+
+    Modules that Python's own ``socket`` serves all come through here.
+    """
     look_up: Any = _socket.getaddrinfo
 
     def getaddrinfo(host: Any, port: Any, *args: Any, **more: Any) -> Any:
@@ -26,7 +30,7 @@ def remember() -> None:
             name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
             if isinstance(name, str) and len(name) <= _LONGEST and len(_found) < _MOST_NAMES:
                 unusual = isinstance(port, int) and port not in (0, 80, 443)
-                _found.append(f"{name}:{port}" if unusual else name)
+                (told or _found.append)(f"{name}:{port}" if unusual else name)
             raise
 
     _socket.getaddrinfo = getaddrinfo

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import re
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,9 @@ REPORT_FD = 3
 MAX_REPORT = 64 << 10
 #: The longest input prompt; the rest is cut.
 MAX_PROMPT = 10_000
+#: The most host names that are taken from a program, and how each looks.
+MAX_NAMES = 5
+_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}(?::[0-9]{1,5})?\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +80,16 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class StepExit:
-    """How one step ended. ``code`` is negative for a signal. ``flags`` are limits that only our code inside sees."""
+    """How one step ended. ``code`` is negative for a signal. ``flags`` are limits that only our code inside sees.
+
+    ``tried`` are host names that the program looked up in vain; a hint, because the program can write them itself.
+    """
 
     code: int
     cpu_seconds: float
     max_rss_bytes: int
     flags: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
 
 
 @dataclass
@@ -231,7 +239,14 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
         cpu_seconds=number(message, "cpu"),
         max_rss_bytes=int(number(message, "maxrss")),
         flags=tuple(name for name in known if name in flags) if isinstance(flags, list) else (),
+        tried=host_names(message.get("tried", [])),
     )
+
+
+def host_names(value: object) -> tuple[str, ...]:
+    """Return the first host names of a list that came out of a jail, some with a port; leaves out what is not one."""
+    found = value[:MAX_NAMES] if isinstance(value, list | tuple) else ()
+    return tuple(name for name in found if isinstance(name, str) and _HOST_NAME.match(name))
 
 
 def broken(message: Mapping[str, object]) -> str:

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.core.gate_messages import host_names
 from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
 from sandbox_kernel.model import CellError
 from sandbox_kernel.session.worker.messages import (
@@ -41,14 +42,12 @@ MAX_MIMES = 32
 MAX_METADATA = 256 << 10
 MAX_VARIABLES, MAX_VARIABLE_TEXT = 1000, 100
 #: The largest frame whose reply to a front end is read: cleaning it takes time that no limit of the cell counts.
-MAX_NAMES = 5
 MAX_REPLY = 4 << 20
 #: The deepest nesting of a value: later code walks through it by recursion.
 MAX_DEPTH = 100
 _MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_MARKED = 10_000
-_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}(?::[0-9]{1,5})?\Z")
 _IDENTIFIER = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
 
@@ -180,7 +179,7 @@ class _Reader:
         found = self._message.get(key, ())
         if not isinstance(found, list | tuple) or len(found) > MAX_LINES:
             raise self._wrong(key)
-        return tuple(name for name in found[:MAX_NAMES] if isinstance(name, str) and _HOST_NAME.match(name))
+        return host_names(found)
 
     def shown(self) -> DisplayShown:
         kind = self._message.get("kind")

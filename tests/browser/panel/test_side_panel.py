@@ -215,6 +215,18 @@ def test_the_dialog_behind_the_status_bar_changes_a_running_session(lab_with_pan
     expect(said(lab)).to_contain_text("has the variables of the one before")
 
 
+def test_a_panel_that_waits_for_a_cell_says_so(lab_with_panel: LabPage) -> None:
+    lab = lab_with_panel
+    open_cells(lab, "waits.ipynb", "import time\nfor _ in range(200): time.sleep(0.1)")
+    lab.start_all()
+    expect(lab.cell(0).locator(".jp-InputPrompt")).to_have_text("[*]:")
+    tool(lab, "access").click()
+    expect(said(lab)).to_have_text("Waiting for the kernel: it answers between cells…")
+    tool(lab, "stop").click()
+    expect(panel(lab).locator("dl")).to_contain_text("no host files")
+    expect(panel(lab).locator(".jp-SandboxPanel-status")).to_have_text("")
+
+
 def test_report_and_stop_have_buttons(lab_with_panel: LabPage) -> None:
     lab = lab_with_panel
     endless = "%%sandbox --timeout 4m\nimport time\nprint('going')\nwhile True: time.sleep(0.05)"

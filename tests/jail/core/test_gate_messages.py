@@ -28,6 +28,7 @@ from sandbox_kernel.jail.core.gate_messages import (
     encode_order,
     encode_warm,
     frame,
+    host_names,
     number,
     question,
     send_order,
@@ -330,3 +331,14 @@ def test_a_question_is_cut_and_answered_in_one_line() -> None:
     assert question(b'{"ask": "' + b"x" * 20_000 + b'"}\n') == "x" * MAX_PROMPT
     assert question(b'{"ask": ""}\n') == ""
     assert (answer("a\nb"), answer(None)) == (b'{"answer": "a\\nb"}\n', b'{"answer": null}\n')
+
+
+@pytest.mark.parametrize(
+    "said", [None, "a.test", {"a.test": 1}, [1, None, "", "a b", "-x", "a" * 300, "x\n", ["a.test"]]]
+)
+def test_what_is_no_host_name_was_taken_for_one(said: object) -> None:
+    assert host_names(said) == ()
+
+
+def test_a_program_named_any_number_of_hosts() -> None:
+    assert host_names([f"{n}.test:80" for n in range(9)]) == tuple(f"{n}.test:80" for n in range(5))
