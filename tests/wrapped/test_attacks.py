@@ -52,16 +52,15 @@ def test_o16_each_of_many_cells_gets_its_own_output(kernel):
         assert kernel.reply(request)["status"] == "ok"
 
 
-def test_k09_a_storm_of_interrupts_keeps_the_state_and_restarts_drop_it(wrap, start):
+def test_k09_a_storm_of_interrupts_keeps_the_state_and_a_restart_drops_it(wrap, start):
     kernel = start(wrap("python3"))
     kernel.run("kept = 1")
-    for _ in range(10):
+    for _ in range(5):
         request = kernel.kc.execute("print('begun', flush=True)\nwhile True: pass", stop_on_error=False)
         kernel.wait_for_output(request, "begun")
         kernel.km.interrupt_kernel()
         assert kernel.reply(request, timeout=60)["ename"] == "KeyboardInterrupt"
     assert kernel.text("print(kept)") == "1\n"
-    for _ in range(2):
-        kernel.km.restart_kernel(now=True)
-        kernel.kc.wait_for_ready(timeout=60)
+    kernel.km.restart_kernel(now=True)
+    kernel.kc.wait_for_ready(timeout=60)
     assert kernel.text("print('kept' in globals())") == "False\n"

@@ -96,7 +96,7 @@ def contents(course):
 
 def nbgrader(course, *words):
     return subprocess.run(
-        [PYTHON, "-m", "nbgrader", *words], cwd=course, capture_output=True, text=True, timeout=110, check=False
+        [PYTHON, "-m", "nbgrader", *words], cwd=course, capture_output=True, text=True, timeout=250, check=False
     )
 
 
@@ -110,7 +110,7 @@ json.dump(found, sys.stdout)
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_class_with_hostile_submissions_is_graded_and_the_record_says_what_each_tried(
     tmp_path, monkeypatch, jupyter_folder, capsys
 ):
